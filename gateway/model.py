@@ -388,6 +388,7 @@ class ViewTool:
     description: str
     input_schema: Mapping[str, Any]
     annotations: Mapping[str, Any] = field(default_factory=dict)
+    output_schema: Mapping[str, Any] | None = None
 
 
 class AuditRecord(Struct, frozen=True):

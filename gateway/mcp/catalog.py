@@ -344,5 +344,6 @@ def _view_tool(tool: ViewTool) -> dict[str, Json]:
         "title": tool.title,
         "description": tool.description,
         "inputSchema": define.input_schema(tool),
+        **({} if (result := define.output_schema(tool)) is None else {"outputSchema": result}),
         "annotations": dict(tool.annotations),
     }

@@ -145,6 +145,7 @@ def live_tool(tool: ViewTool) -> types.Tool:
         title=tool.title or None,
         description=tool.description,
         input_schema=input_schema(tool),
+        output_schema=output_schema(tool),
         annotations=_annotations(tool.annotations),
         _meta=_MODEL_ONLY,
     )
@@ -152,7 +153,16 @@ def live_tool(tool: ViewTool) -> types.Tool:
 
 def input_schema(tool: ViewTool) -> dict[str, Any]:
     """The page's schema; what MCP cannot say of arguments is left out, so that one tool never spoils the list."""
-    schema = {**tool.input_schema, "type": "object"}
+    return _object_schema(tool.input_schema)
+
+
+def output_schema(tool: ViewTool) -> dict[str, Any] | None:
+    """The same of its structured results."""
+    return None if tool.output_schema is None else _object_schema(tool.output_schema)
+
+
+def _object_schema(given: Mapping[str, Any]) -> dict[str, Any]:
+    schema = {**given, "type": "object"}
     properties = schema.get("properties")
     if properties is not None and not (
         isinstance(properties, dict) and all(isinstance(value, dict | bool) for value in properties.values())

@@ -35,7 +35,7 @@ def tool_pin(
 ) -> str:
     """What `pin` of a tool must say for a page that offers it so: a digest of all that a model goes by."""
     said: list[object] = [name, title, description, input_schema, annotations]
-    if output_schema is not None:  # pages have none, and many tools
+    if output_schema is not None:  # many tools have none
         said.append(output_schema)
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -103,7 +103,8 @@ class Forwarder:
             work = self._run_and_close(target, tool, arguments, record)
             if target.relay is None:
                 return await work
-            return await self._later.run(principal, target.relay, work, lambda: self._asks_about(target))
+            typed = tool.output_schema is not None
+            return await self._later.run(principal, target.relay, work, lambda: self._asks_about(target), typed=typed)
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
         """The answer of a call that was answered with where to collect it; as `call` does."""
@@ -129,6 +130,7 @@ class Forwarder:
     ) -> mcp.CallToolResult:
         result = await self._closed(record, self._run(view, tool, arguments, record.id))
         record.mark("page")
+        result = _conforming(tool, result)
         await record.close(status=500 if result.is_error else 200)  # does nothing where it is closed
         return clean_result(result)
 
@@ -328,14 +330,29 @@ class Forwarder:
         found = [(view, tool) for view in self._views.of(principal, app) for tool in view.tools if tool.name == name]
         if not found:
             raise Refusal(Reason.CONNECTION_LOST, f"No open view offers {name!r}. {OPEN}")
-        alive = [view for view in self._views.of(principal, found[0][0].app) if not view.lost]
-        if len(alive) > 1:
+        offering = [view for view, _ in found]
+        same_app = self._views.of(principal, offering[0].app)
+        if sum(view in offering or self._views.may_offer_more(view) for view in same_app) > 1:
             raise Refusal(
                 Reason.BAD_REQUEST,
                 "Several views of this app are open. Pass view: call_view_tool {view, tool, arguments}; "
                 "list_view_tools names them.",
             )
         return found[0]
+
+
+def _conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
+    """`result` if it fits the output schema of `tool`, else an error: clients refuse what does not (MCP, Tools)."""
+    if tool.output_schema is None or result.is_error:
+        return result
+    if result.structured_content is None:
+        problem: str | None = "it has no structuredContent"
+    else:
+        problem = first_problem(tool.output_schema, result.structured_content)
+    if problem is None:
+        return result
+    text = f"The tool has run, but its answer does not fit the outputSchema that its page declares: {problem}."
+    return mcp.CallToolResult(content=[mcp.TextContent(type="text", text=text), *result.content], is_error=True)
 
 
 def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:

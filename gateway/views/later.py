@@ -45,18 +45,20 @@ class Later:
         self._kept: dict[str, _Kept] = {}
 
     async def run(
-        self, principal: Principal, relay: Relay, work: Work, asked: Callable[[], bool]
+        self, principal: Principal, relay: Relay, work: Work, asked: Callable[[], bool], *, typed: bool = False
     ) -> mcp.CallToolResult:
         """The answer of `work`, or, if the view is quiet or slow, where to collect it. Cancelling this cancels it.
 
-        `asked` says whether a person is asked about what the view does.
+        `asked` says whether a person is asked about what the view does. Where to collect the answer of a `typed` tool,
+        which has an output schema, is told as an error: clients take nothing else that does not fit the schema.
         """
         task = self._spawn(work)
         kept = _Kept(principal, relay, task, asked)
         try:
             if await _finished(kept):
                 return task.result()
-            return self._keep(kept)
+            later = self._keep(kept)
+            return mcp.CallToolResult(content=later.content, is_error=True) if typed else later
         except asyncio.CancelledError:
             task.cancel()
             raise

@@ -32,6 +32,9 @@ RELOAD = 60.0
 IDLE = 1800.0
 """Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
 
+LISTING = 10.0
+"""Seconds within which a page that has tools, and is reached over MCP, lists them after it came."""
+
 QUIET = 300.0
 """Seconds of silence after which such a view gives its place to another one: hosts tell nobody that a page is gone."""
 
@@ -173,7 +176,7 @@ class Views:
             task.add_done_callback(lambda _: session.close())
             task.cancel()
         view.tell = None
-        view.listed = ()
+        view.listed = None
         self._set_tools(view, ())
 
     def close(self, view: View) -> None:
@@ -287,10 +290,21 @@ class Views:
                 named.setdefault(tool.name, tool)
         return tuple(named.values())
 
+    def may_offer_more(self, view: View) -> bool:
+        """Whether the tools of a live `view` are not known yet: its page has not listed them, or told of a change.
+
+        A page that is reached over MCP lists nothing while it has no tools.
+        """
+        if view.lost:
+            return False
+        if view.calls is not None and view.calls.behind:
+            return True
+        return view.listed is None and (view.session is not None or self._clock() < view.since + LISTING)
+
     def renew(self, app: str) -> None:
         """The rules of `app` changed: its views offer the tools that they allow now."""
         for view in self.of(None, app):
-            self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed))
+            self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed or ()))
 
     def now(self) -> float:
         """The clock of taints, in seconds."""
@@ -304,7 +318,7 @@ class Views:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, view: View) -> View:
-        view.used = self._clock()
+        view.used = view.since = self._clock()
         mine = self.of(view.principal)
         before = self._taint_before(view, mine)
         if before is not None:  # a page that loads itself again is as tainted as before

@@ -119,6 +119,11 @@ class Relay:
         finally:
             self._end(id)
 
+    @property
+    def behind(self) -> bool:
+        """Whether a list of the page's tools waits for its time."""
+        return self._listing is not None
+
     async def catch_up(self) -> bool:
         """Take in at once the list that waits for its time; False where none does."""
         if self._listing is None:

@@ -92,9 +92,14 @@ class PageSession:
             params["_meta"] = dict(trace.headers())
         return result_of(await self._ask("tools/call", params))
 
+    @property
+    def behind(self) -> bool:
+        """Whether the page told of a change of its tools that is not taken in yet."""
+        return self._ready and (self._changed.is_set() or self._looking.locked())
+
     async def catch_up(self) -> bool:
         """Ask the page at once what its tools are, if it told of a change; False where it did not, or does not say."""
-        if not (self._ready and (self._changed.is_set() or self._looking.locked())):
+        if not self.behind:
             return False
         with suppress(MCPError, TimeoutError):
             async with asyncio.timeout(CATCH_UP), self._looking:

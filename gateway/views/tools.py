@@ -50,6 +50,7 @@ def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[V
             description=clean(rule.description or tool.description or ""),
             input_schema=tool.input_schema,
             annotations=_annotations(tool),
+            output_schema=tool.output_schema if tool.output_schema and _schema_fits(tool.output_schema) else None,
         )
         tools.setdefault(name, cleaned)
     return tuple(tools.values())
@@ -63,6 +64,7 @@ def _pin(tool: mcp.Tool) -> str:
         description=tool.description or "",
         input_schema=tool.input_schema,
         annotations=given,
+        output_schema=tool.output_schema,
     )
 
 

@@ -66,6 +66,11 @@ class PageCalls(Protocol):
         """Run a tool of the page; `started` is called once it may begin. Raises `MCPError` and `Refusal`."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether the page told of a change of its tools that is not taken in yet."""
+        ...
+
     async def catch_up(self) -> bool:
         """Take in at once what the page told of its tools, which has its time else; False where that is nothing."""
         ...
@@ -73,12 +78,12 @@ class PageCalls(Protocol):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry; `principal` is as it was
-    then.
+    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry, and `since` when it
+    came; `principal` is as it was when it last spoke.
 
     A `bridged` view ends with its connection; another one when it has been silent for `registry.IDLE` seconds. `listed`
-    are its tools as its page lists them, `tools` those that its policy offers. Host pages of ours can `tell` it what a
-    model's call says to the app that it opens.
+    are its tools as its page lists them (None before it has), `tools` those that its policy offers. Host pages of ours
+    can `tell` it what a model's call says to the app that it opens.
     """
 
     id: str
@@ -87,11 +92,12 @@ class View:
     proven: bool
     bridged: bool = False
     used: float = 0.0
+    since: float = 0.0
     opened: float = field(default_factory=time.time)
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
     tools: tuple[ViewTool, ...] = ()
-    listed: Sequence[mcp.Tool] = ()
+    listed: Sequence[mcp.Tool] | None = None
     session: PageSession | None = None
     relay: Relay | None = None
     tell: Tell | None = None

@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, TextContent
 from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
-from gateway.views import forward, session
+from gateway.views import forward, registry, session
 from gateway.views.view import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
 from tests.views.rooms import Rooms, rooms
@@ -194,6 +194,80 @@ async def test_with_two_views_the_handle_decides(house: House) -> None:
     assert house.calls == []
     assert not (await house.call("add", {"item_id": "tea"}, view=view.id)).is_error
     assert [message for message in house.page.heard if message.get("method") == "tools/call"] == []
+
+
+async def test_views_without_the_tool_do_not_make_its_name_ambiguous(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that listed no tools, nor one that listed others, nor one over MCP that lists none in its time."""
+    none, other = Page(), Page()
+    other.tools["rare"] = house.page.tools["rare"]
+    connect(house.views, LOCAL, none)
+    rare = connect(house.views, LOCAL, other)
+    quiet = house.views.attach(LOCAL, "cart", None, {})
+    await until(lambda: any(message["method"] == "tools/list" for message in none.heard) and len(rare.tools) == 1)
+    assert "Pass view" in said(await house.call("cart_add", {"item_id": "tea"}))  # the last one is new
+    monkeypatch.setattr(registry, "LISTING", 0.0)
+    assert said(await house.call("cart_add", {"item_id": "tea"})) == "add done"
+    assert "Pass view" in said(await house.call("cart_rare"))  # which two of them offer
+    assert house.views.find(quiet.view, LOCAL) is not None
+    assert house.calls == [("add", {"item_id": "tea"})]
+
+
+async def test_a_view_whose_tools_are_not_known_yet_may_be_the_one_meant(house: House) -> None:
+    """Its page has not answered, or told of a change: another conversation's view is not taken in its place."""
+
+    class Slow(Page):
+        """A page that does not say yet which tools it has."""
+
+        slow = True
+
+        async def hear(self, message: JsonObject) -> None:
+            """The gateway speaks."""
+            if not self.slow or message.get("method") != "tools/list":
+                await super().hear(message)
+
+    page = Slow()
+    view = connect(house.views, LOCAL, page)
+    await until(lambda: view.session is not None and view.session.behind)
+    assert view.listed is None
+    assert "Pass view" in said(await house.call("cart_wait", view=None))
+    page.slow = False
+    house.views.disconnect(view)
+    house.views.connect(view, page.hear)
+    await until(lambda: view.listed == [])
+    page.register("wait", house.page.tools["wait"][1])
+    assert "Pass view" in said(await house.call("cart_wait"))
+    assert house.calls == []
+
+
+OUTPUT = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({**text("3"), "structuredContent": {"total": 3}}, None),
+        ({**text("3"), "structuredContent": {"total": "3"}}, "total: '3' is not of type 'integer'"),
+        (text("3"), "it has no structuredContent"),
+        ({**text("sold out"), "isError": True}, "sold out"),
+    ],
+)
+async def test_structured_content_fits_the_output_schema(house: House, answer: JsonObject, error: str | None) -> None:
+    """What does not is an error that says so: clients would refuse it without a word to the model."""
+
+    async def run(arguments: JsonObject) -> JsonObject:
+        return answer
+
+    house.page.register("add", run, outputSchema=OUTPUT)
+    await until(lambda: any(tool.output_schema == OUTPUT for tool in house.view.tools))
+    result = await house.call("cart_add", {})
+    if error is None:
+        assert (result.is_error, result.structured_content) == (False, {"total": 3})
+    else:
+        assert (result.is_error, result.structured_content) == (True, None)
+        assert error in said(result)
+        assert said(result) == "sold out" or result.content[1] == TextContent(type="text", text="3")
 
 
 async def test_a_shared_principal_needs_the_handle(house: House) -> None:

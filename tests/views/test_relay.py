@@ -13,7 +13,7 @@ from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Initiator
 from gateway.views import later, relay
 from gateway.views.relay import Event, Handed
-from tests.views.asking import OTHER, House, attached, housed, said, status
+from tests.views.asking import DONE, OTHER, House, attached, housed, said, status
 from tests.views.pages import until
 
 
@@ -101,6 +101,20 @@ async def test_a_view_that_is_quiet_leaves_the_call_to_be_collected(house: House
     assert said(await house.forwarder.collect(LOCAL, call)) == "done"
     assert house.outcomes()[0]["status"] == 200
     assert (await house.forwarder.collect(LOCAL, call)).is_error
+
+
+async def test_a_call_with_an_output_schema_is_told_as_an_error_where_to_collect_it(house: House) -> None:
+    """No client takes structured content that does not fit the schema; what is collected fits it."""
+    total = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+    answer = {**DONE, "structuredContent": {"total": 3}}
+    house.view.offer("add", outputSchema=total)
+    await until(lambda: house.views.tools(LOCAL, None)[0].output_schema == total)
+    running = await house.call()
+    assert (running.is_error, running.structured_content) == (True, None)
+    call = said(running).split('"')[3]
+    house.view.answer((await house.view.next()).call, answer)
+    collected = await house.forwarder.collect(LOCAL, call)
+    assert (collected.is_error, collected.structured_content) == (False, {"total": 3})
 
 
 async def test_collecting_before_the_end_says_that_it_runs(house: House) -> None:

@@ -55,8 +55,25 @@ def test_a_pinned_tool_is_offered_as_long_as_it_is_the_same(pin: str) -> None:
         {"inputSchema": {"type": "object", "properties": {"count": {"type": "number"}}}},
         {"annotations": {"readOnlyHint": True}},
         {"annotations": None},
+        {"outputSchema": {"type": "object"}},
     ],
 )
 def test_a_pinned_tool_that_changed_is_held_back(pin: str, changes: dict[str, Any]) -> None:
     """Whatever of it a model goes by."""
     assert pinned(tool(**changes), pin) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        ({"type": "object", "properties": {"total": {"type": "integer"}}}, True),
+        ({"type": "array"}, False),
+        ({"type": "object", "description": "x" * 20_000}, False),
+        (None, False),
+    ],
+)
+def test_an_output_schema_reaches_the_model_within_bounds(schema: dict[str, Any] | None, *, kept: bool) -> None:
+    """The tool is offered without one that breaks them."""
+    policy = parse_policy("version: 1\ntools: {add: {}}", "p.yaml")
+    (cleaned,) = clean_tools("cart", policy, [tool(outputSchema=schema)])
+    assert cleaned.output_schema == (schema if kept else None)
