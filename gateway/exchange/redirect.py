@@ -45,9 +45,10 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
         raise denied("The backend redirects, and the app asked for an error then.")
     if leg.obligations.redirects is Redirects.NONE:
         raise denied("The backend redirects, and this route follows no redirects.")
-    if Echo(answer.secrets).text(unquote(location)) != unquote(location):
-        raise denied("The backend redirects to an address that holds a credential.")
     place = landing(policy, leg.canonical, location)
+    for text in (unquote(location), unquote(place.url) if place is not None else ""):
+        if Echo(answer.secrets).text(text) != text:
+            raise denied("The backend redirects to an address that holds a credential.")
     if place is None:
         raise denied("The backend redirects to a place outside of the policy.")
     if _downgrades(policy, leg.canonical.backend, place.backend):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import urljoin
 
 from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
@@ -12,11 +11,10 @@ from gateway.policy.headers import filter_response_headers, private_caching
 from gateway.policy.obligations import Obligations
 from gateway.policy.origins import canonical_origin
 from gateway.policy.policy import Policy
+from gateway.policy.references import resolved
 from gateway.policy.rules import METHODS, BackendSpec
 from gateway.recall import recalled
 
-_NO_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:(?!//[^/?#])|///", re.ASCII)  # browsers find a host in such a path
-_VISIBLE = re.compile(r"[\x21-\x7e]+")
 _ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII)
 
 
@@ -30,15 +28,14 @@ class Landing(NamedTuple):
 def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:
     """Where `location` leads from `request`; None where it is broken or leaves the backends of the policy."""
     spec = policy.backends.get(request.backend)
-    if spec is None or not _VISIBLE.fullmatch(location) or "\\" in location or _NO_HOST.match(location):
+    url = resolved(spec.target(request), location) if spec is not None else None
+    match = _ABSOLUTE.fullmatch(url) if url is not None else None
+    if spec is None or match is None:
         return None
     try:
-        match = _ABSOLUTE.fullmatch(urljoin(spec.target(request), location))
-        if match is None:
-            return None
         origin = canonical_origin(match[1], match[2])
         path = paths.canonical_path(match[3] or "/")
-        query = paths.canonical_query(match[4] or "")
+        query = paths.query_of_backend(match[4] or "")
     except ValueError:
         return None
     for candidate in (spec, *policy.backends.values()):

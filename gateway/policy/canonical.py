@@ -75,7 +75,8 @@ def _canonicalising(policy: Policy, request: Request, backend: str | None) -> Ge
     method = request.method if request.method in METHODS else canonical_method(request.method)
     meant, path, query = target(policy, request.url)
     path = paths.canonical_path(path)
-    query = paths.canonical_query(query) if query else query
+    if query:  # a backend is known already where another one wrote the query
+        query = paths.canonical_query(query) if backend is None else paths.query_of_backend(query)
     backend = backend or meant or policy.only_backend
     if "%" in path:
         _check_ambiguous(policy, path)

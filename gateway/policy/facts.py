@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.model import Caller, CanonicalRequest
 from gateway.policy.bodies import MAX_NUMBER
+from gateway.policy.paths import has_lone_percent
 from gateway.policy.templates import Template
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -265,6 +266,8 @@ def _has_twin(found: Mapping[str, object], name: str) -> bool:
 def _query(query: str) -> Mapping[str, list[str]] | Missing:
     if ";" in query:
         return Missing('cannot be read in one way, since the query has a ";"', odd=True)
+    if has_lone_percent(query):
+        return Missing('cannot be read in one way, since the query has a "%" that is no percent-encoding', odd=True)
     found: dict[str, list[str]] = {}
     try:
         for part in query.split("&"):

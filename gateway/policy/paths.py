@@ -14,6 +14,8 @@ from urllib.parse import unquote_to_bytes
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9\-._~!$&'()*+,=:@/]*", re.ASCII)
 _PLAIN_QUERY = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*", re.ASCII)
 _PERCENT = re.compile("%(..?)?", re.DOTALL)
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_UNICODE_ESCAPE = re.compile("%u[0-9A-Fa-f]{4}", re.IGNORECASE)
 _HEX = re.compile("[0-9A-Fa-f]{2}", re.ASCII)
 _NOT_PATH = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,=:@/%]", re.ASCII)
 _NOT_QUERY = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,;=:@/?%]", re.ASCII)
@@ -41,6 +43,24 @@ def canonical_query(query: str) -> str:
     if control is not None:
         raise ValueError(f"the query has the control character U+{ord(control):04X}: percent-encode it")
     return _PERCENT.sub(_normalised, _NOT_QUERY.sub(_percent_encoded, query))
+
+
+def query_of_backend(query: str) -> str:
+    """The one form of a query that a backend wrote, as in a `Location`: a `%` may stand for itself in it.
+
+    Such a query is sent as it was written, since what is decoded beside that `%` could make an encoding with it; no
+    rule reads it. Raises ValueError as `canonical_query` does, and for `%u0041`, which some servers decode.
+    """
+    if not _LONE_PERCENT.search(query):
+        return canonical_query(query)
+    if _UNICODE_ESCAPE.search(query):
+        raise ValueError('the query has a "%u", which some servers decode')
+    return "%".join(map(canonical_query, query.split("%")))
+
+
+def has_lone_percent(query: str) -> bool:
+    """Whether a `%` in it begins no percent-encoding."""
+    return _LONE_PERCENT.search(query) is not None
 
 
 def normalised_path(path: str) -> str:

@@ -2,12 +2,13 @@
 
 import gzip
 import zlib
+from asyncio import StreamWriter
 from collections.abc import AsyncIterator
 
 import pytest
 from playwright.async_api import Browser
 
-from tests.browser.three_places import Places, three_places, whole
+from tests.browser.three_places import Asked, Places, three_places, whole
 
 READ = """async url => {
   const response = await fetch(url).catch(() => undefined);
@@ -76,3 +77,37 @@ async def test_content_codings(places: Places, name: str, under: str) -> None:
     fields = "".join(f"Content-Encoding: {coding}\r\n" for coding in codings).encode()
     places.backend.answers[f"{under}/coded"] = whole(body, fields=fields)
     assert await places.same(READ, f"{under}/coded")
+
+
+LOCATIONS = [
+    b"/ok?a=\xc3\xa9",
+    b"/ok?a=\xe9",
+    b"/\xc3\xa9",
+    b"/a b?c d",
+    b"/ok?a=%",
+    b"/ok?a='\"<>",
+    b" \t/x\ty ",
+    b"\\ok\\x",
+    b"/a/./b\\..\\c",
+    b"../ok",
+    b"ok",
+    b"http:/ok",
+    b"http:ok",
+    b"/x?a#f?b\xc3\xa9",
+    b"?again",
+]
+
+
+@pytest.mark.parametrize("location", LOCATIONS, ids=repr)
+async def test_where_a_redirect_leads(places: Places, location: bytes) -> None:
+    """The URL Standard; the policy decides on what comes of it."""
+
+    async def moved(asked: Asked, writer: StreamWriter) -> None:
+        first = asked.target == "/dir/go"
+        fields = b"Location: %b\r\n" % location if first else b""
+        writer.write(whole(asked.target.encode(), head="302 Found" if first else "200 OK", fields=fields))
+
+    places.backend.answers["/dir/go"] = moved
+    read = "async () => { const got = await fetch('/dir/go'); return [got.status, await got.text()]; }"
+    status, target = await places.same(read)
+    assert (status, target != "/dir/go") == (200, True)
