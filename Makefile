@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo test test-oidc test-interop lint lock bench fuzz clean chromium
+.PHONY: help demo test test-oidc test-interop lint lock bench fuzz wpt clean chromium
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -27,6 +27,7 @@ help:
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
 	@echo "make fuzz   throw made-up inputs at the pure rooms for TIME=60 seconds, at TARGETS (all)"
+	@echo "make wpt    run Web Platform Tests of the checkout WPT=… natively and in a view, and print what differs"
 	@echo "make lock   resolve the lock files anew"
 	@echo "make clean  remove what the other targets made"
 
@@ -94,6 +95,19 @@ TARGETS ?=
 fuzz: $(VENV)/.built
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet "atheris>=3"
 	@exec nice $(BIN)/python -m tests.fuzz --seconds $(TIME) $(TARGETS)
+
+WPT ?=
+WPT_TOOLS ?= $(WPT)
+WPT_ONLY ?=
+WPT_JOBS ?= 2
+WPT_RESULTS ?= /tmp/wpt.jsonl
+WPT_AGAIN ?=
+
+# Nothing of the checkout is part of this repository. WPT_TOOLS is another, if it has no tools/wptserve of its own.
+wpt: chromium $(VENV)/.built
+	@test -n "$(WPT)" || { echo "Say where a checkout of web-platform-tests is: make wpt WPT=../wpt" >&2; exit 1; }
+	@exec nice $(BIN)/python -m tests.wpt "$(WPT)" --tools "$(WPT_TOOLS)" --jobs "$(WPT_JOBS)" --results "$(WPT_RESULTS)" \
+	  $(if $(WPT_ONLY),--only "$(WPT_ONLY)") $(if $(WPT_AGAIN),--again)
 
 # Resolved on the oldest Python we support: later ones need a subset of what it needs.
 COMPILE = $(BIN)/python -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe --generate-hashes --no-header \
