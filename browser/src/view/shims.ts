@@ -2,6 +2,7 @@
 
 import { attempt } from "./attempt";
 import { CARRIED } from "./entries";
+import { tellStorageArea } from "./storage-events";
 
 const QUOTA = 5 * 1024 * 1024;
 
@@ -87,6 +88,7 @@ export function createStorage({ items, ...changes }: Area): Storage {
       return this === storage ? items.size : length.get!.call(this);
     },
   });
+  tellStorageArea(storage);
   return storage;
 }
 

@@ -31,6 +31,37 @@ for (const name of ["localStorage", "sessionStorage"]) {
 twin("storage: localStorage", twins["storage: localStorage"]);
 twin("storage: sessionStorage", twins["storage: sessionStorage"]);
 
+twin("storage: its events", async (see) => {
+  const facts = ({ type, key, oldValue, newValue, url, storageArea, bubbles }) =>
+    [type, key, oldValue, newValue, url, bubbles, storageArea === localStorage ? "local" : storageArea === sessionStorage ? "session" : storageArea];
+  for (const storageArea of [localStorage, sessionStorage, null, undefined]) {
+    see(facts(new StorageEvent("storage", { storageArea, key: "k", newValue: "v", bubbles: true })));
+    const old = document.createEvent("StorageEvent");
+    old.initStorageEvent("storage", true, false, "k", "old", "new", "http://a.example/", storageArea);
+    see(facts(old));
+    old.initStorageEvent("again");
+    see(facts(old));
+  }
+  see(facts(new StorageEvent("storage")), facts(new StorageEvent("storage", null)), facts(new StorageEvent("storage", undefined)));
+  const read = [];
+  const init = { get storageArea() { read.push("area"); return localStorage; }, get key() { read.push("key"); return "k"; } };
+  see(facts(new StorageEvent("storage", Object.create(init))), read);
+  for (const storageArea of [{}, 1, "localStorage", Object.create(localStorage)]) see(await failure(() => new StorageEvent("storage", { storageArea })));
+  see(await failure(() => new StorageEvent()), await failure(() => StorageEvent("storage")), await failure(() => new StorageEvent("storage", 1)));
+  see(StorageEvent.length, StorageEvent.name, StorageEvent.prototype.constructor === StorageEvent, new StorageEvent("a") instanceof StorageEvent);
+  class Own extends StorageEvent {}
+  see(facts(new Own("own", { storageArea: sessionStorage })), new Own("own") instanceof Own);
+  const heard = [];
+  const hear = (event) => {
+    event.initStorageEvent("other", false, false, null, null, null, "", null);
+    heard.push(facts(event));
+  };
+  addEventListener("storage", hear);
+  dispatchEvent(new StorageEvent("storage", { storageArea: localStorage }));
+  removeEventListener("storage", hear);
+  see(heard);
+});
+
 twin("storage: cookies", async (see) => {
   if (window.cookieStore) see((await cookieStore.getAll()).map(({ name }) => name).filter((name) => name === "none"));
   else see([]);
