@@ -16,7 +16,8 @@ from gateway.stores.heads import key_in
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verified
-from tests.cli.test_serve import ended, process, ready
+from tests.cli.test_serve import COMMAND, ended, process, ready
+from tests.leaks.watch import environment
 from tests.world import Server, bound, free_port, local_client
 
 WORKERS = 8
@@ -125,3 +126,52 @@ async def test_killed_under_load(tmp_path: Path, times: int) -> None:
     for life in range(times):
         await killed(tmp_path, life, random.randint(50, 400))
     await reported(tmp_path)
+
+
+async def audit_verify(folder: Path) -> None:
+    """`audit verify` proves the journal and the database; raises AssertionError with its words where it does not."""
+    run = await asyncio.create_subprocess_exec(
+        *(*COMMAND, "audit", "verify", "--config", str(folder / "gateway.yaml")),
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said = (await run.communicate())[0].decode()
+    assert run.returncode == 0, said
+    assert "database, journal " in said, said
+
+
+@pytest.mark.parametrize("seconds", [3.5, pytest.param(30.0, marks=pytest.mark.soak)])
+async def test_the_database_of_a_killed_gateway_is_proven(tmp_path: Path, seconds: float) -> None:
+    """After each of three kills under load, while the next gateway fills it again, and after a clean stop."""
+    backend, port = Server(bound()), free_port()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", _ok)
+    await backend.start(app)
+    write(tmp_path, port, backend.port)
+    try:
+        for life in range(4):
+            async with process(tmp_path) as running:
+                assert (await ready(running, 3))[0].startswith("webmcp-gateway"), await ended(running)
+                load = Load(port, life)
+                loading = asyncio.create_task(load.run(1))
+                await load.enough.wait()
+                if life == 1:
+                    await audit_verify(tmp_path)
+                await asyncio.sleep(seconds)
+                if life < 3:
+                    running.kill()
+                    await loading
+                else:
+                    loading.cancel()
+                    running.terminate()
+                    code, said = await ended(running)
+                    assert code == 0, said
+                    assert "Traceback" not in said, said
+            await audit_verify(tmp_path)
+    finally:
+        await backend.stop()
+
+
+async def _ok(request: web.Request) -> web.Response:
+    return web.json_response({"n": request.path})

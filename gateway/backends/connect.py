@@ -21,6 +21,7 @@ from aiohttp.resolver import DefaultResolver
 from gateway import __version__
 from gateway.backends.frames import Handler
 from gateway.backends.in_turn import InTurn
+from gateway.backends.reaper import Reaper
 from gateway.errors import Reason, Refusal
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
@@ -90,7 +91,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Connections:
-    """All connections out of this process, pooled by network and origin.
+    """All connections out of this process, pooled by network and origin, and what ends the processes that it starts.
 
     An async context manager. `resolver` turns names into addresses (the system's by default); `tls` replaces the
     default TLS context, which verifies certificates against the system's authorities.
@@ -103,6 +104,7 @@ class Connections:
         self._sessions: dict[tuple[Network, ssl.SSLContext | None, bool], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
         self.in_turn = InTurn()
+        self.reaper = Reaper()
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or DefaultResolver()
@@ -112,6 +114,7 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         resolver, self._resolver = self._resolver, None
+        self.reaper.close()
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()

@@ -1,9 +1,12 @@
-"""The program of the process that copies lines of the journal into the database."""
+"""The program of the process that copies lines of the journal into the database; it ends with its gateway."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +15,27 @@ if TYPE_CHECKING:
 
 REST: Final = 0.003
 """Seconds before each module: some hundred are loaded, and whoever is ready meanwhile has the processor."""
+
+
+PARENT_LOOK: Final = 1.0
+"""Seconds between two looks at who started this process, where the system does not report the end of its pipe."""
+
+
+def end_with_parent() -> None:
+    """End this process at once when the one that started it has ended, whatever is being done.
+
+    A killed gateway tells nobody. Its end of the pipe closes, which `poll` reports also while nobody reads.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(sys.stdin.fileno(), 0)
+        while not poll.poll(1000 * PARENT_LOOK) and os.getppid() == parent:
+            pass
+        os._exit(0)  # a transaction that is open is rolled back
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Rest:
@@ -24,6 +48,7 @@ class _Rest:
 
 async def main() -> None:
     """Read the database's URL, then stretches, a line each; answer each with a line. End with the input."""
+    end_with_parent()
     sys.meta_path.insert(0, _Rest)
     import msgspec  # noqa: PLC0415  # with rests
 

@@ -34,6 +34,13 @@ class Position:
     hash: str
 
 
+class Superseded(OSError):
+    """Another process fills this sink by now: what a dead gateway left behind overwrites nothing of the next one."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has taken over since")
+
+
 class Sink(Protocol):
     """Where the lines of a journal, whose `chain` it is, also go. All raise OSError while it is down."""
 
@@ -48,25 +55,40 @@ class Sink(Protocol):
         """The journals of which it has lines."""
         ...
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
-        """Take these lines, some of which it may have already, and keep the position behind the last one."""
+    async def take_over(self, chain: str) -> int:
+        """Keep everybody who fills the journal in so far from storing anything more; the epoch of the caller."""
+        ...
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+        """Take these lines, some of which it may have already, and keep the position behind the last one.
+
+        Raises `Superseded` if another one has taken over since that `epoch` began.
+        """
         ...
 
 
 class Stretch(Struct, frozen=True):
-    """The lines of the journal `chain` in the file `path`, from the byte `start` up to the byte `end`."""
+    """The lines of the journal `chain` in the file `path`, from the byte `start` up to the byte `end`.
+
+    `epoch` is that of who copies them.
+    """
 
     path: str
     chain: str
     start: int
     end: int
+    epoch: int
 
 
 class Copied(Struct, frozen=True):
-    """The byte behind all lines that were looked at, and what is wrong with those that were not copied."""
+    """The byte behind all lines that were looked at, and what is wrong with those that were not copied.
+
+    `hash` is that of the last line that was; None if none was.
+    """
 
     end: int
     wrong: list[str]
+    hash: str | None = None
 
 
 async def copy(sink: Sink, stretch: Stretch) -> Copied:
@@ -84,6 +106,7 @@ async def copy(sink: Sink, stretch: Stretch) -> Copied:
             wrong.append(f"the line that ends at byte {offset} is not copied, it {error}")
         if number % SLICE == 0:
             await asyncio.sleep(0)  # requests come between
-    if placed:
-        await sink.store(stretch.chain, placed, Position(placed[-1].end, placed[-1].line.hash))
-    return Copied(found[-1][0] if found else stretch.end, wrong)
+    last = Position(placed[-1].end, placed[-1].line.hash) if placed else None
+    if last is not None:
+        await sink.store(stretch.chain, placed, last, stretch.epoch)
+    return Copied(found[-1][0] if found else stretch.end, wrong, last.hash if last is not None else None)

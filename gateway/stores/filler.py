@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.stores.aside import Aside, NoProcess
-from gateway.stores.copying import Sink, Stretch, copy
+from gateway.stores.copying import Position, Sink, Stretch, copy
 from gateway.stores.journal import Journal
-from gateway.stores.lines import read_line
+from gateway.stores.lines import NO_HASH, read_line
 from gateway.stores.segments import line_before
 from gateway.telemetry import Metrics
 
@@ -56,6 +56,7 @@ class Filler:
         self._metrics = metrics or Metrics()
         self._tell = tell
         self._end = 0
+        self._epoch = 0
         self._witnessed = -math.inf
         self._failing = False
         self._asked = asyncio.Event()
@@ -74,6 +75,7 @@ class Filler:
         self._metrics.look(self._look)
         while True:
             try:
+                self._epoch = await self._sink.take_over(self._journal.chain)
                 self._end = await self._left_off()
                 self._witnessed = -math.inf
                 await self._copy(busy=False)
@@ -144,7 +146,7 @@ class Filler:
             self._witnessed = loop.time()
 
     async def _copy_some(self, end: int, *, busy: bool) -> None:
-        stretch = Stretch(str(self._journal.path), self._journal.chain, self._end, end)
+        stretch = Stretch(str(self._journal.path), self._journal.chain, self._end, end, self._epoch)
         aside = self._aside if busy else None
         try:
             copied = await (aside.copy(stretch) if aside is not None else copy(self._sink, stretch))
@@ -155,18 +157,24 @@ class Filler:
         for wrong in copied.wrong:
             log.error("%s: %s", self._journal.path, wrong)
         self._end = copied.end
+        if copied.hash is not None:
+            self._journal.copied(self._sink.name, copied.hash)
         self._moved.set()
 
     async def _left_off(self) -> int:
         """The byte from which to go on; 0 where the journal is not the one of before up to there."""
         position = await self._sink.position(self._journal.chain)
-        if position is None:
-            return 0
+        known = position is not None and self._has(position)
+        self._journal.copied(self._sink.name, position.hash if position is not None and known else NO_HASH)
+        return position.end if position is not None and known else 0
+
+    def _has(self, position: Position) -> bool:
+        """Whether the journal has that line there."""
         raw = line_before(self._journal.path, position.end)
         try:
-            return position.end if raw is not None and read_line(raw).hash == position.hash else 0
+            return raw is not None and read_line(raw).hash == position.hash
         except ValueError:
-            return 0
+            return False
 
     def _look(self) -> None:
         self._metrics.sink_lag_bytes.labels(self._sink.name).set(max(0, self._journal.position - self._end))

@@ -97,6 +97,7 @@ class Journal:
         self._period: float | None = None
         self._intents: dict[str, None] = {}
         self._beside: set[str] = set()
+        self._copied: dict[str, str] = {}
         self._followers: set[Follower] = set()
         self._grew = asyncio.Event()
         self._disk = Disk(path, lambda: (self._file, self.position))
@@ -192,6 +193,7 @@ class Journal:
         """Write a head that says something. Raises OSError."""
         listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
         place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": listed}
+        place["copied"] = dict[str, Json](self._copied)
         if self._beside:
             place["beside"] = list[Json](sorted(self._beside)[:MOST_BESIDE])
         said: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
@@ -208,6 +210,12 @@ class Journal:
         if new:
             self._beside |= new
             self._sealed = False
+
+    def copied(self, sink: str, last: str) -> None:
+        """A sink has every line up to the one with the hash `last` (`NO_HASH`: none); heads say so from now on."""
+        if last == NO_HASH and self._copied.get(sink, NO_HASH) != NO_HASH:
+            self._sealed = False  # it was emptied: what the last head says of it is no longer true
+        self._copied[sink] = last
 
     def rotate(self) -> bool:
         """Begin a new file, if the one that grows is full, or its time is over. Raises OSError."""
@@ -339,6 +347,7 @@ class Journal:
         beside = fields.get("beside")
         if isinstance(beside, list):
             self._beside = {one for one in beside if isinstance(one, str)}
+        self._copied = copies_of(fields)
 
     def _set_aside(self, start: int) -> dict[str, Json]:
         torn = os.pread(self._file, self.size - start, start)
@@ -367,6 +376,14 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
+    """The hash of the last line that each sink had when a head was written, as its fields say."""
+    copied = head.get("copied")
+    if not isinstance(copied, dict):
+        return {}
+    return {sink: last for sink, last in copied.items() if isinstance(last, str)}
 
 
 def _sayable(record: AuditRecord) -> AuditRecord:

@@ -44,7 +44,11 @@ class OtlpLogs:
         """Nobody asks a collector."""
         return ()
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
+    async def take_over(self, chain: str) -> int:
+        """The process that holds the journal alone sends it; nobody else has to be kept out."""
+        return 0
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
         """Send the lines, then keep the position. Raises OSError where they are not taken."""
         records: list[Json] = [_log(one.line) for one in lines]
         scope: Json = {"scope": {"name": "webmcp-gateway.audit"}, "logRecords": records}

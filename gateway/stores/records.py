@@ -13,10 +13,10 @@ from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.model import Json
-from gateway.stores.copying import Placed, Position
+from gateway.stores.copying import Placed, Position, Superseded
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line
-from gateway.stores.schema import AUDIT, FILLED
+from gateway.stores.schema import AUDIT, FILLED, FILLERS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 from gateway.stores.verify import Found
@@ -130,9 +130,23 @@ class Records:
             found = (await connection.execute(select(FILLED).where(FILLED.c.chain == chain))).first()
         return Position(found.offset, found.hash) if found is not None else None
 
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position) -> None:
-        """Put in what is not there yet, and the position, in one transaction."""
+    async def take_over(self, chain: str) -> int:
+        """A new epoch of the journal `chain`: whoever stores with an older one is `Superseded` from now on."""
         async with self.database.connect() as connection:
+            again = {"epoch": FILLERS.c.epoch + 1}
+            row = insert(connection, FILLERS).values(chain=chain, epoch=1)
+            taking = row.on_conflict_do_update(index_elements=["chain"], set_=again).returning(FILLERS.c.epoch)
+            epoch = int((await connection.execute(taking)).scalar_one())
+            await connection.commit()
+        return epoch
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+        """Put in what is not there yet, and the position, in one transaction that belongs to the last epoch."""
+        mine = and_(FILLERS.c.chain == chain, FILLERS.c.epoch == epoch)
+        async with self.database.connect() as connection:
+            # The first statement, and one that writes: nobody can take over between it and the commit.
+            if not (await connection.execute(FILLERS.update().where(mine).values(epoch=epoch))).rowcount:
+                raise Superseded
             await _insert(connection, chain, lines)
             await connection.execute(_PLACE, {"chain": chain, "end": position.end, "hash": position.hash})
             await connection.commit()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sqlalchemy import and_, select, tuple_, update
 
@@ -87,45 +88,47 @@ def _forget_torn(journal: Path, before: float) -> None:
 def _has_old(segments: list[Segment], before: float) -> bool:
     """Whether there is something to delete; a file that cannot be read says so when its turn comes."""
     for segment in segments:
-        with suppress(OSError):
-            if _old_lines(segment, before, 1):
+        with suppress(OSError), segment.path.open("rb") as file:
+            if _old_lines(file, before, 1):
                 return True
     return False
 
 
-def _old_lines(segment: Segment, before: float, most: int | None = None) -> list[tuple[int, bytes]]:
+def _old_lines(file: BinaryIO, before: float, most: int | None = None) -> list[tuple[int, bytes]]:
     """Offset and blank form of lines that are old and have values. Notes keep theirs: they are signed, and say none."""
     found: list[tuple[int, bytes]] = []
     young = 0
-    with segment.path.open("rb") as file:
-        for end, raw in raw_lines(file):
-            try:
-                link = read_link(raw)
-            except ValueError:
-                continue  # `verify` tells of it
-            young = young + 1 if link.time >= before else 0
-            if young > _ORDERLY:
-                break
-            if not young and link.phase != NOTE and link.values is not None:
-                blank = without_values(raw)
-                if blank is not None:
-                    found.append((end - 1 - len(raw), blank))
-            if most is not None and len(found) >= most:
-                break
+    for end, raw in raw_lines(file):
+        try:
+            link = read_link(raw)
+        except ValueError:
+            continue  # `verify` tells of it
+        young = young + 1 if link.time >= before else 0
+        if young > _ORDERLY:
+            break
+        if not young and link.phase != NOTE and link.values is not None:
+            blank = without_values(raw)
+            if blank is not None:
+                found.append((end - 1 - len(raw), blank))
+        if most is not None and len(found) >= most:
+            break
     return found
 
 
 def _blank(segment: Segment, before: float) -> int:
     """Overwrite old values where they stand: no line moves, and an interrupted run is taken up by the next."""
-    lines = _old_lines(segment, before)
-    if lines:
-        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            for offset, blank in lines:
-                os.pwrite(descriptor, blank, offset)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with segment.path.open("rb") as file:
+        lines = _old_lines(file, before)
+        if lines:
+            descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
+                    return 0  # the journal went on in a new file of this name: the next run finds the old one
+                for offset, blank in lines:
+                    os.pwrite(descriptor, blank, offset)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     return len(lines)
 
 

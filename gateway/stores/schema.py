@@ -64,6 +64,14 @@ FILLED: Final = Table(
 )
 """How far each journal, known by its first writer, is in the database: the byte after a line, and that line's hash."""
 
+FILLERS: Final = Table(
+    "audit_fillers",
+    METADATA,
+    Column("chain", String, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+)
+"""The fencing token of each journal: whoever fills it in with an older one was superseded, and stores nothing."""
+
 QUOTAS: Final = Table(
     "quotas",
     METADATA,
@@ -234,5 +242,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(TOUCH_KEYS),
     _create(PAGE_STORAGE),
     _create(UPSTREAM_TOOLS),
+    _create(FILLERS),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -5,20 +5,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from gateway.stores.lines import fields_of, raw_lines, raw_lines_backwards, read_link
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file; `start` is the byte of the whole journal with which it begins. `size` is its own."""
+    """One file; `start` is the byte of the whole journal with which it begins. `size` is its own.
+
+    `descriptor` is that of the one that grows, within `pinned`.
+    """
 
     path: Path
     start: int
     size: int
+    descriptor: int = -1
+
+    def open(self) -> BinaryIO:
+        """The file itself, whatever stands under its name now."""
+        return os.fdopen(os.dup(self.descriptor), "rb") if self.descriptor >= 0 else self.path.open("rb")
 
     @property
     def end(self) -> int:
@@ -42,15 +51,45 @@ def closed_segments(path: Path) -> list[Segment]:
 
 def all_segments(path: Path) -> list[Segment]:
     """Every file of a journal, oldest first; the last is the one that grows, if it is there."""
-    closed = closed_segments(path)
-    if not path.exists():
-        return closed
-    return [*closed, Segment(path, start_of(path), path.stat().st_size)]
+    with pinned(path) as segments:
+        return [replace(segment, descriptor=-1) for segment in segments]
+
+
+@contextmanager
+def pinned(path: Path) -> Iterator[list[Segment]]:
+    """The same, to be read within this context, though the journal may go on in a new file meanwhile.
+
+    The one that grows is opened first: under its name there is another file when the journal was rotated.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield closed_segments(path)
+        return
+    try:
+        growing = os.fstat(descriptor)
+        closed = [one for one in closed_segments(path) if not os.path.samestat(one.path.stat(), growing)]
+        if growing.st_size:
+            start = _start_in(descriptor)
+            closed = [one for one in closed if one.start < start]  # others were closed while this one was opened
+        else:
+            start = closed[-1].end if closed else 0  # it was begun in this moment
+        yield [*closed, Segment(path, start, growing.st_size, descriptor)]
+    finally:
+        os.close(descriptor)
 
 
 def start_of(path: Path) -> int:
     """The byte of the whole journal with which the file `path` begins, as its first line says."""
-    with path.open("rb") as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _start_in(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _start_in(descriptor: int) -> int:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
         for _, raw in raw_lines(file):
             with suppress(ValueError):
                 start = fields_of(read_link(raw)).get("start")
@@ -65,39 +104,31 @@ def lines_from(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
     Files that are gone are passed over.
     """
-    for segment in all_segments(path):
-        if segment.end <= start and segment.size:
-            continue
-        with segment.path.open("rb") as file:
-            for offset, raw in raw_lines(file, max(0, start - segment.start)):
-                yield segment.start + offset, raw
+    with pinned(path) as segments:
+        for segment in segments:
+            if segment.end <= start and segment.size:
+                continue
+            with segment.open() as file:
+                for offset, raw in raw_lines(file, max(0, start - segment.start)):
+                    yield segment.start + offset, raw
 
 
 def lines_backwards(path: Path) -> Iterator[bytes]:
     """The lines of a whole journal, last first."""
-    for segment in reversed(all_segments(path)):
-        yield from lines_of_backwards(segment.path, segment.size)
-
-
-def lines_of_backwards(path: Path, end: int) -> Iterator[bytes]:
-    """The lines of one file that end before its byte `end`, last first."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield from (raw for _, raw in raw_lines_backwards(descriptor, end) if raw)
-    finally:
-        os.close(descriptor)
+    with pinned(path) as segments:
+        for segment in reversed(segments):
+            with segment.open() as file:
+                yield from (raw for _, raw in raw_lines_backwards(file.fileno(), segment.size) if raw)
 
 
 def line_before(path: Path, offset: int) -> bytes | None:
     """The line of a whole journal that ends at the byte `offset`, None where none does."""
-    for segment in all_segments(path):
-        if segment.start < offset <= segment.end:
-            descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                at = offset - segment.start
-                if os.pread(descriptor, 1, at - 1) != b"\n":
-                    return None
-                return next((raw for _, raw in raw_lines_backwards(descriptor, at) if raw), None)
-            finally:
-                os.close(descriptor)
+    with pinned(path) as segments:
+        for segment in segments:
+            if segment.start < offset <= segment.end:
+                with segment.open() as file:
+                    descriptor, at = file.fileno(), offset - segment.start
+                    if os.pread(descriptor, 1, at - 1) != b"\n":
+                        return None
+                    return next((raw for _, raw in raw_lines_backwards(descriptor, at) if raw), None)
     return None

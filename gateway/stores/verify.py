@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
 from gateway.stores.lines import NO_HASH, Link, fields_of, raw_lines, read_link
-from gateway.stores.segments import all_segments
+from gateway.stores.segments import pinned
 
 MOST = 100
 """Problems that are told one by one; behind the first nearly everything follows from it."""
@@ -72,13 +72,19 @@ class Check:
     """Reads the lines of one chain, oldest first. `trusted` are the public keys that may sign; None takes any.
 
     `in_order` says that each of them was replaced by the next one, and signs no more then. `begins_at` is the number of
-    the head with which files begin whose predecessors were put away.
+    the head with which files begin whose predecessors were put away. `reaches` are hashes of lines that must be there.
     """
 
     def __init__(
-        self, trusted: Sequence[str] | None = None, begins_at: int | None = None, *, in_order: bool = False
+        self,
+        trusted: Sequence[str] | None = None,
+        begins_at: int | None = None,
+        *,
+        in_order: bool = False,
+        reaches: Iterable[str] = (),
     ) -> None:
         self.verdict = Verdict()
+        self.unreached = set(reaches)
         self._in_order = in_order
         self._key = 0
         self._begins_at = begins_at
@@ -104,6 +110,7 @@ class Check:
             self._say(found, str(error))
             self._broken = True
             return
+        self.unreached.discard(link.hash)
         self._follows(found, link)
         if link.phase == "note":
             self._note(found, link)
@@ -197,18 +204,13 @@ class Check:
             self._say(found, f"is signed with the key {key}, which another one had replaced before")
         self._key = max(self._key, self._trusted.index(key))
 
-    def missing_end(self) -> None:
+    def missing_end(self, why: str = "") -> None:
         """It is known from elsewhere that lines behind the last one were here."""
         if self._before is None:
             self._say(Found("nothing", b""), "is there any more: all its lines are missing")
         else:
             place = f"number {self._before.seq} of writer {self._before.writer}"
-            self._say(Found(place, b""), "is the last line, and lines after it are missing")
-
-    @property
-    def last_hash(self) -> str:
-        """The hash of the last line; empty if none could be read."""
-        return self._before.hash if self._before is not None else ""
+            self._say(Found(place, b""), f"is the last line, and lines after it are missing{why}")
 
     def _blank(self, found: Found, link: Link) -> None:
         self.verdict.deleted += 1
@@ -238,12 +240,13 @@ def verified(
 
 def found_in(path: Path) -> Iterator[Found]:
     """Every line of the files of a journal, oldest first."""
-    for segment in all_segments(path):
-        with segment.path.open("rb") as file:
-            number = 0
-            for number, (_, raw) in enumerate(raw_lines(file), 1):
-                yield Found(f"{segment.path.name}:{number}", raw)
-            size = file.seek(0, 2)
-            file.seek(max(0, size - 1))
-            if file.read() not in (b"", b"\n"):
-                yield Found(f"{segment.path.name}:{number + 1}", None)
+    with pinned(path) as segments:
+        for segment in segments:
+            with segment.open() as file:
+                number = 0
+                for number, (_, raw) in enumerate(raw_lines(file), 1):
+                    yield Found(f"{segment.path.name}:{number}", raw)
+                size = file.seek(0, 2)
+                file.seek(max(0, size - 1))
+                if file.read() not in (b"", b"\n"):
+                    yield Found(f"{segment.path.name}:{number + 1}", None)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from gateway.config import load_config
 from gateway.model import AuditRecord, Json
 from gateway.recording import journal as journal_of
 from gateway.stores.filler import Filler
-from gateway.stores.heads import key_in
+from gateway.stores.heads import Key, key_in
 from gateway.stores.journal import Journal
 from gateway.stores.lines import read_line, write_line
 from gateway.stores.records import Record, Records
 from gateway.stores.sql import Database
 
 START = 1_790_000_000.0
+SIGNED = Key.signed
 
 
 def fields(number: int, **others: Json) -> dict[str, Json]:
@@ -278,21 +280,101 @@ async def test_a_whole_journal_that_was_taken_out_of_the_database(
     assert problem in result.stdout
 
 
-async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: Path) -> None:
-    """Together with the note of how far it was: the journal beside it goes on."""
+async def goes_on(folder: Path) -> None:
+    """The gateway runs once more: what was copied before, the last head says."""
+    key = key_in(folder / "gateway.journal.key")
+    async with (
+        Database(f"sqlite:///{folder}/gateway.db") as database,
+        Journal(folder / "gateway.journal", key=key, now=lambda: START + 60) as journal,
+        asyncio.TaskGroup() as tasks,
+    ):
+        records = Records(database)
+        filling = tasks.create_task(Filler(records, journal).run())
+        async with asyncio.timeout(20):
+            while (position := await records.position(journal.chain)) is None or position.end < journal.position:
+                await asyncio.sleep(0.01)
+        journal.append(AuditRecord("r12", "outcome", START + 61, fields(12)))
+        filling.cancel()
+
+
+async def cut_off(folder: Path) -> None:
+    """Take all but the first line out of the database, and set back how far it was."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
-    kept = f"position <= {first.position}"
     place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
-    await changed(folder, f"DELETE FROM audit WHERE NOT ({kept})", place)
+    await changed(folder, f"DELETE FROM audit WHERE NOT (position <= {first.position})", place)
+
+
+async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: Path) -> None:
+    """Together with the note of how far it was: the heads of the journal say how far the database was."""
+    await goes_on(folder)
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 0, result.stdout
+    await cut_off(folder)
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert "NOT PROVEN" not in result.stdout.partition("database")[0]
+    database_said = result.stdout.partition("database")[2]
+    assert "is the last line, and lines after it are missing, which it had when the last head" in database_said
+
+
+def without_copied(
+    key: Key, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]
+) -> dict[str, Json]:
+    """A head as gateways of before wrote it."""
+    return SIGNED(key, writer, seq, prev, time, {name: value for name, value in fields.items() if name != "copied"})
+
+
+async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no head says how far the database was, the journal beside it goes on."""
     path = folder / "gateway.journal"
+    key = key_in(folder / "gateway.journal.key")
+    path.unlink()
+    with monkeypatch.context() as old:
+        old.setattr(Key, "signed", without_copied)
+        async with Journal(path, key=key, now=lambda: START) as journal:
+            journal.append(AuditRecord("r0", "outcome", START, fields(0)))
+            async with Database(f"sqlite:///{folder}/old.db") as database, asyncio.TaskGroup() as tasks:
+                filling = tasks.create_task(Filler(Records(database), journal).run())
+                async with asyncio.timeout(20):
+                    while not await Records(database).query(1):
+                        await asyncio.sleep(0.01)
+                filling.cancel()
+    (folder / "old.db").replace(folder / "gateway.db")
+    for left in folder.glob("gateway.db-*"):
+        left.unlink()
+    await cut_off(folder)
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a moment behind is usual
-    async with Journal(path, key=key_in(folder / "gateway.journal.key"), now=lambda: START + 3600):
-        pass
+    with monkeypatch.context() as old:
+        old.setattr(Key, "signed", without_copied)
+        async with Journal(path, key=key, now=lambda: START + 3600):
+            pass
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     database_said = result.stdout.partition("database")[2]
     assert "number 1 is the last line here, and the journal goes on for 3,600 s" in database_said
+
+
+async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:
+    """However long: it was down, or the gateway was killed before it had copied what came after a long pause."""
+    async with Journal(
+        folder / "gateway.journal", key=key_in(folder / "gateway.journal.key"), now=lambda: START + 3600
+    ):
+        pass
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 0, result.stdout
+
+
+async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path) -> None:
+    """The lines are there: nothing is missing, whoever wrote the note last."""
+    async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
+        (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
+    place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
+    await changed(folder, place)
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 0, result.stdout
 
 
 async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(folder: Path) -> None:

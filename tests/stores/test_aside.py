@@ -6,15 +6,17 @@ import asyncio
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.stores import aside as module
-from gateway.stores import filler
+from gateway.stores import copier, filler
 from gateway.stores.aside import Aside, NoProcess
 from gateway.stores.copying import BATCH, Copied, Stretch
 from gateway.stores.filler import Filler
@@ -132,11 +134,12 @@ async def test_after_a_while_it_ends(path: Path, url: str, monkeypatch: pytest.M
     """And another one is started when lines come again."""
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
     aside = Seen(url)
-    async with Database(url), Journal(path) as journal:
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
         for _ in range(2):
             start = journal.position
             journal.append(record(str(journal.seq)))
-            stretch = Stretch(str(path), journal.chain, start, journal.position)
+            stretch = Stretch(str(path), journal.chain, start, journal.position, epoch)
             assert (await aside.copy(stretch)).end == journal.position
             await asyncio.sleep(0.01)
         assert len(aside.pids) == 2
@@ -145,14 +148,43 @@ async def test_after_a_while_it_ends(path: Path, url: str, monkeypatch: pytest.M
 
 async def test_what_is_wrong_there_is_told_here(path: Path, url: str) -> None:
     """A line that was altered, and a database that is not there."""
-    async with Database(url), Journal(path) as journal:
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
         journal.append(record("a"))
         path.write_bytes(path.read_bytes().replace(b'"id":"a"', b'"id":"b"'))
         aside = Aside(url)
-        copied = await aside.copy(Stretch(str(path), journal.chain, 0, journal.position))
+        copied = await aside.copy(Stretch(str(path), journal.chain, 0, journal.position, epoch))
         await aside.close()
     assert [wrong.partition(", it ")[2] for wrong in copied.wrong] == ["was altered: its hash does not fit"]
     aside = Aside("sqlite:////nowhere/at/all.db")
     for _ in range(2):  # another one may find it there
         with pytest.raises(OSError, match="cannot be used"):
-            await aside.copy(Stretch(str(path), "a", 0, 1))
+            await aside.copy(Stretch(str(path), "a", 0, 1, 1))
+
+
+async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) -> None:
+    """At once, though it waits for a database that another one has locked: nothing of it is stored afterwards."""
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
+        journal.append(record("a"))
+        stretch = Stretch(str(path), journal.chain, 0, journal.position, epoch)
+        first = msgspec.json.encode(stretch) + b"\n"
+        journal.append(record("b"))
+        second = msgspec.json.encode(msgspec.structs.replace(stretch, end=journal.position)) + b"\n"
+    locked = sqlite3.connect(url.removeprefix("sqlite:///"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", copier.__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{url}\n".encode() + first)
+    assert b'"end"' in await process.stdout.readline()
+    locked.execute("BEGIN IMMEDIATE")
+    process.stdin.write(second)
+    process.stdin.close()  # as the system does for who is killed
+    said = await process.communicate()
+    locked.close()
+    assert (process.returncode, *said) == (0, b"", b"")
+    lines = sqlite3.connect(url.removeprefix("sqlite:///"))
+    assert lines.execute("SELECT count(*) FROM audit WHERE id = 'b'").fetchone() == (0,)
+    lines.close()

@@ -123,8 +123,9 @@ async def test_another_process_fills_it(server: PostgreSQL, database: Database, 
     aside = Aside(server.url)
     async with Journal(tmp_path / "journal") as journal:
         journal.append(AuditRecord("a", "outcome", 5.0, {"app": "cart"}))
-        copied = await aside.copy(Stretch(str(journal.path), journal.chain, 0, journal.position))
-        assert copied == Copied(journal.position, [])
+        epoch = await Records(database).take_over(journal.chain)
+        copied = await aside.copy(Stretch(str(journal.path), journal.chain, 0, journal.position, epoch))
+        assert copied == Copied(journal.position, [], journal.last(1)[0].hash)
     await aside.close()
     assert [one.id for one in await Records(database).query(10)] == ["a"]
 

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.stores import filler
-from gateway.stores.copying import BATCH
+from gateway.stores.copying import BATCH, Placed, Position, Superseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
@@ -397,3 +397,29 @@ async def test_the_end_waits_for_connections_that_are_lent(url: str) -> None:
     assert task.done()
     with pytest.raises(OSError, match="not open"):
         await use()
+
+
+async def test_who_was_superseded_stores_nothing(path: Path, url: str) -> None:
+    """A process that a dead gateway left behind neither adds lines nor sets back how far the next one came."""
+    async with Journal(path) as journal:
+        journal.append(record("a"))
+    first, second = read(path)[:2]
+    chain = journal.chain
+    async with Database(url) as database:
+        records = Records(database)
+        old = await records.take_over(chain)
+        new = await records.take_over(chain)
+        await records.store(chain, [Placed(first, 10), Placed(second, 20)], Position(20, second.hash), new)
+        with pytest.raises(Superseded):
+            await records.store(chain, [Placed(first, 10)], Position(10, first.hash), old)
+        assert await records.position(chain) == Position(20, second.hash)
+        assert await records.take_over("another journal") == 1
+
+
+async def test_a_filler_that_was_superseded_takes_over_again(path: Path, url: str) -> None:
+    """It holds the journal, so it is the one that fills the database."""
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        await caught_up(path, url)
+        await Records(database).take_over(journal.chain)
+        journal.append(record("a"))
+        await caught_up(path, url)

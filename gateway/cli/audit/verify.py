@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,26 @@ from gateway.cli.audit.source import (
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, write_json
 from gateway.model import Json
+from gateway.stores.heads import is_head
+from gateway.stores.journal import copies_of
+from gateway.stores.lines import NO_HASH, fields_of, read_link
 from gateway.stores.records import Records
-from gateway.stores.segments import all_segments
+from gateway.stores.segments import all_segments, lines_backwards
 from gateway.stores.verify import PATIENCE, Check, Problem, Verdict, found_in
 
 STEP = 2000
 """Lines between two looks at the bar."""
+
+
+_LOST = "SQLite may lose them where the machine loses its power, and the next start of the gateway copies them again"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The hash of the last line that was in the database, as the journal `chain` says: None in a journal of before."""
+
+    chain: str
+    hash: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +108,17 @@ def verify(
 def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
     database: dict[str, Judged] = {}
     filled = False
+    copied = Copied("", None)
     if where.database is not None and (where.journal is None or has_database(where.database)):
         filled = where.places is not None and where.places.fills_database
-        database = asyncio.run(_database(where.database, rules, rules.head if where.journal is None else 0))
+        copied = _copied(where.journal) if filled and where.journal is not None else copied
+        head = rules.head if where.journal is None else 0
+        database = asyncio.run(_database(where.database, rules, head, copied))
     known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
     found = []
     if where.journal is not None:
         journal = _journal(where.journal, rules, known)
-        if filled and journal.verdict.chain in database:
+        if filled and journal.verdict.chain in database and copied.hash is None:
             _hold_to_journal(database[journal.verdict.chain].verdict, journal.verdict)
         found.append(journal)
     found += database.values()
@@ -109,8 +126,23 @@ def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
     yield from _missing(found, {*database, *rules.gone}, filled=filled)
 
 
+def _copied(path: Path) -> Copied:
+    """How far the database was by the last head of a journal; read before the database, which is further by then."""
+    for raw in lines_backwards(path):
+        with suppress(ValueError):  # what is wrong with a line is told where the journal is read
+            link = read_link(raw)
+            if is_head(link):
+                fields = fields_of(link)
+                last = copies_of(fields).get(Records.name, NO_HASH) if "copied" in fields else None
+                return Copied(str(fields.get("chain")), last)
+    return Copied("", None)
+
+
 def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
-    """A copy is a moment behind; one that ends long before its journal lacks lines, whatever it says of itself."""
+    """Hold a copy to a journal of before, whose heads do not say how far the copy was.
+
+    It is a moment behind; one that ends long before its journal lacks lines, whatever it says of itself.
+    """
     late = journal.last_time - copy.last_time
     if copy.sound and copy.lines and late > PATIENCE:
         goes_on = f"is the last line here, and the journal goes on for {late:,.0f} s"
@@ -133,8 +165,8 @@ def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator
             yield Judged(f"database, journal {chain}", Verdict(chain, problems=[Problem("nothing", say)]))
 
 
-def _check(rules: Rules, begins_at: int | None = None) -> Check:
-    return Check(rules.trusted or None, begins_at, in_order=rules.in_order)
+def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] = ()) -> Check:
+    return Check(rules.trusted or None, begins_at, in_order=rules.in_order, reaches=reaches)
 
 
 def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
@@ -150,24 +182,31 @@ def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
     return Judged(str(path), check.end(max(rules.head, known.get(check.verdict.chain, 0))))
 
 
-async def _database(url: str, rules: Rules, head: int) -> dict[str, Judged]:
+async def _database(url: str, rules: Rules, head: int, copied: Copied) -> dict[str, Judged]:
     async with opened(url) as records:
         return {
-            chain: Judged(f"database, journal {chain}", await _chain(records, chain, count, rules, head))
+            chain: Judged(
+                f"database, journal {chain}",
+                await _chain(records, chain, count, rules, head, copied.hash if chain == copied.chain else None),
+            )
             for chain, count in (await records.sizes()).items()
         }
 
 
-async def _chain(records: Records, chain: str, count: int, rules: Rules, head: int) -> Verdict:
-    check = _check(rules)
+async def _chain(records: Records, chain: str, count: int, rules: Rules, head: int, copied: str | None) -> Verdict:
+    """Look at one journal; `copied` is the hash of a line that was here before, and a gateway may copy more now."""
+    position = await records.position(chain)
+    reaches = {position.hash} if position is not None else set()
+    check = _check(rules, reaches=reaches | ({copied} if copied not in (None, NO_HASH) else set()))
     with _bar(f"database, {chain}", count, rules.quiet) as advance:
         async for found in records.lines(chain):
             check.take(found)
             if check.verdict.lines % STEP == 0:
                 advance(check.verdict.lines)
-    position = await records.position(chain)
-    if position is not None and position.hash != check.last_hash:
+    if check.unreached & reaches:
         check.missing_end()
+    elif check.unreached:
+        check.missing_end(f", which it had when the last head of the journal was written; {_LOST}")
     return check.end(head)
 
 

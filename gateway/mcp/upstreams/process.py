@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gateway.backends.in_turn import InTurn, Moments
+from gateway.backends.reaper import Reaper
 from gateway.exchange.echo import Echo
 from gateway.mcp.upstreams.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.decode import LONG, encoded
@@ -42,7 +43,8 @@ SAID = 1024
 class Process:
     """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message.
 
-    What it says beside them goes to the log, and to who asks why it ended: the values of `env` are masked there.
+    What it says beside them goes to the log, and to who asks why it ended: the values of `env` are masked there. With
+    `reaper` it ends also if this gateway is killed.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Process:
         cwd: Path | None,
         limit: int,
         in_turn: InTurn,
+        reaper: Reaper | None = None,
     ) -> None:
         self._name = name
         self._command = tuple(command)
@@ -62,6 +65,7 @@ class Process:
         self._cwd = cwd
         self._limit = limit
         self._in_turn = in_turn
+        self._reaper = reaper
         self._process: asyncio.subprocess.Process | None = None
         self._started = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -113,6 +117,8 @@ class Process:
             raise UpstreamLost(self._ending, unsent=True) from error
         finally:
             self._started.set()
+        if self._reaper is not None:
+            self._reaper.watch(process.pid)
         listening, watching = asyncio.ensure_future(self._listen(process)), asyncio.ensure_future(_watch(process))
         try:
             await self._read(process, receive)
@@ -123,11 +129,16 @@ class Process:
         finally:
             listening.cancel()
             watching.cancel()
-            await asyncio.shield(asyncio.ensure_future(_end(process)))
+            await asyncio.shield(asyncio.ensure_future(self._end(process)))
             said = f"; it said: {' / '.join(self._said)}" if self._said else ""
             self._ending = self._ending or f"the process ended with status {process.returncode}{said}"[:1000]
             self._over.set()
         raise UpstreamLost(self._ending)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        await _end(process)
+        if self._reaper is not None:
+            self._reaper.forget(process.pid)
 
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:

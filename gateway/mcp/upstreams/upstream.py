@@ -231,7 +231,10 @@ class Upstream:
         match spec.kind:
             case Kind.COMMAND:
                 env = {name: value.reveal() for name, value in spec.env.items()}
-                return Process(spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn)
+                reaper = self._connections.reaper
+                return Process(
+                    spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn, reaper=reaper
+                )
             case Kind.INSIDE:
                 return Inside(spec.target, limit=limit, in_turn=in_turn)
             case _:

@@ -1,0 +1,117 @@
+"""Ends the processes that a killed gateway leaves behind: a process of its own waits for that, and knows their groups.
+
+This module is also its program. It imports the standard library alone, so that it starts quickly and stays small.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Final
+
+GRACE: Final = 2.0
+"""Seconds that processes have to end after SIGTERM."""
+
+LOOK: Final = 0.02
+"""Seconds between two looks whether they have."""
+
+log = logging.getLogger(__name__)
+
+
+class Reaper:
+    """Watches over process groups: they end with this process, however that ends."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+
+    def watch(self, group: int) -> None:
+        """The process group `group` must not outlive this process."""
+        self._groups.add(group)
+        self._tell(f"+{group}\n")
+
+    def forget(self, group: int) -> None:
+        """It has ended: its number may be another's soon."""
+        self._groups.discard(group)
+        if self._process is not None:
+            self._tell(f"-{group}\n")
+
+    def close(self) -> None:
+        """End what is still watched over, and the process that does so."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            process.wait()
+
+    def _tell(self, line: str) -> None:
+        if not self._is_told(line):
+            self._process = None  # somebody has ended it: another one learns of all groups
+            if self._groups and not self._is_told(""):
+                log.warning("the processes of upstreams go on if this gateway is killed: nothing can watch over them")
+
+    def _is_told(self, line: str) -> bool:
+        try:
+            if self._process is None:
+                self._process = _started()
+                line = "".join(f"+{group}\n" for group in self._groups)
+            assert self._process.stdin is not None  # noqa: S101  # this is a pipe
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError:
+            if self._process is not None:
+                _dropped(self._process)
+            return False
+        return True
+
+
+def _dropped(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    with suppress(OSError):  # what was to be written goes nowhere
+        assert process.stdin is not None  # noqa: S101  # this is a pipe
+        process.stdin.close()
+
+
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603  # this very file, with the Python that runs
+        [sys.executable, "-I", "-S", os.path.abspath(__file__)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the gateway's group is not for it
+    )
+
+
+def main() -> None:
+    """Read groups to watch over, and to forget, a line each; at the end of the input end those that are left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends when its input does
+    groups: set[int] = set()
+    for line in sys.stdin:
+        if line.startswith("+"):
+            groups.add(int(line[1:]))
+        else:
+            groups.discard(int(line[1:]))
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        groups = {group for group in groups if _signalled(group, number)}
+        until = time.monotonic() + GRACE
+        while (groups := {group for group in groups if _signalled(group, 0)}) and time.monotonic() < until:
+            time.sleep(LOOK)
+
+
+def _signalled(group: int, number: int) -> bool:
+    """Whether there is anybody in the group, who has got the signal now."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
