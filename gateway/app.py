@@ -164,6 +164,7 @@ class _Gateway:
             absences=self._accounts.absences,
         )
         self._storage = StorageTool(self._accounts.storage)
+        self._bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
         self._listener = listener(config, self._apps)
         self._serving = Serving(
@@ -177,6 +178,7 @@ class _Gateway:
             face=self._face,
             load_keys=self._accounts.ring.load,
             live=self._live,
+            room=self._bodies.room,
         )
         self._apps.replace({app.id: self._serving.of(app) for app in config.apps.values()})
         self._tasks = asyncio.TaskGroup()
@@ -236,9 +238,8 @@ class _Gateway:
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
         answers = self._apps.part(lambda app: app.answers)
-        bodies = Bodies(room=self._config.mcp.bodies, each=self._config.mcp.bodies_each)
         bridged = Bridged(
-            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=bodies
+            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=self._bodies
         )
         bridge = BridgeDoor(bridged, self._connections.in_turn)
         admitted = admission(
@@ -350,6 +351,7 @@ class _Gateway:
             sessions_each=self._config.mcp.sessions_each,
             session_idle=self._config.mcp.session_idle,
             asking=self._approving.elicitation(),
+            room=self._bodies.room,
             body_limit=lambda: message_limit(self._apps.largest_request(app)),
         )
 

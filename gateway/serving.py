@@ -22,6 +22,7 @@ from gateway.mcp.upstreams.proxy import Proxy
 from gateway.mcp.upstreams.views import UpstreamAnswers
 from gateway.model import Resource
 from gateway.running import Apps, Backends, Packed, Running
+from gateway.shares import Shares
 from gateway.views.view import AppRules
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ BODY = 16 * 1024 * 1024
 class Serving:
     """Makes apps ready. `face` makes a mount, `proxies` are the upstreams now; `load_keys` reads what seals.
 
-    `live` says more of an app to its author, in the log.
+    `live` says more of an app to its author, in the log. `room` is what the bodies of all requests share.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Serving:
         face: Callable[[str], Face],
         load_keys: Callable[[], None],
         live: bool,
+        room: Shares,
     ) -> None:
         self._config = config
         self._apps = apps
@@ -60,6 +62,7 @@ class Serving:
         self._face = face
         self._load_keys = load_keys
         self._live = live
+        self._room = room
 
     def of(self, app: AppConfig) -> Running:
         """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
@@ -122,6 +125,7 @@ class Serving:
             patience=self._config.approvals.timeout,
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.ruled(app.id, path),
+            room=self._room,
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
         return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)

@@ -227,7 +227,7 @@ SETTINGS: Final = (
         "Live views that one person may have: a page that opens more harms itself alone. One of a chat that was silent "
         "for five minutes gives its place to another.",
     ),
-    Setting("mcp.bodies", "1GiB", "Bytes of large bodies that may be under way beside the frames of the bridge."),
+    Setting("mcp.bodies", "1GiB", "Bytes of large bodies, of requests and of the bridge, that may be under way."),
     Setting("mcp.bodies_each", "256MiB", "Those of one caller."),
     Setting("telemetry.otlp", "", "Traces go to this OTLP/HTTP collector, such as http://127.0.0.1:4318."),
     Setting("telemetry.authorization", "", "The collector's Authorization header: ${env:NAME} or ${file:path}."),

@@ -12,5 +12,16 @@ def lacking(request: web.Request, capability: str, app: str | None = None) -> we
     """The refusal of a caller without `capability`, or that of `app`; None for one who has it."""
     if request[PRINCIPAL].may(capability, app):
         return None
-    named = capability if app is None else f"{capability}:{app}"
+    return _refusal(capability if app is None else f"{capability}:{app}")
+
+
+def lacking_any(request: web.Request, capability: str) -> web.Response | None:
+    """The refusal of a caller who has `capability` neither for all apps nor for one; None for one who does."""
+    held = request[PRINCIPAL].capabilities
+    if capability in held or any(one.startswith(f"{capability}:") for one in held):
+        return None
+    return _refusal(capability)
+
+
+def _refusal(named: str) -> web.Response:
     return refused(403, "not-allowed", f"This takes the capability `{named}`, which this caller does not have.")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from aiohttp import web
 
+from gateway.arriving import whole
+from gateway.bounds import Area, Bound, size
 from gateway.model import Json
 
 SECURE = {
@@ -15,6 +18,22 @@ SECURE = {
     "cross-origin-resource-policy": "same-origin",
 }
 """Header fields of every page and file that the gateway serves."""
+
+
+SMALL: Final = 64 * 1024
+"""Bytes of the largest body of what the console's page, or a program in its place, says."""
+
+SOON: Final = 10.0
+"""Seconds in which it comes."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "a request to the REST of the console",
+        f"{size(SMALL)} in {SOON:g} s",
+        "413, 408",
+    ),
+)
 
 
 def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -33,9 +52,15 @@ def fresh(value: Json) -> web.Response:
     return web.json_response(value, headers={"cache-control": "no-store"})
 
 
+async def json_of(request: web.Request) -> Json:
+    """The JSON value that a request holds. Raises ValueError, RecursionError, and what `whole` raises."""
+    value: Json = json.loads(await whole(request, SMALL, within=SOON))
+    return value
+
+
 async def object_of(request: web.Request) -> dict[str, Json]:
-    """The JSON object that a request holds. Raises ValueError, RecursionError."""
-    body = json.loads(await request.read())
+    """The JSON object that a request holds; raises as `json_of` does."""
+    body = await json_of(request)
     if not isinstance(body, dict):
         raise ValueError("no object")
     return body

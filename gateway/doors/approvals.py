@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Final
 
 from aiohttp import web
 
+from gateway.arriving import whole
+from gateway.bounds import Area, Bound, size
 from gateway.config import Way, Webhook
 from gateway.doors.access import SIGNED
-from gateway.doors.answers import fresh, refused
+from gateway.doors.answers import fresh, json_of, refused
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.sight import is_own, name_in
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answers import Answers, NotAllowed
 from gateway.exchange.grants import Grant
-from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, signed_answer
+from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, look_at, signed_answer
 from gateway.model import Json, Principal, Question
+from gateway.shares import Shares
 
 ANSWERS = ("approve", "decline")
+
+SIGNED_BYTES: Final = 8 * 1024
+"""Bytes of the largest signed answer: an id, a digest, a word and a name."""
+
+SIGNED_WITHIN: Final = 5.0
+"""Seconds in which its body comes."""
+
+SIGNED_EACH: Final = 16
+"""Signed answers of one address that are read at a time."""
+
+SIGNED_AT_ONCE: Final = 128
+"""Those of all."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "signed answers that are read: anybody can send one",
+        f"{size(SIGNED_BYTES)} in {SIGNED_WITHIN:g} s, {SIGNED_EACH} at a time per address, {SIGNED_AT_ONCE} in all; "
+        "none of it before the signature looks like one, of now",
+        "413, 408, 503, 403",
+    ),
+)
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -32,6 +57,7 @@ class ApprovalDoor:
         self._answers = answers
         self._ways = ways
         self._webhook = webhook
+        self._signing = Shares(SIGNED_EACH, SIGNED_AT_ONCE)
 
     @property
     def asks(self) -> bool:
@@ -69,7 +95,7 @@ class ApprovalDoor:
         return fresh({"grants": self.granted(request[PRINCIPAL])})
 
     async def _answer(self, request: web.Request) -> web.Response:
-        given = json.loads(await request.read())
+        given = await json_of(request)
         if not isinstance(given, dict) or given.get("answer") not in ANSWERS:
             return refused(400, "bad-request", "answer: approve or decline.")
         lasting = given.get("grant", False)
@@ -95,7 +121,7 @@ class ApprovalDoor:
 
     async def _touch(self, request: web.Request) -> web.Response:
         """What a key has to sign before this question is approved; null where none is needed."""
-        given = json.loads(await request.read())
+        given = await json_of(request)
         lasting = isinstance(given, dict) and given.get("grant") is True
         try:
             return fresh(
@@ -121,10 +147,17 @@ class ApprovalDoor:
         if self._webhook is None:
             return refused(404, "not-found", "No webhook is configured.")
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
-        try:
-            answer = signed_answer(self._webhook.secret, timestamp, given, await request.read(), time.time())
-        except ValueError as error:
-            return refused(403, "bad-signature", str(error))
+        with self._signing.place(request.remote or "") as free:
+            if not free:
+                return _unread(503, "busy", "Too many signed answers are being read. Send it again.")
+            try:
+                look_at(timestamp, given, time.time())  # before any of the body is read
+                body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN)
+                answer = signed_answer(self._webhook.secret, timestamp, given, body, time.time())
+            except web.HTTPRequestEntityTooLarge:
+                return _unread(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")
+            except ValueError as error:
+                return _unread(403, "bad-signature", str(error))
         try:
             state = await self._answers.trusted(answer.id, answer.approve, Way.WEBHOOK, answer.by, digest=answer.digest)
         except Refusal as refusal:
@@ -152,6 +185,13 @@ def _granted(grant: Grant) -> dict[str, Json]:
         "created": grant.created,
         "expires": grant.expires,
     }
+
+
+def _unread(status: int, code: str, detail: str) -> web.Response:
+    """The refusal of a request of which nothing more is read."""
+    answer = refused(status, code, detail, {"retry-after": "1"} if status == 503 else None)
+    answer.force_close()
+    return answer
 
 
 def _refused(refusal: Refusal) -> web.Response:

@@ -7,12 +7,16 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
+from gateway.arriving import SILENCE, SLOWEST, NoRoom, whole
+from gateway.bounds import Area, Bound, size
 from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.errors import MuxError
 from gateway.model import LARGEST_BODY
+from gateway.shares import Shares
 
 LIFE = 60.0
 """Seconds that a body waits to be taken."""
@@ -32,22 +36,39 @@ ROOM = 1024 * 1024 * 1024
 ROOM_EACH = 4 * LARGEST_BODY
 """Those of one principal."""
 
-_LONG = 1024 * 1024
-"""Bytes from which it is worth a thread to put them together."""
-
-_STRETCH = 512 * 1024
-"""Bytes after which who reads them rests."""
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "large bodies beside the frames of the bridge",
+        f"{EACH} per principal, {MOST:,} in all; {size(LARGEST)} of JSON, {size(LARGEST_BODY)} of bytes; "
+        f"{LIFE:g} s until they are taken",
+        "503, 413; what nobody took is dropped",
+    ),
+    Bound(
+        Area.BRIDGE,
+        "bytes of bodies that arrive, wait, or are in the hands of a call",
+        f"`mcp.bodies_each` ({size(ROOM_EACH)}) per principal, `mcp.bodies` ({size(ROOM)}) in all, counted as they "
+        "come; a small share each once half of that is taken",
+        "503 with `retry-after`",
+    ),
+    Bound(
+        Area.BRIDGE,
+        "a body of the bridge that does not come",
+        f"{SILENCE:g} s without a byte, {SILENCE:g} s and a second for each {size(SLOWEST)} in all",
+        "408, and its room is free",
+    ),
+)
 
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 
 @dataclass(slots=True)
 class _Body:
-    """`content` is None before it is there, and after it was taken."""
+    """`content` is None before it is there, and after it was taken; `size` is how much of it has come."""
 
     principal: str
-    size: int
     expires: float
+    size: int = 0
     content: str | bytes | None = None
 
 
@@ -56,42 +77,44 @@ class Bodies:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, room: int = ROOM, each: int = ROOM_EACH) -> None:
         self._clock = clock
-        self._room = room
-        self._each = each
+        self._places = Shares(EACH, MOST)
         self._bodies: dict[str, _Body] = {}
-
-    def full(self, size: int) -> bool:
-        """Whether all principals together leave no room for `size` bytes."""
-        now = self._clock()
-        for old in [old for old, body in self._bodies.items() if body.expires < now]:
-            del self._bodies[old]
-        return len(self._bodies) >= MOST or sum(body.size for body in self._bodies.values()) + size > self._room
+        self.room = Shares(each, room)
+        """The bytes that are under way."""
 
     def put(self, id: str, principal: str, content: str | bytes) -> bool:
         """Keep `content` until it is taken. False if the id is none, or used, or too much waits."""
         largest = LARGEST if isinstance(content, str) else LARGEST_BODY
-        if len(content) > largest or not self._reserve(id, principal, len(content)):
+        if len(content) > largest:
             return False
-        body = self._bodies[id]
+        try:
+            body = self._begin(id, principal)
+            if body is None:
+                return False
+            self._grow(id, body, len(content))
+        except NoRoom:
+            return False
         body.content, body.expires = content, self._clock() + LIFE
         return True
 
     async def receive(self, id: str, request: web.Request, principal: str, rest: Callable[[], Awaitable[None]]) -> bool:
         """Keep what `request` sends, as text or, if it says that it sends any bytes, as such; `rest` in between.
 
-        False as in `put`. Raises `HTTPRequestEntityTooLarge`, `HTTPLengthRequired`, `UnicodeDecodeError` for a text
-        that is none, and `MuxError` (`too-large`) for one that would take long to read.
+        False if the id is none, or used. Raises `NoRoom` where too much waits, `HTTPRequestEntityTooLarge`,
+        `HTTPLengthRequired`, `HTTPRequestTimeout` for one that does not come, `UnicodeDecodeError` for a text that is
+        none, and `MuxError` (`too-large`) for one that would take long to read.
         """
-        size, raw = request.content_length, request.content_type == "application/octet-stream"
-        if size is None:
+        length, raw = request.content_length, request.content_type == "application/octet-stream"
+        largest = LARGEST_BODY if raw else LARGEST
+        if length is None:
             raise web.HTTPLengthRequired
-        if size > (LARGEST_BODY if raw else LARGEST):
-            raise web.HTTPRequestEntityTooLarge(LARGEST_BODY, size)
-        if not self._reserve(id, principal, size):
+        if length > largest:
+            raise web.HTTPRequestEntityTooLarge(largest, length)
+        body = self._begin(id, principal)
+        if body is None:
             return False
-        body = self._bodies[id]
         try:
-            content = await whole(request, rest=rest)
+            content = await whole(request, largest, rest=rest, taken=lambda count: self._grow(id, body, count))
             if not raw and await asyncio.to_thread(is_bulky, content):
                 raise MuxError("too-large", f"This body has {why(AT_ONCE)}.")
             body.content = content if raw else content.decode()
@@ -113,30 +136,25 @@ class Bodies:
 
     def release(self, id: str) -> None:
         """Nobody holds this body any more."""
-        self._bodies.pop(id, None)
+        body = self._bodies.pop(id, None)
+        if body is not None:
+            self._places.give(body.principal)
+            self.room.give(body.principal, body.size)
 
-    def _reserve(self, id: str, principal: str, size: int) -> bool:
-        if self.full(size) or not _ID.fullmatch(id) or id in self._bodies:
-            return False
-        mine = [body.size for body in self._bodies.values() if body.principal == principal]
-        if len(mine) >= EACH or sum(mine) + size > self._each:
-            return False
-        self._bodies[id] = _Body(principal, size, float("inf"))
-        return True
+    def _begin(self, id: str, principal: str) -> _Body | None:
+        """A place for a body; None where there is none by that id. Raises `NoRoom`."""
+        now = self._clock()
+        for old in [old for old, body in self._bodies.items() if body.expires < now]:
+            self.release(old)
+        if not _ID.fullmatch(id) or id in self._bodies:
+            return None
+        if not self._places.take(principal):
+            raise NoRoom
+        body = self._bodies[id] = _Body(principal, float("inf"))
+        return body
 
-
-async def whole(
-    request: web.Request, most: int = LARGEST_BODY, rest: Callable[[], Awaitable[None]] | None = None
-) -> bytes:
-    """The body of `request`. Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes."""
-    chunks, size, rested = [], 0, 0
-    async for chunk in request.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > most:
-            raise web.HTTPRequestEntityTooLarge(most, size)
-        if rest is not None and size - rested > _STRETCH:
-            rested = size
-            await rest()
-    # To put much together takes long, and Python does it beside the event loop's thread.
-    return await asyncio.to_thread(b"".join, chunks) if size > _LONG else b"".join(chunks)
+    def _grow(self, id: str, body: _Body, count: int) -> None:
+        if not self.room.take(body.principal, count):
+            self.release(id)
+            raise NoRoom
+        body.size += count

@@ -10,8 +10,10 @@ from functools import partial
 from aiohttp import web
 
 from gateway import mux
+from gateway.arriving import NoRoom
 from gateway.backends.frames import read_in_turn
 from gateway.backends.in_turn import InTurn
+from gateway.doors.allowed import lacking_any
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.bodies import LARGEST
 from gateway.doors.bridged import Bridged
@@ -23,6 +25,11 @@ from gateway.model import Principal
 PROTOCOL = "webmcp-gateway.v1"
 
 HEARTBEAT = 15.0
+
+_NO_ROOM = (
+    "The bodies of this caller, or of all together, leave no room at present; `mcp.bodies_each` and `mcp.bodies` say "
+    "how much there is."
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +82,16 @@ class BridgeDoor:
         return socket
 
     async def _put_body(self, request: web.Request) -> web.Response:
-        if self._bridged.bodies.full(request.content_length or 0):
-            detail = "The bodies of all callers together leave no room at present; `mcp.bodies` says how much there is."
-            return refused(503, "no-room", detail, {"retry-after": "1"})
+        if (refusal := lacking_any(request, "bridge")) is not None:
+            return refusal
         principal = request[PRINCIPAL].id
         rest = partial(self._bridged.views.precedence.rest, principal)
         try:
             kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
+        except NoRoom:
+            answer = refused(503, "no-room", _NO_ROOM, {"retry-after": "1"})
+            answer.force_close()  # what still comes of it is read no more
+            return answer
         except web.HTTPLengthRequired:
             return refused(411, "length-required", "A body says its length.")
         except web.HTTPRequestEntityTooLarge:
@@ -91,10 +101,12 @@ class BridgeDoor:
         except UnicodeDecodeError:
             return refused(400, "bad-request", "A body is JSON in UTF-8.")
         if not kept:
-            return refused(409, "body-refused", "This id is none, or is used, or too many bodies wait.")
+            return refused(409, "body-refused", "This id is none, or is used.")
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.Response:
+        if (refusal := lacking_any(request, "bridge")) is not None:
+            return refusal
         id = request.match_info["id"]
         content = self._bridged.bodies.take(id, request[PRINCIPAL].id)
         if content is None:

@@ -19,7 +19,7 @@ from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.allowed import lacking
-from gateway.doors.answers import SECURE, fresh, object_of, refused
+from gateway.doors.answers import SECURE, SMALL, fresh, object_of, refused
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
 from gateway.doors.connections import ConnectionsDoor
@@ -207,6 +207,8 @@ class ConsoleDoor:
                 return refused(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)
+            except web.HTTPRequestEntityTooLarge:
+                return refused(413, "request-too-large", f"A body may have {SMALL} bytes at most.")
             except (ValueError, RecursionError):
                 return refused(400, "bad-request", "The body must be a JSON object.")
 

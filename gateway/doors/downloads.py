@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.doors.answers import refused
+from gateway.doors.answers import json_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.approve import State
@@ -39,7 +38,7 @@ class DownloadDoor:
 
     async def handle(self, request: web.Request) -> web.Response:
         """`{view, files: [{name, size}], answered}`. Raises ValueError."""
-        offer = _offer(json.loads(await request.read()))
+        offer = _offer(await json_of(request))
         if offer is None:
             said = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
             return refused(400, "bad-request", said)

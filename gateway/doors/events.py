@@ -6,18 +6,22 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from typing import Final
 
 from aiohttp import web
 
+from gateway.bounds import Area, Bound
 from gateway.config import Kind, Notice, Notices
+from gateway.doors.answers import refused
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.sight import Lines, sees_view
 from gateway.exchange.approve import Approvals
 from gateway.exchange.grants import Grants
 from gateway.model import Json, Principal
+from gateway.shares import Shares
 from gateway.stores.followers import Follower
-from gateway.stores.journal import Journal
+from gateway.stores.journal import FOLLOWER_LINES, Journal
 from gateway.views.registry import Views
 from gateway.views.view import LiveView
 
@@ -29,6 +33,22 @@ MOMENT = 0.05
 
 HISTORY = 200
 """Lines of the record that a page is given when it comes."""
+
+
+EACH: Final = 64
+"""Event streams of one person."""
+
+IN_ALL: Final = 2048
+"""Event streams of all."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "event streams of the console",
+        f"{EACH} per person, {IN_ALL:,} in all; {FOLLOWER_LINES:,} lines of the record wait for a slow one",
+        "429; a slow one is cut off, and comes again",
+    ),
+)
 
 
 class Events:
@@ -52,9 +72,17 @@ class Events:
         self._views = views
         self._notices = notices
         self._open: set[_Changes] = set()
+        self._places = Shares(EACH, IN_ALL)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One stream, until its page or the gateway goes. A page that is too slow is cut off, and comes again."""
+        with self._places.place(request[PRINCIPAL].person) as free:
+            if not free:
+                detail = f"{EACH} event streams of one person may be open, and {IN_ALL} of all. Close one of them."
+                return refused(429, "too-many-streams", detail, {"retry-after": "5"})
+            return await self._follow(request)
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
         await stream.prepare(request)
         principal = request[PRINCIPAL]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.doors.answers import fresh, refused
+from gateway.doors.answers import fresh, json_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.approve import State
@@ -53,7 +52,7 @@ class LinkDoor:
 
     async def handle(self, request: web.Request) -> web.Response:
         """`{view, url}`, then `{view, url, answered}` where the answer to the first was `ask`. Raises ValueError."""
-        wish = _wish(json.loads(await request.read()))
+        wish = _wish(await json_of(request))
         if wish is None:
             return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
         try:

@@ -14,14 +14,15 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.apps import INDEX, media_type
+from gateway.arriving import NoRoom, counting, whole
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.bodies import whole
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.stream import Stream
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request, Response
+from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
 
@@ -36,6 +37,7 @@ class SiteDoor:
 
     `largest` tells how many bytes a body may have now: what is larger is not even read. `ruled` tells of a path whether
     a rule begins as it does: other paths are the page's own router's, and a browser that loads one gets the page.
+    `room` is what large bodies share with those of other doors.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class SiteDoor:
         patience: float,
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
+        room: Shares,
     ) -> None:
         self._app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
@@ -56,6 +59,7 @@ class SiteDoor:
         self._patience = patience
         self._largest = largest
         self._ruled = ruled
+        self._room = room
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler, for every method and path."""
@@ -78,15 +82,16 @@ class SiteDoor:
         return await self._carried(request)
 
     async def _carried(self, request: web.Request) -> web.StreamResponse:
+        with counting(self._room, request[PRINCIPAL].id) as taken:
+            return await self._carried_whole(request, taken)
+
+    async def _carried_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
         largest = self._largest()
         caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
         try:
-            asked = _asked(request, await whole(request, largest))
-        except web.RequestPayloadError:
-            refusal = Refusal(Reason.BAD_REQUEST, "The body does not arrive as its headers say.")
-            response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
-        except web.HTTPRequestEntityTooLarge:
-            refusal = Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {largest} bytes at most.")
+            asked = _asked(request, await whole(request, largest, taken=taken))
+        except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
+            refusal = _unread(error, largest)
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         else:
             outcome = await self._exchange.open(asked, caller, wait=self._patience)
@@ -94,6 +99,8 @@ class SiteDoor:
                 return await _streamed(request, outcome)
             response = outcome
         answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
+        if not request.content.at_eof():
+            answer.force_close()  # what still comes of its body is read no more
         return _headed(answer, response)
 
     def _is_folder(self, request: web.Request) -> bool:
@@ -134,6 +141,20 @@ class _File(web.FileResponse):
         # Once the handler has gone, nobody asks for its end.
         sent.add_done_callback(lambda _: sent.cancelled() or sent.exception())
         return await asyncio.shield(sent)
+
+
+def _unread(error: Exception, largest: int) -> Refusal:
+    """The refusal of a request whose body was not read to its end."""
+    match error:
+        case web.HTTPRequestEntityTooLarge():
+            return Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {largest} bytes at most.")
+        case web.HTTPRequestTimeout():
+            return Refusal(Reason.BAD_REQUEST, "The body does not come, or comes too slowly.", status=408)
+        case NoRoom():
+            detail = "Too many large bodies are under way. Try again."
+            return Refusal(Reason.RATE_LIMITED, detail, status=503, headers=(("retry-after", "1"),))
+        case _:
+            return Refusal(Reason.BAD_REQUEST, "The body does not arrive as its headers say.")
 
 
 def _with_slash(url: URL) -> URL:

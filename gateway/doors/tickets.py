@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
+from gateway.bounds import Area, Bound
 from gateway.model import Principal
 
 LIFE = 30.0
 """Seconds for which a ticket is good."""
 
 MOST = 1024
+"""Tickets of all that may wait."""
 
 EACH = 64
 """Tickets of one principal that may wait: nobody pushes out those of others."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "tickets of the bridge",
+        f"{EACH} per principal, {MOST:,} in all; {LIFE:g} s",
+        "the oldest of the principal goes, or the oldest of who has most",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +57,9 @@ class Tickets:
         mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
         for token in mine[: max(0, len(mine) - EACH + 1)]:
             del self._tickets[token]
-        while len(self._tickets) >= MOST:
-            del self._tickets[next(iter(self._tickets))]
+        if len(self._tickets) >= MOST:
+            (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
+            del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
         token = secrets.token_urlsafe(32)
         self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE)
         return token

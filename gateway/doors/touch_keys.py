@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gateway.doors.answers import fresh, refused
+from gateway.doors.answers import fresh, json_of, object_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Refusal
 from gateway.exchange.presence import NAME, LoginTooOld, Presence
@@ -63,8 +62,8 @@ class TouchKeyDoor:
         return fresh(await presence.adding(request[PRINCIPAL]))
 
     async def _add(self, presence: Presence, request: web.Request) -> web.Response:
-        given = json.loads(await request.read())
-        name = given.get("name") if isinstance(given, dict) else None
+        given = await object_of(request)
+        name = given.get("name")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME or not name.isprintable():
             return refused(400, "bad-request", f"name: a text of at most {NAME} characters.")
         by = request[PRINCIPAL]
@@ -79,7 +78,7 @@ class TouchKeyDoor:
         return fresh(await presence.removing(request[PRINCIPAL], request.match_info["id"]))
 
     async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
-        given = json.loads(await request.read())
+        given = await json_of(request)
         id = request.match_info["id"]
         record = self._record(request[PRINCIPAL], "removed", "")
         record.note(key=id[:200])

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -23,6 +24,9 @@ SIGNATURE = "webmcp-gateway-signature"
 
 SKEW = 300.0
 """Seconds by which the clock of a sender may be wrong; older answers are refused."""
+
+_SIGNATURE = re.compile(r"v1=[0-9a-f]{64}", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 PAUSES = (1.0, 4.0, 15.0)
 """Seconds between two attempts to deliver."""
@@ -108,12 +112,19 @@ def signature(secret: Secret, timestamp: str, body: bytes) -> str:
     return f"v1={mac.hexdigest()}"
 
 
+def look_at(timestamp: str, given: str, now: float) -> None:
+    """What can be told of a signed message before its body is read. Raises ValueError, which says what is wrong."""
+    if not _SIGNATURE.fullmatch(given):
+        raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
+    if not _SECONDS.fullmatch(timestamp) or abs(now - int(timestamp)) > SKEW:
+        raise ValueError(f"`{TIMESTAMP}` must be now, in seconds since the epoch.")
+
+
 def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
     """The answer in a signed message. Raises ValueError, which says what is wrong with it."""
+    look_at(timestamp, given, now)
     if not hmac.compare_digest(given.encode("utf-8", "replace"), signature(secret, timestamp, body).encode()):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
-    if not timestamp.isascii() or not timestamp.isdigit() or abs(now - int(timestamp)) > SKEW:
-        raise ValueError(f"`{TIMESTAMP}` must be now, in seconds since the epoch.")
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):

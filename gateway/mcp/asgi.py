@@ -87,15 +87,17 @@ def put_in(scope: Scope, part: bytes) -> list[bytes]:
     return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.pop(said, (said,))]
 
 
-async def serve(app: ASGIApp, request: web.Request, user: User, ending: Ending) -> web.StreamResponse:
-    """The answer of `app` to `request`.
+async def serve(
+    app: ASGIApp, request: web.Request, user: User, ending: Ending, body: bytes | None = None
+) -> web.StreamResponse:
+    """The answer of `app` to `request`, whose `body` may have been read already.
 
     The server must run with `handler_cancellation=True`: a client that goes away is noticed by that alone. The
     application is then told so, as ASGI says, and not cancelled: the SDK takes a cancelled opening request for one that
     failed, and clients close that stream as soon as they have read its one event.
     """
     scope = _scope(request, user, ending)
-    exchange = _Exchange(request, ending, scope)
+    exchange = _Exchange(request, ending, scope, body)
     running = asyncio.ensure_future(app(scope, exchange.receive, exchange.send))
     try:
         await asyncio.shield(running)
@@ -143,8 +145,9 @@ def _fields(raw: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]
 class _Exchange:
     """The two ends that an ASGI application is given."""
 
-    def __init__(self, request: web.Request, ending: Ending, scope: Scope) -> None:
+    def __init__(self, request: web.Request, ending: Ending, scope: Scope, body: bytes | None) -> None:
         self._request = request
+        self._given = body
         self._scope = scope
         self._ending = ending
         self._read = False
@@ -153,10 +156,10 @@ class _Exchange:
 
     async def receive(self) -> Message:
         if not self._read:
-            # What the fast path has read is kept by the request; its stream is at its end then.
-            whole = self._request.content.at_eof()
-            body = await (self._request.read() if whole else self._request.content.readany())
-            self._read = whole or self._request.content.at_eof()
+            body, self._given = self._given, None
+            if body is None:
+                body = await self._request.content.readany()
+            self._read = self._request.content.at_eof()
             return {"type": "http.request", "body": body, "more_body": not self._read}
         # Answered only at the end: an application that is told nothing new at once would ask for ever.
         await self._ending.wait()

@@ -71,12 +71,12 @@ class Fast(Protocol[C]):
         ...
 
 
-async def answered(fast: Fast[C], request: web.Request, principal: Principal) -> web.StreamResponse | None:
-    """The answer; None where the request must go the long way. Then nothing was done, and its body is kept."""
-    tool = fast.tool(request.raw_headers) if request.method == "POST" else None
+async def answered(fast: Fast[C], request: web.Request, principal: Principal, body: bytes) -> web.StreamResponse | None:
+    """The answer to a POST of `body`; None where the request must go the long way. Then nothing was done."""
+    tool = fast.tool(request.raw_headers)
     if tool is None:
         return None
-    call = fast.read(tool, await request.read())
+    call = fast.read(tool, body)
     if call is None:
         return None
     silence = Silence(request, fast.silence)
@@ -86,8 +86,8 @@ async def answered(fast: Fast[C], request: web.Request, principal: Principal) ->
     finally:
         stream = await silence.end()
     if stream is None:
-        body = text.encode() if isinstance(text, str) else Pieces(text)
-        return web.Response(body=body, headers=_JSON, status=status)
+        said = text.encode() if isinstance(text, str) else Pieces(text)
+        return web.Response(body=said, headers=_JSON, status=status)
     return await closed(stream, text)
 
 

@@ -21,6 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
+from gateway.arriving import NoRoom, counting, whole
 from gateway.mcp import absent
 from gateway.mcp.apart import kept
 from gateway.mcp.asgi import Ending, ending_of, serve
@@ -40,6 +41,7 @@ from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.mcp.worded import Worded
 from gateway.model import LOCAL, Principal, Tell
+from gateway.shares import Shares
 from gateway.traces import arriving
 
 _AROUND = 1024 * 1024
@@ -102,7 +104,8 @@ class Face:
     """One mount. `hosts` and `origins` are the `Host` and `Origin` values that it answers to, ports included.
 
     `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
-    `asking` says whom its clients may send to the console, None that they may not. `before` stands before its own tools
+    `asking` says whom its clients may send to the console, None that they may not. `room` is what large messages share
+    with the bodies of other doors. `before` stands before its own tools
     and resources: what it answers does not reach them. `body_limit` is how many bytes a request may have now.
     An async context manager; requests are served within it. `app` None is the mount of every app.
     """
@@ -128,6 +131,7 @@ class Face:
         sessions: int = SESSIONS,
         sessions_each: int = PER_PRINCIPAL,
         session_idle: float = SESSION_IDLE,
+        room: Shares | None = None,
     ) -> None:
         self.catalog = Catalog(
             app,
@@ -139,6 +143,7 @@ class Face:
             largest=body_limit,
         )
         self._views = views
+        self._room = room or Shares(BODY_LIMIT * 16, BODY_LIMIT * 64)
         self._principal = principal
         self._changes = Changes(lambda principal: views.tools(principal, app))
         self._followed: set[str] = set()
@@ -210,8 +215,21 @@ class Face:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
         principal = self._principal(request)
-        if self.fast is not None:
-            answer = await answered(self.fast, request, principal)
+        limit = self._body_limit()
+        if request.method != "POST" or (request.content_length or 0) > limit:  # what is too large is refused unread
+            return await self._served(request, principal, None)
+        with counting(self._room, principal.id) as taken:
+            try:
+                body = await whole(request, limit, taken=taken)
+            except web.HTTPRequestEntityTooLarge:
+                return _unread(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
+            except NoRoom:
+                return _unread(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
+            return await self._served(request, principal, body)
+
+    async def _served(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
+        if self.fast is not None and body is not None:
+            answer = await answered(self.fast, request, principal, body)
             if answer is not None:
                 return answer
         self._manager.asgi_app.max_body_size = self._body_limit()
@@ -222,7 +240,7 @@ class Face:
         else:
             self._views.precedence.come(principal.id)
         try:
-            return await serve(self._asgi, request, User(principal), ending)
+            return await serve(self._asgi, request, User(principal), ending, body)
         finally:
             self._views.precedence.gone(principal.id)
             self._streams.discard(ending)
@@ -360,6 +378,14 @@ class _Bus:
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         return self._changes.listen(self._principal, lambda: listener(ToolsListChanged()))
+
+
+def _unread(status: int, code: int, message: str) -> web.Response:
+    """The answer to a message that is not read to its end."""
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    answer = web.json_response(error, status=status, headers={"retry-after": "1"} if status == 503 else None)
+    answer.force_close()
+    return answer
 
 
 def _only_page(params: types.PaginatedRequestParams | None) -> None:

@@ -322,6 +322,7 @@ async def test_gestures_make_it_the_persons(world: World) -> None:
     assert (fields["initiator"], fields["evidence"]) == ("person", "attested-gesture")
 
 
+@pytest.mark.bound("large bodies beside the frames of the bridge", "tickets of the bridge")
 def test_nobody_takes_the_room_of_others() -> None:
     """One principal's tickets and bodies, however many, push out nobody else's."""
     tickets, bodies = Tickets(), Bodies()
@@ -334,18 +335,19 @@ def test_nobody_takes_the_room_of_others() -> None:
     assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
 
 
+@pytest.mark.bound("bytes of bodies that arrive, wait, or are in the hands of a call")
 def test_all_together_have_so_much_room() -> None:
     """However many principals share it, and however little each has; what was taken makes room."""
-    bodies = Bodies(room=100, each=60)
-    assert bodies.put("a" * 32, "ada", b"x" * 60)
+    bodies = Bodies(room=640, each=320)
+    assert bodies.put("a" * 32, "ada", b"x" * 320)
     assert not bodies.put("b" * 32, "ada", b"x")
-    assert not bodies.put("c" * 32, "bob", b"x" * 41)
-    assert bodies.put("d" * 32, "bob", b"x" * 40)
-    assert bodies.full(1)
+    assert not bodies.put("c" * 32, "bob", b"x" * 11)  # of the second half nobody takes much
+    assert all(bodies.put(f"{number:032}", f"other {number}", b"x" * 10) for number in range(32))
+    assert not bodies.put("d" * 32, "bob", b"x")
     bodies.take("a" * 32, "ada")
-    assert bodies.full(1)  # the call that took it still holds it
+    assert not bodies.put("d" * 32, "bob", b"x")  # the call that took it still holds it
     bodies.release("a" * 32)
-    assert bodies.put("e" * 32, "cy", b"x" * 60)
+    assert bodies.put("d" * 32, "bob", b"x" * 10)
 
 
 async def test_a_body_without_room_is_refused_with_words(tmp_path: Path) -> None:

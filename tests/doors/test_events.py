@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from gateway.doors import events
-from tests.world import World
+from tests.callers.tokens import token
+from tests.world import World, running
 
 REQUESTS = 20
 
@@ -35,3 +38,24 @@ async def test_lines_of_the_record_come_together(world: World, monkeypatch: pyte
                 pieces += bool(lines)
     assert len(set(told)) == REQUESTS
     assert pieces < REQUESTS // 2
+
+
+@pytest.mark.bound("event streams of the console")
+async def test_a_person_has_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all tokens together; another person has their own, and one that ends makes room."""
+    monkeypatch.setattr(events, "EACH", 2)
+    async with running(tmp_path, extra="auth: [token]\n") as world:
+        mine = [await token(world, f"token {number}", "bridge", person="ada") for number in range(2)]
+        other = await token(world, "other", "bridge", person="bob")
+        async with world.client() as client, AsyncExitStack() as streams:
+
+            async def opened(shown: dict[str, str]) -> int:
+                stream = await streams.enter_async_context(client.get(f"{world.console}/api/events", headers=shown))
+                return stream.status
+
+            async with client.get(f"{world.console}/api/events", headers=mine[0]) as first:
+                assert first.status == 200
+                assert [await opened(shown) for shown in (mine[1], mine[0], mine[1], other)] == [200, 429, 429, 200]
+            async with asyncio.timeout(20):
+                while await opened(mine[0]) != 200:
+                    await asyncio.sleep(0.05)
