@@ -99,11 +99,14 @@ def _names(text: str) -> bool:
 
 
 def _in_json(body: bytes) -> bool:
-    """Whether the object, in which that key is spelled, has it; where it has too many parts to be read, it may."""
+    """Whether the object in which that key is spelled has it; too large or too deep to be read, it may."""
     if is_bulky(body):
         return True
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        # Numbers stay unread: Python refuses those of thousands of digits, which servers take.
+        value = json.loads(body, parse_int=str, parse_float=str)
+    except RecursionError:
+        return True  # servers read deeper
+    except ValueError:
         return False
     return isinstance(value, dict) and NAME in value

@@ -79,6 +79,33 @@ async def test_content_codings(places: Places, name: str, under: str) -> None:
     assert await places.same(READ, f"{under}/coded")
 
 
+BODIES = {
+    "half a character": '{"s":"\\ud83d"}',
+    "deep": "[" * 65 + "]" * 65,
+    "very deep": "[" * 5000 + "]" * 5000,
+    "a large number": "[1e400]",
+    "a long number": "9" * 5000,
+    "a key twice": '{"a":1, "a":2}',
+    "numbers as they are written": "[-0,1.0,1E2,9007199254740993]",
+    "white space": ' \r\n{"a" : 1}\t',
+    "a byte order mark": "\ufeff{}",
+    "no JSON": "{no json",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_json_that_is_sent(places: Places, name: str) -> None:
+    """Where no rule reads it, it arrives byte for byte."""
+    places.backend.asked.clear()
+    send = """async body => {
+      const headers = { "content-type": "application/json" };
+      return (await fetch("/json", { method: "POST", headers, body })).status;
+    }"""
+    assert await places.same(send, BODIES[name]) == 200
+    assert [asked.body for asked in places.backend.asked] == [BODIES[name].encode()] * 3
+
+
 LOCATIONS = [
     b"/ok?a=\xc3\xa9",
     b"/ok?a=\xe9",

@@ -100,3 +100,12 @@ def test_a_large_body_takes_a_step_for_each_slice(headers: Headers) -> None:
     """So that others can run in between."""
     body = b'"' + bytes(overrides._SLICE * 3) + b'"'
     assert steps_of(method_override("", headers, body)) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    "more", ["[" * 50_000 + "]" * 50_000, "9" * 5000, "1e400", '"\\ud83d"'], ids=["deep", "long", "large", "half"]
+)
+def test_nothing_hides_a_member_beside_what_python_does_not_read(more: str) -> None:
+    """Servers read deeper, and longer numbers."""
+    body = f'{{"a":{more},"_method":"DELETE"}}'.encode()
+    assert steps_of(method_override("", JSON, body))[0] == "JSON body"
