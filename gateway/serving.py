@@ -122,7 +122,6 @@ class Serving:
             app.id,
             source,
             self._exchange,
-            patience=self._config.approvals.timeout,
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.ruled(app.id, path),
             room=self._room,

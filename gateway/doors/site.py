@@ -19,6 +19,7 @@ from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
+from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.stream import Stream
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request, Response
@@ -33,7 +34,7 @@ PAGE_POLICY = "frame-ancestors 'none'"
 
 
 class SiteDoor:
-    """The site of one app. `source` is its folder, or one HTML file; a call may wait `patience` seconds.
+    """The site of one app. `source` is its folder, or one HTML file.
 
     `largest` tells how many bytes a body may have now: what is larger is not even read. `ruled` tells of a path whether
     a rule begins as it does: other paths are the page's own router's, and a browser that loads one gets the page.
@@ -46,7 +47,6 @@ class SiteDoor:
         source: Path,
         exchange: Exchange,
         *,
-        patience: float,
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
         room: Shares,
@@ -56,7 +56,6 @@ class SiteDoor:
         self._index = INDEX if source.is_dir() else source.name
         self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
-        self._patience = patience
         self._largest = largest
         self._ruled = ruled
         self._room = room
@@ -94,7 +93,7 @@ class SiteDoor:
             refusal = _unread(error, largest)
             response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
         else:
-            outcome = await self._exchange.open(asked, caller, wait=self._patience)
+            outcome = await self._exchange.open(asked, caller, wait=AS_LONG_AS_IT_IS_OPEN)
             if isinstance(outcome, Stream):
                 return await _streamed(request, outcome)
             response = outcome

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -55,7 +54,7 @@ class Pending:
 class Ask:
     """What a call wants to be approved: words for the person, and the raw call, bound by its digest.
 
-    `patience` is for how many seconds the question stays open, None for as long as others do.
+    `patience` is for how many seconds the question stays open, None for as long as the configuration says.
     """
 
     message: str
@@ -141,6 +140,7 @@ class Approvals:
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
+        patience = self.timeout if ask.patience is None else ask.patience
         question = Question(
             id=secrets.token_hex(16),  # typed at a command line, where a dash in front would be an option
             principal=caller.principal.id,
@@ -157,12 +157,12 @@ class Approvals:
             initiator=caller.initiator,
             evidence=caller.evidence,
             created=now,
-            expires=now + (self.timeout if ask.patience is None else ask.patience),
+            expires=now + patience,
             cause=caller.cause,
             grant=ask.grant,
             rule=ask.rule,
         )
-        self._parked[question.id] = Parked(question, caller, request, steady + self.timeout, asked=steady)
+        self._parked[question.id] = Parked(question, caller, request, steady + patience, asked=steady)
         self._notify()
         return Pending(question)
 
@@ -189,10 +189,13 @@ class Approvals:
         parked.holding += 1
         try:
             if parked.state is State.OPEN:
-                with suppress(TimeoutError):
-                    left = min(parked.question.expires - self._clock(), parked.expires - self._steady())
+                left = min(parked.question.expires - self._clock(), parked.expires - self._steady())
+                try:
                     async with asyncio.timeout(min(seconds, left)):
                         await parked.changed.wait()
+                except TimeoutError:
+                    if seconds >= left and parked.state is State.OPEN:  # timers may fire a little early
+                        self._move(parked, State.EXPIRED)
         finally:
             parked.holding -= 1
             parked.asked = self._steady()

@@ -86,8 +86,8 @@ class Exchange:
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
         """The backend's answer, or its first part; or the gateway's own: a refusal, or what the request waits for.
 
-        `wait` is how many seconds the call itself may wait for a person; a caller that can ask again gives 0. `tell`
-        tells its client where that person answers.
+        `wait` is how many seconds the call itself may wait for a person: 0 for a caller that can ask again, infinity
+        for one whose connection is known to be open. `tell` tells its client where that person answers.
         """
         outcome = await self.open(request, caller, wait=wait, tell=tell)
         if not isinstance(outcome, Response):
@@ -102,7 +102,10 @@ class Exchange:
         """The same for a caller that can read a stream itself, and closes it."""
         outcome = await self._carry(self._without_proof(request), caller, None, tell)
         if isinstance(outcome, Pending):
-            return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+            try:
+                return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+            except Refusal as refusal:
+                return await self.refuse(refusal, caller, request.method, request.url)
         return outcome
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:

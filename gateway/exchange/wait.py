@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from msgspec import structs
 
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
+from gateway.exchange.approval_step import STILL_WAITS, ApprovalStep
 from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
 from gateway.exchange.grants import Grants
 from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
-from gateway.model import Caller, CanonicalRequest, Response, Tell, Visit
+from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy
 
 TakenUp = Callable[[Parked], Awaitable[Response]]
@@ -27,8 +27,7 @@ class Waiting:
 
     def __init__(self, approvals: Approvals, approval_url: str, grants: Grants | None = None) -> None:
         self._approvals = approvals
-        self._grants = grants if grants is not None else Grants()
-        self._approval_url = approval_url
+        self._step = ApprovalStep(approvals, grants if grants is not None else Grants(), approval_url)
 
     async def approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
@@ -38,19 +37,12 @@ class Waiting:
         if message is None:
             return None
         if parked is None:
-            rule = f"{leg.canonical.method} {leg.decision.route or ''}"
-            grant = leg.obligations.grant and self._grants.covering(caller, rule, policy.version)
-            if grant:
-                record.note(grant=grant.id, answered_by=grant.by)
+            ask = _ask(message, leg, policy)
+            if self._step.granted(ask, caller, record):
                 return None
             # An answer that several may ask for again is whole.
             request = structs.replace(leg.request, stream=False)
-            asked = _ask(message, leg.canonical, policy)
-            ask = replace(asked, grant=leg.obligations.grant, patience=leg.obligations.patience, rule=rule)
-            pending = self._approvals.park(ask, caller, request)
-            record.note(approval=pending.question.id)
-            record.leads(pending.question.id)
-            return pending
+            return Pending(self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
         await self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
         return None
@@ -60,22 +52,19 @@ class Waiting:
     ) -> Response:
         """What the caller gets: the answer, if a person is quick; else what it waits for.
 
-        A caller that gives `seconds` waits in the call itself, and will not ask again: the question dies with the call.
-        With `tell` its client is told where a person answers.
+        A caller that gives `seconds` waits in the call itself: the question dies with it, or a while later if the same
+        request does not come again. With `tell` its client is told where a person answers. Raises `Refusal` where the
+        question is still open.
         """
         if not seconds:
             return self._told(pending)
-        id = pending.question.id
-        if tell is not None:
-            tell(Visit(id, self._approval_url + id, pending.question.message))
-        parked = self._approvals.find(id, caller)
+        parked = await self._step.wait(pending.question, caller, seconds, tell)
+        if parked.state is State.OPEN:
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS)
         try:
-            await self._approvals.wait(id, caller, seconds)
-            if parked.state is State.OPEN:
-                self._approvals.cancel(parked)
             return await _answer_once(parked, take_up)
         except asyncio.CancelledError:
-            self._approvals.cancel(parked)
+            self._step.abandon(parked)
             raise
 
     async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakenUp) -> Response:
@@ -97,7 +86,7 @@ class Waiting:
         body = {
             "id": question.id,
             "message": question.message,
-            "url": self._approval_url + question.id,
+            "url": self._step.page + question.id,
             "expires": question.expires,
         }
         headers = (
@@ -123,7 +112,8 @@ async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
     return await asyncio.shield(parked.result)
 
 
-def _ask(message: str, canonical: CanonicalRequest, policy: Policy) -> Ask:
+def _ask(message: str, leg: Leg, policy: Policy) -> Ask:
+    canonical = leg.canonical
     return Ask(
         message=message,
         method=canonical.method,
@@ -132,4 +122,7 @@ def _ask(message: str, canonical: CanonicalRequest, policy: Policy) -> Ask:
         policy_version=policy.version,
         headers=canonical.headers,
         body=canonical.body,
+        grant=leg.obligations.grant,
+        patience=leg.obligations.patience,
+        rule=f"{canonical.method} {leg.decision.route or ''}",
     )

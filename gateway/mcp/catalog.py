@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
+from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, PATIENCE
 from gateway.mcp import arguments as read
 from gateway.mcp import relay
 from gateway.mcp import storage as kept
@@ -28,12 +29,6 @@ log = logging.getLogger(__name__)
 
 LAUNCH = "webmcp-gateway/launch"
 """The `_meta` key under which the result of `open_<app>` carries the launch value."""
-
-WAIT = 50.0
-"""Seconds that a call of a client without the view runtime waits for an approval."""
-
-UNTIL_IT_IS_OVER = 24 * 3600.0
-"""Seconds, more than a question stays open: for clients that wait as long as it does."""
 
 POLL = 20.0
 """Seconds that one `http_stream` call waits."""
@@ -207,7 +202,7 @@ class Catalog:
         if caller.proven:  # it asks again itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)
-        wait = WAIT if client.tell is None else UNTIL_IT_IS_OVER
+        wait = PATIENCE if client.tell is None else AS_LONG_AS_IT_IS_OPEN
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
     async def relayed(self, name: str, arguments: Arguments, client: Client) -> dict[str, Json]:

@@ -118,7 +118,7 @@ class Forwarder(Protocol):
 
 
 class Exchange(Protocol):
-    """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds."""
+    """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds, as it says."""
 
     async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response: ...
 

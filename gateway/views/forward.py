@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import time
@@ -18,11 +17,12 @@ from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
-from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.approval_step import ApprovalStep, digest_of
+from gateway.exchange.approve import Approvals, Ask
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.model import Caller, Door, Effect, Initiator, Principal, Question, Tell, ViewTool, Visit
+from gateway.model import Caller, Door, Effect, Initiator, Principal, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.views.arguments import UNSAYABLE, first_problem
 from gateway.views.later import Later
@@ -31,9 +31,6 @@ from gateway.views.view import View
 
 DEADLINE = 30.0
 """Seconds that a page has to answer, where the rule of its tool says nothing else."""
-
-PATIENCE = 50.0
-"""Seconds that a model's call waits for a person before it says that it waits; repeating the call goes on waiting."""
 
 GONE = "its view was closed, loaded again, or went to another page"
 """Why a call that a page had taken has no answer any more, where the mux says only that the connection is lost."""
@@ -64,11 +61,10 @@ class Forwarder:
         grants: Grants | None = None,
         absences: Absences | None = None,
     ) -> None:
-        self._grants = grants if grants is not None else Grants()
         self._absences = absences if absences is not None else Absences()
         self._views = views
         self._approvals = approvals
-        self._approval_url = approval_url
+        self._step = ApprovalStep(approvals, grants if grants is not None else Grants(), approval_url)
         self._limiter = limiter
         self._recorder = recorder
         self._later = Later(views.spawn)
@@ -221,52 +217,25 @@ class Forwarder:
         if message is None:
             return
         body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
-        digest = _digest(caller, tool, body)
-        lasting, rule = (
-            decision.obligations.grant,
-            f"tool {tool.page_name} {_digest(structs.replace(caller, view=None), tool, '')}",
-        )
-        grant = lasting and self._grants.covering(caller, rule, policy.version)
-        if grant:
-            record.note(grant=grant.id, answered_by=grant.by)
-            return
         ask = Ask(
             message,
             "tools/call",
             tool.page_name,
-            digest,
+            _digest(caller, tool, body),
             policy.version,
             body=body.encode(),
-            grant=lasting,
+            grant=decision.obligations.grant,
             patience=decision.obligations.patience,
-            rule=rule,
+            rule=f"tool {tool.page_name} {_digest(structs.replace(caller, view=None), tool, '')}",
         )
-        question = self._approvals.park(ask, caller).question
-        record.note(approval=question.id)
-        record.leads(question.id)
-        if tell is not None:
-            tell(self._visit(question))
-        parked = await self._wait(question.id, caller, PATIENCE if tell is None else self._approvals.timeout)
-        if parked.state is State.OPEN:
-            raise Refusal(
-                Reason.APPROVAL_UNAVAILABLE,
-                "This call still waits for a person's approval. Repeat the very same call to go on waiting.",
-                status=202,
-            )
-        record.note(answered_by=parked.answered_by)
-        now = next((current for current in view.tools if current.page_name == tool.page_name), None)
-        version = self._views.apps[view.app].policy.version  # it may have changed while a person thought about it
-        await self._approvals.dispatch(parked, _digest(caller, now, body) if now else "", version)
 
-    async def _wait(self, id: str, caller: Caller, seconds: float) -> Parked:
-        """The question `id` after a person answered it; it dies with this call if that is given up."""
-        parked = self._approvals.find(id, caller)
-        try:
-            return await self._approvals.wait(id, caller, seconds)
-        except asyncio.CancelledError:
-            if not parked.holding:  # the same call of another client may wait for it, too
-                self._approvals.cancel(parked)
-            raise
+        def now() -> tuple[str, str]:
+            """It may have changed while a person thought about it."""
+            current = next((current for current in view.tools if current.page_name == tool.page_name), None)
+            version = self._views.apps[view.app].policy.version
+            return (_digest(caller, current, body) if current else "", version)
+
+        await self._step.tool(ask, caller, record, now, tell, typed=caller.evidence != UNPROVEN)
 
     @contextmanager
     def _telling(self, tell: Tell | None, cause: str) -> Iterator[None]:
@@ -281,7 +250,7 @@ class Forwarder:
             for id in told.keys() - asked.keys():
                 tell(replace(told.pop(id), over=True))
             for id in asked.keys() - told.keys():
-                told[id] = self._visit(asked[id])
+                told[id] = self._step.visit(asked[id], typed=asked[id].evidence != UNPROVEN)
                 tell(told[id])
 
         stop = self._approvals.watch(look)
@@ -289,11 +258,6 @@ class Forwarder:
             yield
         finally:
             stop()
-
-    def _visit(self, question: Question) -> Visit:
-        return Visit(
-            question.id, self._approval_url + question.id, question.message, typed=question.evidence != UNPROVEN
-        )
 
     async def _found(
         self, principal: Principal, name: str, app: str | None, handle: str | None
@@ -390,12 +354,7 @@ def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
 
 def _digest(caller: Caller, tool: ViewTool, body: str) -> str:
     shown = [tool.title, tool.description, json.dumps(tool.input_schema, sort_keys=True)]
-    sha = hashlib.sha256()
-    for text in ("tool", caller.app, caller.view or "", tool.page_name, *shown, body):
-        part = text.encode("utf-8", "surrogatepass")
-        sha.update(b"%d:" % len(part))
-        sha.update(part)
-    return sha.hexdigest()
+    return digest_of("tool", caller.app, caller.view or "", tool.page_name, *shown, body)
 
 
 def _size(arguments: Arguments) -> int:

@@ -1,6 +1,7 @@
 """Approvals: bound, expiring with their caller, answered once, run at most once."""
 
 import asyncio
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,33 @@ def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
     clock.now += 121
     approvals.sweep()
     assert call.state is State.EXPIRED
+
+
+@pytest.mark.parametrize("patience", [1.0, 3600.0, 24 * 3600.0])
+@pytest.mark.parametrize("timeout", [1.0, 120.0, 24 * 3600.0])
+async def test_a_question_ends_when_its_person_was_told(timeout: float, patience: float) -> None:
+    """Whether its rule gives more time than the configuration, or less; for whoever waits, too."""
+    clock = Clock()
+    approvals = Approvals(timeout, clock=clock, steady=clock)
+    call = parked(approvals, ask=replace(ASK, patience=patience))
+    call.holding = 1
+    assert call.question.expires - call.question.created == patience
+    clock.now += patience - 0.5
+    approvals.sweep()
+    assert call.state is State.OPEN
+    assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
+    late = parked(approvals, ask=replace(ASK, patience=patience, digest="late"))
+    late.holding = 1
+    clock.now += patience
+    assert approvals.answer(late.question.id, True, "ann") is State.EXPIRED
+
+
+async def test_who_waits_to_the_end_finds_the_question_ended() -> None:
+    """However early a timer fires: it is never answered that the question still waits."""
+    clock = Clock()  # stands still, as if no time had passed
+    approvals = Approvals(0.01, clock=clock, steady=clock)
+    call = parked(approvals)
+    assert (await approvals.wait(call.question.id, CALLER, math.inf)).state is State.EXPIRED
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])

@@ -15,6 +15,9 @@ test.each([
   [119.2, "2:00"],
   [9, "0:09"],
   [-3, "0:00"],
+  [3599, "59:59"],
+  [3600, "1:00:00"],
+  [86_399.5, "24:00:00"],
 ])("%d s left is %s", (seconds, words) => {
   expect(countdown(seconds)).toBe(words);
 });

@@ -7,10 +7,12 @@ export function duration(milliseconds: number): string {
   return `${Math.floor(milliseconds / 60_000)} min ${Math.round((milliseconds % 60_000) / 1000)} s`;
 }
 
-/** Time left as m:ss, never negative. */
+/** Time left as m:ss, from an hour on as h:mm:ss; never negative. */
 export function countdown(seconds: number): string {
   const left = Math.max(0, Math.ceil(seconds));
-  return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
+  const minutes = Math.floor(left / 60);
+  const parts = minutes < 60 ? [minutes, left % 60] : [Math.floor(minutes / 60), minutes % 60, left % 60];
+  return parts.map((part, place) => String(part).padStart(place && 2, "0")).join(":");
 }
 
 /** A time in words, to the minute where it is longer than one. */

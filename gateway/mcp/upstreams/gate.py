@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import time
 from collections import OrderedDict
@@ -18,7 +17,8 @@ from msgspec import structs
 from gateway.config import Upstream
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
-from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.approval_step import ApprovalStep, digest_of
+from gateway.exchange.approve import Approvals, Ask
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
@@ -26,14 +26,11 @@ from gateway.exchange.record import Record, Recorder
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
-from gateway.model import Caller, Effect, Tell, Visit
+from gateway.model import Caller, Effect, Tell
 from gateway.mux.text import DEPTH_LIMIT, dump, is_deep, sayable
 from gateway.pieces import is_large, written
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
-
-PATIENCE = 50.0
-"""Seconds that a call waits for a person before it says that it waits; repeating the call goes on waiting."""
 
 ROUNDS = 10_000
 """Calls that upstreams asked to be repeated, and that are remembered."""
@@ -104,13 +101,11 @@ class Gate:
         page: str,
         spec_now: Callable[[str], Upstream | None],
     ) -> None:
-        self._approvals = approvals
-        self._grants = grants
+        self._step = ApprovalStep(approvals, grants, page)
         self._limiter = limiter
         self._recorder = recorder
         self._authenticator = authenticator
         self._absences = absences
-        self._page = page
         self._spec_now = spec_now
         self._rounds: OrderedDict[str, None] = OrderedDict()
 
@@ -187,46 +182,20 @@ class Gate:
         record: Record,
     ) -> None:
         """Go on where a person said so, about the tool as they were shown it. Raises `Refusal`."""
-        name, lasting = call.name, decision.obligations.grant
+        name, lasting = call.name, decision.obligations.grant if tool is not None else None
         rule = f"upstream {call.spec.name} tool {name} {pin_of(tool) if tool is not None else ''}"
-        grant = lasting and tool is not None and self._grants.covering(call.caller, rule, policy.version)
-        if grant:
-            record.note(grant=grant.id, answered_by=grant.by)
-            return
         digest, shown = _digest(call, tool), call.body.encode("utf-8", "replace")
         ask = Ask(message, "tools/call", name, digest, policy.version, body=shown, grant=lasting, rule=rule)
-        question = self._approvals.park(replace(ask, patience=decision.obligations.patience), call.caller).question
-        record.note(approval=question.id)
-        record.leads(question.id)
-        visit = Visit(question.id, self._page + question.id, question.message, typed=call.typed)
-        parked = await self._asked(call, visit)
-        if parked.state is State.OPEN:
-            raise Refusal(
-                Reason.APPROVAL_UNAVAILABLE,
-                "This call still waits for a person's approval. Repeat the very same call to go on waiting.",
-                status=202,
-            )
-        record.note(answered_by=parked.answered_by)
-        now = self._spec_now(call.spec.name)
-        version = now.policy.version if now is not None and now.policy is not None else ""
-        await self._approvals.dispatch(parked, _digest(call, call.listed()), version)
-        record.mark("approve")
+        ask = replace(ask, patience=decision.obligations.patience)
 
-    async def _asked(self, call: ToolCall, visit: Visit) -> Parked:
-        """The question of `visit` after a person answered it; it dies with this call if that is given up."""
-        parked = self._approvals.find(visit.id, call.caller)
-        if call.tell is not None:
-            call.tell(visit)
-        try:
-            seconds = PATIENCE if call.tell is None else self._approvals.timeout
-            return await self._approvals.wait(visit.id, call.caller, seconds)
-        except asyncio.CancelledError:
-            if not parked.holding:
-                self._approvals.cancel(parked)
-            raise
-        finally:
-            if call.tell is not None:
-                call.tell(replace(visit, over=True))
+        def now() -> tuple[str, str]:
+            """It may have changed while a person thought about it."""
+            spec = self._spec_now(call.spec.name)
+            version = spec.policy.version if spec is not None and spec.policy is not None else ""
+            return _digest(call, call.listed()), version
+
+        await self._step.tool(ask, call.caller, record, now, call.tell, typed=call.typed)
+        record.mark("approve")
 
     async def _account(self, call: ToolCall, record: Record) -> None:
         """Go on where the account of the caller is connected, or once it is, where its person can be sent there."""
@@ -297,18 +266,9 @@ def _status(result: Message) -> int:
 def _round(call: ToolCall, state: str) -> str:
     caller = call.caller
     plain = {key: value for key, value in call.params.items() if key not in ECHOED}
-    return _hash(caller.principal.id, caller.app, caller.view or "", json.dumps(plain, sort_keys=True), state)
+    return digest_of(caller.principal.id, caller.app, caller.view or "", json.dumps(plain, sort_keys=True), state)
 
 
 def _digest(call: ToolCall, tool: Mapping[str, Any] | None) -> str:
     caller, shown = call.caller, pin_of(tool) if tool is not None else ""
-    return _hash("tool", caller.app, caller.view or "", call.name, shown, call.body)
-
-
-def _hash(*parts: str) -> str:
-    sha = hashlib.sha256()
-    for text in parts:
-        part = text.encode("utf-8", "surrogatepass")
-        sha.update(b"%d:" % len(part))
-        sha.update(part)
-    return sha.hexdigest()
+    return digest_of("tool", caller.app, caller.view or "", call.name, shown, call.body)
