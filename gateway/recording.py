@@ -87,18 +87,30 @@ class Recording:
             if telemetry.otlp is not None
             else None
         )
+        self._recorder: Recorder | None = None
         self._spans = _spans(self._collector, metrics) if self._collector is not None else None
 
     def recorder(self, hooks: Hooks) -> Recorder:
         """What starts the record of each exchange."""
         tracer = Tracer(self._spans.provider() if self._spans is not None else None)
         on_failure = OnFailure(self._config.audit.on_failure)
-        return Recorder(self.journal, hooks, on_failure, self._metrics, tracer, self._teller("journal"))
+        self._recorder = Recorder(
+            self.journal,
+            hooks,
+            on_failure,
+            self._metrics,
+            tracer,
+            self._teller("journal"),
+            refusals=self._config.audit.refusals,
+        )
+        return self._recorder
 
     def jobs(self) -> list[Job]:
         """What runs as long as the gateway does: heads and new files, a filler for each sink, retention, traces."""
         audit = self._config.audit
         found = [self.journal.keep()]
+        if self._recorder is not None:
+            found.append(self._recorder.keep())
         for sink in self._sinks():
             aside = Aside(self._config.database.reveal()) if sink is self._records else None
             filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"), aside)

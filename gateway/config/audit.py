@@ -33,7 +33,7 @@ class Audit:
     """What the record does. `on_failure` is `refuse-unsafe`, `refuse` or `continue`; `retain` is in seconds.
 
     `key` signs the heads; where it is None, the file `key_file` holds it. A new file of the journal begins after
-    `rotate_size` bytes, and every `rotate_every` seconds.
+    `rotate_size` bytes, and every `rotate_every` seconds. `refusals` is how many of one caller have a line each minute.
     """
 
     on_failure: str
@@ -45,6 +45,7 @@ class Audit:
     key_file: Path
     rotate_size: int
     rotate_every: float | None
+    refusals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def audit(section: Section, telemetry: Telemetry, journal: Path, folder: Path, e
         key_file=journal.with_name(f"{journal.name}.key"),
         rotate_size=rotate.size("size", parse_size(DEFAULTS["audit.rotate.size"])),
         rotate_every=rotate.duration("every") if rotate.get("every") is not None else None,
+        refusals=section.integer("refusals", int(DEFAULTS["audit.refusals"]), minimum=1),
     )
 
 

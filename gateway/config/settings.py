@@ -214,6 +214,11 @@ SETTINGS: Final = (
     Setting(
         "audit.fsync", "never", "Whether each line waits for the disk: always survives a loss of power, and costs."
     ),
+    Setting(
+        "audit.refusals",
+        "120",
+        "Refusals of one caller in a minute that have a line each in the record; one more line counts the rest.",
+    ),
     Setting("audit.key", "", "The signing key, 32 bytes in base64: ${env:…}; left out, a file beside the journal."),
     Setting("audit.rotate.size", "1GB", "After how many bytes the journal goes on in a new file."),
     Setting("audit.rotate.every", "", "After what time it does so as well, such as 1d."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from anyio import CancelScope
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.measure import Measure
+from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
 from gateway.randomness import Randomness
@@ -41,6 +43,10 @@ CAUSES: Final = 4096
 
 TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "method", "status")
 """Fields that spans have too: names, and nothing that a page or a person wrote."""
+
+
+WAITS: Final = 202
+"""The status of a call that waits for a person, and says so each time it is repeated."""
 
 
 class Writer(Protocol):
@@ -86,7 +92,7 @@ class Record:
         self.reported: list[str] = []
         self._timing: dict[str, float] = {}
         self._since = self._began = time.perf_counter()
-        self._opened = self._closed = False
+        self._opened = self._closed = self._passed = False
 
     def note(self, **fields: Json) -> None:
         """Add to what the next line will say."""
@@ -118,6 +124,7 @@ class Record:
         and there is no change whose result could stay unknown. What only takes something away is not `binding`: it
         happens, whether that can be written or not.
         """
+        self._passed = True
         if not self._opened and (lasting or not self.safe or self._recorder.tells_all):
             self._opened = True
             await self._recorder.write(self, "intent", binding=binding)
@@ -134,6 +141,12 @@ class Record:
         if self._recording:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
+        if not self._passed and (reason is not None or status == WAITS):
+            # Nothing was sent, and a caller may repeat it as fast as it can: of many a line says how many.
+            counted = self._recorder.refusals.counted(self.fields)
+            if counted is not None:
+                self.id = counted.id
+                return
         if reason is Reason.CANCELLED:
             # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
             with CancelScope(shield=True):
@@ -153,11 +166,13 @@ class Recorder:
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
         tell: Callable[[str | None], None] = lambda _: None,
+        refusals: int = LINES,
     ) -> None:
         self.metrics = metrics or Metrics()
         self.measure = Measure(self.metrics)
         self._tracer = tracer or Tracer()
         self._randomness = Randomness()
+        self.refusals = Refusals(refusals, name=self._randomness.id)
         self._tell = tell
         self._failing = False
         self._causes: OrderedDict[str, Trace] = OrderedDict()
@@ -190,6 +205,29 @@ class Recorder:
         self._causes[id] = trace
         if len(self._causes) > CAUSES:
             self._causes.popitem(last=False)
+
+    async def keep(self) -> None:
+        """Write every minute how many refusals had no line of their own, and at the end, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(PERIOD)
+                await self.sum_up()
+        finally:
+            await self.sum_up()
+
+    async def sum_up(self) -> None:
+        """Write what was counted of refusals."""
+        for counted in self.refusals.due():
+            said = AuditRecord(counted.id, "outcome", time.time(), counted.fields)
+            try:
+                line = self._journal.append(said)
+                await self._journal.synced()
+                self.measure.line(KIND, "outcome")
+            except OSError as error:
+                line = self._journal.redacted(said)
+                log.error("the record of %d refusals cannot be written: %s", counted.count, error)
+            if self._hooks.hear_records:
+                await self._hooks.audit_record(line)
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of `record`; where a `binding` intent cannot be written, nothing happens (`Refusal`)."""

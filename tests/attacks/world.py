@@ -217,6 +217,8 @@ async def attacked(
     (folder / "order.schema.json").write_text(json.dumps(SCHEMA), "utf-8")
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
     text = CONFIG.format(port=server.port, issuer=ports["issuer"], client=CLIENT) + extra
+    if "audit:" not in extra:  # each refusal is looked at
+        text += "audit: {refusals: 1000000}\n"
     (folder / "gateway.yaml").write_text(text, "utf-8")
     file, variables = folder / "gateway.yaml", {"SECRET": SECRET}
     config = load_config(file, variables)

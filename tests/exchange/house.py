@@ -139,6 +139,7 @@ class House:
     clock: Clock
     metrics: Metrics
     tokens: TokenStore
+    recorder: Recorder
 
     def lines(self) -> list[dict[str, Any]]:
         """The record so far, without what the journal says of itself."""
@@ -187,12 +188,13 @@ async def built(
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
         source = Fetched("shop-service", obtain, tokens, ownership, now=clock)
         approvals = Approvals(120)
+        recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
             limiter=Limiter(Quotas(database), clock=clock, now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=Waiting(approvals, "http://console.test/approvals/"),
-            recorder=Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics),
+            recorder=recorder,
             sender=Sender(
                 Authenticator({"shop-service": source}),
                 circuits=Circuits(clock),
@@ -202,7 +204,7 @@ async def built(
             hooks=hooks,
             now=clock,
         )
-        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics, tokens)
+        yield House(exchange, shop, approvals, journal, database, streams, fetched, clock, metrics, tokens, recorder)
 
 
 def obliged(policy: Policy, **obligations: Any) -> Policy:

@@ -46,7 +46,9 @@ def row(record: Record) -> tuple[str, ...]:
 
 
 def what(record: Record) -> str:
-    """Method and URL, or the tool."""
+    """Method and URL, or the tool; of a line that counts refusals how many there were."""
+    if "more" in record.fields:
+        return f"{_text(record.fields['more'])} more refused"
     return (
         f"{_text(record.fields.get('method'))} {_text(record.fields.get('tool') or record.fields.get('url'))}".strip()
     )

@@ -61,6 +61,8 @@ class Tally:
                 self._list("policies", self.policies, record, "message")
             case "http" | "tool":
                 self._call(record)
+            case "refused":
+                self._refused(record)
             case _:
                 pass
 
@@ -81,6 +83,21 @@ class Tally:
         elif reason:
             doings.refused += 1
             self.reasons[reason] += 1
+
+    def _refused(self, record: Record) -> None:
+        """A line that counts refusals which have none of their own."""
+        fields, more = record.fields, record.fields.get("more")
+        if not isinstance(more, int):
+            return
+        app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
+        doings = self.callers.setdefault((_word(fields.get("principal")), app), Doings())
+        doings.done, doings.refused = doings.done + more, doings.refused + more
+        doings.by[initiator] += more
+        self.total += more
+        self.initiators[initiator] += more
+        self.reasons[_word(fields.get("reason"))] += more
+        self.routes[(app, _word(fields.get("route")) or what(record))] += more
+        self.slices[self._slice(record.time)][initiator] += more
 
     def _list(self, name: str, place: list[Listed], record: Record, said: str) -> None:
         if len(place) >= MOST_LISTED:

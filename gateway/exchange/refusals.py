@@ -1,0 +1,104 @@
+"""Refusals have a line in the record each up to a rate of their caller; what goes beyond it is counted in one line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.bounds import Area, Bound
+from gateway.buckets import Buckets
+from gateway.model import Json
+from gateway.policy import Rate, take
+
+PERIOD: Final = 60.0
+"""Seconds of which one line tells."""
+
+LINES: Final = 120
+"""Refusals of one caller in that time that have a line each, where `audit.refusals` says nothing else."""
+
+SUMS: Final = 4096
+"""Kinds of refusals, by caller, that are counted apart at a time; beyond that those of all callers count together."""
+
+KIND: Final = "refused"
+"""The kind of a record that counts refusals."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.RECORD,
+        "lines of the record for what is refused before anything is sent",
+        f"`audit.refusals` ({LINES}) in {PERIOD:g} s per caller",
+        f"counted by caller, app, door, reason and route, in one line every {PERIOD:g} s",
+    ),
+    Bound(
+        Area.RECORD,
+        "counts of refusals that wait for their line",
+        f"{SUMS:,} in all",
+        "those of further callers are counted together",
+    ),
+)
+
+_SAME: Final = ("kind", "principal", "app", "door", "initiator", "reason", "status", "decision", "route")
+"""Fields that refusals have in common which are counted together: names of the configuration and of this program."""
+
+
+@dataclass(slots=True)
+class Sum:
+    """So many refusals of one kind; times are in seconds since the epoch."""
+
+    id: str
+    same: Mapping[str, Json]
+    first: float
+    last: float
+    count: int = 0
+
+    @property
+    def fields(self) -> dict[str, Json]:
+        """What the record says of them."""
+        said: dict[str, Json] = {**self.same, "kind": KIND, "of": self.same["kind"], "view": None}
+        message = f"{self.count} more that were refused like this, between `first` and `last`"
+        return {**said, "more": self.count, "first": self.first, "last": self.last, "message": message}
+
+
+class Refusals:
+    """Which refusals have a line. `lines` of one caller in a minute do; `name` makes ids; `clock` is steady."""
+
+    def __init__(
+        self,
+        lines: int = LINES,
+        *,
+        name: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._rate = Rate(lines, PERIOD)
+        self._name = name
+        self._clock = clock
+        self._now = now
+        self._buckets: Buckets[str] = Buckets()
+        self._sums: dict[tuple[Json, ...], Sum] = {}
+
+    def counted(self, fields: Mapping[str, Json]) -> Sum | None:
+        """Where the refusal that `fields` tells of is counted; None where it has a line of its own."""
+        clock, caller = self._clock(), str(fields.get("principal"))
+        taken = take(self._buckets.tats.get(caller, 0.0), clock, self._rate)
+        if taken.allowed:
+            self._buckets.put(caller, taken.tat, clock)
+            return None
+        now = self._now()
+        same = {name: fields.get(name) for name in _SAME}
+        key = tuple(map(str, same.values()))
+        if key not in self._sums and len(self._sums) >= SUMS:
+            same = dict.fromkeys(_SAME) | {name: same[name] for name in ("kind", "door", "reason", "status")}
+            key = tuple(map(str, same.values()))
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = Sum(self._name(), same, now, now)
+        found.count, found.last = found.count + 1, now
+        return found
+
+    def due(self) -> list[Sum]:
+        """All that was counted since this was called last."""
+        sums, self._sums = self._sums, {}
+        return list(sums.values())
