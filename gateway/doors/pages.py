@@ -39,8 +39,9 @@ def local(path: str | None) -> str:
 
 def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None = None) -> web.Response:
     """A page that says one thing; `link` is a path of the site, and its words."""
-    html = f"{_HEAD}<title>{escape(title)}</title><h1>{escape(title)}</h1><p>{escape(text)}</p>"
+    html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{escape(text)}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
+    html += "</main>"
     return web.Response(status=status, text=html, content_type="text/html", headers=_HEADERS)
 
 
@@ -52,6 +53,6 @@ def onwards(path: str) -> web.Response:
     to = escape(local(path))
     html = (
         f'{_HEAD}<meta http-equiv="refresh" content="0; url={to}">'
-        f'<title>One moment</title><p><a href="{to}">Go on</a></p>'
+        f'<title>One moment</title><main><h1>One moment</h1><p><a href="{to}">Go on</a></p></main>'
     )
     return web.Response(text=html, content_type="text/html", headers=_HEADERS)

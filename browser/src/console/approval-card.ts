@@ -136,6 +136,8 @@ export class ApprovalCard extends LitElement {
 
   @property({ attribute: false }) question!: Question;
   @property({ attribute: false }) appTitle = "";
+  /** Of its heading: one more than that of the heading above it. */
+  @property({ attribute: false }) level = 3;
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
   @property({ attribute: false }) answer: (id: string, answer: Answer, grant: boolean) => Promise<void> = () =>
     Promise.resolve();
@@ -184,7 +186,7 @@ export class ApprovalCard extends LitElement {
         ${initiatorMark(initiator, evidence)}<span>in ${this.appTitle}${whose ? html`, for ${visible(whose)}` : nothing}</span>
         <span class="time ${this.left < 20 ? "short" : ""}">${icon("clock")} ${countdown(this.left)} left</span>
       </div>
-      <h3>${visible(message)}</h3>
+      <h3 aria-level=${this.level}>${visible(message)}</h3>
       <p class="muted why">Why you are asked: ${visible(evidenceWords(evidence))}.</p>
       <details>
         <summary>

@@ -97,6 +97,7 @@ export class ApprovalPage extends LitElement {
 
   private card(question: Question): TemplateResult {
     return html`<gateway-approval
+      .level=${2}
       .question=${question}
       .appTitle=${this.titles.get(question.app) ?? question.app}
       .now=${this.now}

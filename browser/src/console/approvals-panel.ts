@@ -93,7 +93,7 @@ export class ApprovalsPanel extends LitElement {
         ${asks ? html`<span class="count">${this.questions.length}</span>` : NONE}
         ${this.permission === "default" ? this.bell() : nothing}
       </header>
-      ${asks ? html`<div class="body">${this.cards()}</div>` : nothing}
+      ${asks ? html`<div class="body" tabindex="0" role="region" aria-label="Questions">${this.cards()}</div>` : nothing}
       <gateway-grants
         .grants=${this.grants}
         .titles=${this.titles}

@@ -110,6 +110,7 @@ export class ConsoleApp extends LitElement {
     const tools = toolsOf(this.target());
     const story = this.storyOf(app, tools);
     return html`<main>
+      <h1 class="quiet">${app.title}</h1>
       <section class="app" aria-label=${app.title}>
         <gateway-frame
           .app=${app}
@@ -258,7 +259,7 @@ export class ConsoleApp extends LitElement {
 
 function alone(heading: string, words: string, more: TemplateResult | typeof nothing = nothing): TemplateResult {
   return html`<main class="alone">
-    <strong>${heading}</strong>
+    <h1>${heading}</h1>
     <p>${words}</p>
     ${more}
   </main>`;

@@ -55,20 +55,20 @@ export class StoryBar extends LitElement {
       .words .problem {
         color: var(--bad);
       }
-      ol {
+      .dots {
         display: flex;
         gap: 5px;
       }
-      li {
+      .dots span {
         width: 7px;
         height: 7px;
         border-radius: 50%;
         background: var(--line-strong);
       }
-      li.past {
+      .dots span.past {
         background: var(--model);
       }
-      li.now {
+      .dots span.now {
         width: 18px;
         border-radius: 4px;
         background: var(--model);
@@ -83,7 +83,7 @@ export class StoryBar extends LitElement {
         .words {
           flex-basis: calc(100% - 50px);
         }
-        ol {
+        .dots {
           flex: 1;
         }
         button {
@@ -144,9 +144,10 @@ export class StoryBar extends LitElement {
   private dots(): TemplateResult {
     const now = this.progress?.step ?? 0;
     const words = `Step ${now + 1} of ${this.story.steps.length}`;
-    return html`<ol role="img" aria-label=${words} title=${words}>
-      ${this.story.steps.map((_, index) => html`<li class=${index < now ? "past" : index === now ? "now" : ""}></li>`)}
-    </ol>`;
+    const kind = (index: number) => (index < now ? "past" : index === now ? "now" : "");
+    return html`<div class="dots" role="img" aria-label=${words} title=${words}>
+      ${this.story.steps.map((_, index) => html`<span class=${kind(index)}></span>`)}
+    </div>`;
   }
 
   private button(running: boolean): TemplateResult {

@@ -38,7 +38,9 @@ export class ToolsPanel extends LitElement {
         ${this.tools.length ? html`<span class="count">${this.tools.length}</span>` : nothing}
         <span class="as">called as the model</span>
       </header>
-      <div class="body">${this.tools.length ? this.list() : this.empty()}</div>
+      <div class="body" tabindex="0" role="region" aria-label="Tools of the page">
+        ${this.tools.length ? this.list() : this.empty()}
+      </div>
     </section>`;
   }
 

@@ -46,7 +46,7 @@ def page(tally: Tally, title: str) -> str:
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{policy}"><meta name="viewport" content="width=device-width"><title>{_text(title)}</title>'
-        f"<style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+        f"<style>{_STYLE}</style><body><main>{''.join(parts)}</main></body></html>\n"
     )
 
 
@@ -111,7 +111,7 @@ def _counted(items: Sequence[tuple[str, int]], names: tuple[str, str]) -> str:
 
 def _routes(tally: Tally) -> str:
     return _counted(
-        [(f"{app} · {route}", number) for (app, route), number in tally.routes.most_common(30)], ("", "calls")
+        [(f"{app} · {route}", number) for (app, route), number in tally.routes.most_common(30)], ("route", "calls")
     )
 
 

@@ -1,0 +1,140 @@
+"""axe, the accessibility checker, finds nothing on any page of the gateway, in light and in dark."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from playwright.async_api import Page, expect
+
+from gateway.cli import main
+from tests.browser.test_approval_page import asked
+from tests.browser.test_main_job import model, shown, tool
+from tests.callers.tokens import link
+from tests.credentials.house import house
+from tests.world import World, running
+
+AXE = (Path(__file__).parent.parent / "interop" / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+RUN = """() => axe.run(document, {
+  iframes: false,
+  resultTypes: ["violations"],
+  runOnly: axe.getRules().map((rule) => rule.ruleId).filter((id) => id !== "color-contrast-enhanced"),
+})"""
+"""Every rule, also experimental ones, but for the contrast of WCAG AAA. Apps in frames are their authors' own pages."""
+
+
+@pytest.fixture(params=["light", "dark"])
+async def seen(page: Page, request: pytest.FixtureRequest) -> Page:
+    """A page as a person with these colours sees it, who wants no motion."""
+    await page.emulate_media(color_scheme=request.param, reduced_motion="reduce")
+    return page
+
+
+async def findings(page: Page) -> str:
+    """Every rule that is broken, a line for each element that breaks it."""
+    await page.evaluate(AXE)
+    result: dict[str, Any] = await page.evaluate(RUN)
+    return "\n".join(
+        f"{rule['id']}: {node['target']} {node['html'][:200]}"
+        for rule in result["violations"]
+        for node in rule["nodes"]
+    )
+
+
+async def test_axe_finds_what_is_wrong(page: Page) -> None:
+    """A picture without words: the checker works, and so can the tests below fail."""
+    await page.set_content("<html lang=en><title>t</title><main><h1>t</h1><img src='data:,'></main></html>")
+    assert [found.partition(":")[0] for found in (await findings(page)).splitlines()] == ["image-alt"]
+
+
+async def test_the_console_before_an_app_is_open(seen: Page, world: World) -> None:
+    """The first page."""
+    await seen.goto(world.console)
+    await expect(seen.get_by_role("heading", level=1)).to_be_attached()
+    assert not await findings(seen)
+
+
+async def test_the_console_at_work(seen: Page, world: World) -> None:
+    """An app, its tools, what a model did, a record that is opened, and a refusal."""
+    frame = await shown(seen, world)
+    async with model(world) as client:
+        await tool(client, "cart_get_cart")
+        await client.call_tool("cart_get_cart", {})
+    await frame.locator("body").evaluate("() => fetch('/api/nothing')")
+    await expect(seen.get_by_test_id("record").filter(has_text="policy-denied").first).to_be_visible()
+    await seen.get_by_test_id("record").first.locator("summary").click()
+    assert not await findings(seen)
+
+
+async def test_the_story_of_the_example(seen: Page, world: World) -> None:
+    """While it is told, and where it stopped."""
+    await shown(seen, world)
+    await seen.get_by_test_id("story").click()
+    await expect(seen.get_by_role("img", name="Step 2 of")).to_be_visible()
+    assert not await findings(seen)
+    await seen.get_by_test_id("story-stop").click()
+    await expect(seen.get_by_text("Stopped.")).to_be_visible()
+    assert not await findings(seen)
+
+
+async def test_a_question_in_the_console_and_on_its_own_page(seen: Page, world: World) -> None:
+    """A model wants to delete something."""
+    async with asked(world) as question:
+        await seen.goto(world.console)
+        await expect(seen.get_by_test_id("approve")).to_be_visible()
+        assert not await findings(seen)
+        await seen.goto(question.link)
+        await expect(seen.get_by_test_id("approve")).to_be_visible()
+        assert not await findings(seen)
+
+
+async def test_the_pages_of_accounts(seen: Page, tmp_path: Path) -> None:
+    """One account to connect, and all of them."""
+    async with house(tmp_path) as home:
+        _, told = await home.get("person")
+        for address in (told["connect_url"], f"{home.console}/#/connections"):
+            await seen.goto(address)
+            await expect(seen.get_by_role("button", name="Connect").first).to_be_visible()
+            assert not await findings(seen)
+
+
+async def test_the_pages_around_a_login(seen: Page, tmp_path: Path) -> None:
+    """A link that was used, the console behind a login, and the page after the logout."""
+    async with running(tmp_path, extra="auth: [{type: token}]\n") as world:
+        address = await link(world)
+        await seen.goto(address)
+        await expect(seen.get_by_role("heading", level=1)).to_be_attached()
+        assert not await findings(seen)
+        await seen.goto(address)
+        await expect(seen.get_by_role("heading", level=1)).to_be_visible()
+        assert not await findings(seen)
+
+
+async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
+    """The HTML page that `audit report` writes."""
+    async with running(tmp_path) as world, world.client() as client:
+        for path in ("/api/products", "/api/nothing"):
+            async with client.get(f"{world.site}{path}", headers={"webmcp-gateway-client": "1"}):
+                pass
+        words = [
+            "audit",
+            "report",
+            "--config",
+            str(tmp_path / "gateway.yaml"),
+            "--output",
+            str(tmp_path / "report.html"),
+        ]
+        done = await asyncio.to_thread(CliRunner().invoke, main, words)
+        assert done.exit_code == 0, done.output
+    await seen.goto((tmp_path / "report.html").as_uri())
+    assert not await findings(seen)
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing-here"])
+async def test_the_site_of_the_example(seen: Page, world: World, path: str) -> None:
+    """The cart as a web site, also at an address that is not there."""
+    await seen.goto(f"{world.site}{path}")
+    assert not await findings(seen)
