@@ -17,6 +17,7 @@ One file; paths in it are relative to it. A key that is not here is an error tha
 `${plugin:reference}`; nothing else is interpolated.
 
 ```yaml
+# gateway.yaml
 apps:
   cart: {source: web, policy: policies/cart.yaml}
 credentials:

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pluggy
-import pytest
 
 from gateway import hookspecs
-from gateway.cli import main
 from gateway.hooks import Hooks
 from gateway.policy import parse_policy
 from scripts.configuration_doc import PAGE, page
+from tests.docs.blocks import ROOT, blocks, lines
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language in the README."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [text for name, text in fenced if name == language]
-
-
-def commands(program: str) -> list[list[str]]:
-    """The command lines of a program in the README, without its name."""
-    return [shlex.split(line)[1:] for block in blocks("") for line in block.splitlines() if line.startswith(program)]
+SHOWN = {block.file or block.language: block.text for block in blocks("yaml", "python") if block.page == "README.md"}
+"""The blocks of the README by the file that they are, or by their language."""
 
 
 def test_the_page_of_settings_is_made_from_the_settings() -> None:
@@ -41,27 +30,14 @@ def test_the_page_of_settings_is_made_from_the_settings() -> None:
 
 def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:
     """It can be copied as it stands."""
-    (text,) = blocks("yaml")
-    assert len(text.splitlines()) == 10
+    text = SHOWN["cart.yaml"]
+    assert len(text.splitlines()) == 1 + 10  # the first names the file
     assert list(parse_policy(text, "README.md").tools) == ["add_to_cart", "get_cart"]
-
-
-@pytest.mark.parametrize("arguments", commands("webmcp-gateway"), ids=" ".join)
-def test_the_commands_of_the_readme_exist(arguments: list[str]) -> None:
-    """Each with the options that are shown; they are parsed, not run."""
-    command: click.Command | None = main
-    context = click.Context(main)
-    while isinstance(command, click.Group):
-        name, command, arguments = command.resolve_command(context, arguments)
-        assert command is not None, name
-    arguments = ["." if argument == "path/to/web/app" else argument for argument in arguments]
-    assert command is not None
-    assert command.make_context("webmcp-gateway", arguments, parent=context) is not None
 
 
 def test_the_make_targets_of_the_readme_exist() -> None:
     """`make demo` and `make test`."""
-    targets = {arguments[0] for arguments in commands("make")} | set(re.findall("`make ([a-z]+)`", README))
+    targets = {line.split()[1] for _, line in lines("make ")} | set(re.findall("`make ([a-z]+)`", README))
     defined = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert targets
     assert targets <= defined
@@ -76,10 +52,11 @@ def test_the_links_of_the_documentation_lead_somewhere() -> None:
 
 def test_the_library_example_of_the_readme_gives_an_application(tmp_path: Path) -> None:
     """It is run as it stands, up to the line that serves."""
-    (text,) = blocks("python")
-    (tmp_path / "index.html").write_text("<!doctype html>")
-    (tmp_path / "policy.yaml").write_text(blocks("yaml")[0])
-    (tmp_path / "gateway.yaml").write_text("apps: {cart: {source: index.html, policy: policy.yaml}}\n")
+    text = SHOWN["python"]
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "index.html").write_text("<!doctype html>")
+    for file in ("gateway.yaml", "cart.yaml"):
+        (tmp_path / file).write_text(SHOWN[file])
     program = text.replace("web.run_app(", "print(type(").replace(
         ", host=config.server.host", ").__name__, config.server.host"
     )

@@ -1,0 +1,136 @@
+"""Every YAML block of the documentation works as it stands: the gateway starts with it, its policy passes its tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.cli.test_serve import ended, process
+from tests.docs.blocks import ROOT, Block, blocks
+from tests.world import SECRET, free_port, local_client
+
+YAML = list(blocks("yaml"))
+CONFIGURATIONS = [block for block in YAML if block.file == "gateway.yaml"]
+POLICIES = [block for block in YAML if block.file not in ("gateway.yaml", "prometheus.yml", None)]
+READERS_OWN = "apps: {cart: {source: web, policy: policies/cart.yaml}}\n"
+"""The gateway.yaml that a reader has already, where a block shows other keys of it."""
+
+
+def lay_out(folder: Path, shown: Block) -> None:
+    """The files of the block's page in `folder`, with `shown` among them, and what a reader has besides: an app."""
+    beside = [block for block in blocks("yaml", "python") if block.page == shown.page and block.file]
+    for block in (*beside, shown):
+        assert block.file is not None
+        if block is shown or block.file != shown.file:
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, "utf-8")
+    (folder / "web").mkdir(exist_ok=True)
+    (folder / "web" / "index.html").write_text("<!doctype html><title>An app</title>")
+    policy = folder / "policies" / "cart.yaml"
+    if not policy.exists():
+        policy.parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "policies" / "read-only.yaml", policy)
+
+
+def secrets(folder: Path, text: str) -> dict[str, str]:
+    """The environment that a configuration asks for; files of secrets that it names are written."""
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for name in re.findall(r"\$\{file:([^}]+)\}", text):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(key if name.endswith(".pem") else SECRET.encode())
+        (folder / name).chmod(0o600)
+    return dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), SECRET)
+
+
+def test_every_yaml_block_says_which_file_it_is() -> None:
+    """So that a reader knows where it goes, and a test here what to do with it."""
+    assert [block.id for block in YAML if block.file is None] == []
+    assert CONFIGURATIONS
+    assert POLICIES
+
+
+@asynccontextmanager
+async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterator[int]:
+    """`serve` in the folder of a block's page, on a port of its own; it has to end well, too."""
+    lay_out(folder, shown)
+    port = free_port()
+    (folder / "gateway.yaml").write_text(f"{configuration}\nserver: {{listen: '127.0.0.1:{port}'}}\n", "utf-8")
+    async with process(folder) as running:
+        lines = [line async for line in said_until_it_serves(running)]
+        if running.returncode is not None:
+            raise AssertionError("\n".join([*lines, (await ended(running))[1]]))
+        yield port
+        running.terminate()
+        code, rest = await ended(running)
+        shutil.rmtree(folder / "secrets", ignore_errors=True)  # no secret may lie in a file of the tests
+        assert (code, "Traceback" in rest) == (0, False), rest
+
+
+async def said_until_it_serves(running: asyncio.subprocess.Process) -> AsyncIterator[str]:
+    """The lines that `serve` prints up to the one that names its MCP address, or to its end."""
+    assert running.stdout is not None
+    async with asyncio.timeout(60):
+        while line := (await running.stdout.readline()).decode():
+            yield line
+            if "/mcp" in line:
+                return
+        await running.wait()
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: block.id)
+async def test_the_gateway_starts_with_a_configuration_of_the_docs(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys alone, or beside the app that a reader has: it says that it is ready, and ends when it is told."""
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "approvals.py").write_text('"""A plugin of a reader."""\n')
+    for name, value in secrets(tmp_path, block.text).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    shows_apps = yaml.safe_load(block.text).keys() & {"apps", "upstreams"}
+    configuration = block.text if shows_apps else block.text + READERS_OWN
+    async with (
+        started(tmp_path, block, configuration) as port,
+        local_client() as client,
+        client.get(f"http://localhost:{port}/readyz") as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+
+
+@pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.id)
+async def test_a_policy_of_the_docs_can_be_used_and_passes_its_tests(block: Block, tmp_path: Path) -> None:
+    """`policy check` finds nothing, and `policy test` passes where it has tests, also those of a file beside it."""
+    lay_out(tmp_path, block)
+    policy = tmp_path / str(block.file).replace(".test.yaml", ".yaml")
+    tested = "tests:" in policy.read_text("utf-8") or policy.with_suffix(".test.yaml").exists()
+    for step in ("check", "test") if tested else ("check",):
+        async with process(tmp_path, step, str(policy), command="policy") as running:
+            code, said = await ended(running)
+            assert code == 0, said
+
+
+async def test_prometheus_reads_where_the_docs_say(tmp_path: Path) -> None:
+    """The block is a configuration of it, and the gateway gives its metrics at that address and path."""
+    (block,) = [block for block in YAML if block.file == "prometheus.yml"]
+    (job,) = yaml.safe_load(block.text)["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]
+    async with (
+        started(tmp_path, block, READERS_OWN) as port,
+        local_client() as client,
+        client.get(f"http://127.0.0.1:{port}{job.get('metrics_path', '/metrics')}") as answer,
+    ):
+        assert answer.status == 200
+        assert "webmcp_gateway_" in await answer.text()
