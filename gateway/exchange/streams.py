@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeAlias
@@ -27,6 +27,12 @@ PART: Final = 128 * 1024
 
 BESIDE: Final = 512 * 1024
 """The same on the bridge, where they travel beside the messages and hold none of them up."""
+
+BEHIND: Final = 0.02
+"""Seconds that a head waits for the end of its body, and a piece of a character for its rest.
+
+An answer that is whole then takes no second call.
+"""
 
 PER_VIEW: Final = 48
 """Streams that one view may have open; of callers without a view, each principal in each app.
@@ -96,14 +102,19 @@ class _Open:
         await self.changed.wait()
 
     def ready(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether there is something to tell, to the end of a character if it is text."""
         return self.ended or whole_characters(self.buffer) > 0
 
+    def has_bytes(self) -> bool:
+        """Whether there is something to tell, of a body whose bytes wait for nothing."""
+        return self.ended or (len(self.buffer) > 0 and not self.stream.head.says_by_and_by())
+
     def take(self) -> bytes:
-        """The next part, cut between two characters."""
+        """The next part, cut between two characters, unless there is only a piece of one."""
         size = min(len(self.buffer), self.size)
         if not self.ended or size < len(self.buffer):
-            size = whole_characters(self.buffer[:size])
+            cut = whole_characters(self.buffer[:size])
+            size = cut if cut or self.stream.head.says_by_and_by() else size
         body = bytes(self.buffer[:size])
         del self.buffer[:size]
         self.room.set()
@@ -150,9 +161,9 @@ class Streams:
                     del self._taken[key]
 
     async def begin(self, stream: Stream, caller: Caller) -> Response:
-        """The head with the first part; the whole answer, if it is no larger than that.
+        """The head with what is there of the body; the whole answer, if that comes right behind it.
 
-        Of a body whose parts stand for themselves, such as an event stream, the head comes at once.
+        Of a body whose parts stand for themselves, such as an event stream, the head waits for nothing.
         """
         opened = _Open(stream, caller, self._clock())
         id = PREFIX + secrets.token_urlsafe(16)
@@ -162,8 +173,10 @@ class Streams:
             await asyncio.sleep(0)  # the task begins: a task that is cancelled before would not end its stream
             if stream.head.says_by_and_by():
                 return replace(stream.head, part=Part(id, last=False))
-            while not opened.ended and len(opened.buffer) < opened.size:
-                await opened.change()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEHIND):
+                    while not opened.ended and len(opened.buffer) < opened.size:
+                        await opened.change()
         except asyncio.CancelledError:
             await self._end(id)
             raise
@@ -187,10 +200,14 @@ class Streams:
         opened.holding += 1
         try:
             async with asyncio.timeout(wait):
-                while not opened.ready():
+                while not opened.ready() and not opened.has_bytes():
                     await opened.change()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEHIND):
+                        while not opened.ready():
+                            await opened.change()
         except TimeoutError:
-            pass  # the part that is given then is empty
+            pass  # the part that is given then is empty, or a piece of a character
         finally:
             opened.holding -= 1
             opened.asked = self._clock()

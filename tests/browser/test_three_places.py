@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from asyncio import StreamWriter
+from asyncio import Event, StreamWriter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -138,3 +138,38 @@ async def test_where_a_redirect_leads(places: Places, location: bytes) -> None:
     read = "async () => { const got = await fetch('/dir/go'); return [got.status, await got.text()]; }"
     status, target = await places.same(read)
     assert (status, target != "/dir/go") == (200, True)
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "text/html", "image/png", "application/json", "x/y"])
+@pytest.mark.parametrize("length", [None, 8])
+async def test_bytes_come_as_they_are_sent(places: Places, media_type: str, length: int | None) -> None:
+    """The head before the body, and each part before the next one is sent: the page asks for that."""
+    parts = [b"one,", b"\xc3", b"\xa9\xff", b"."]
+    taken = Event()
+
+    async def slow(asked: Asked, writer: StreamWriter) -> None:
+        taken.clear()
+        framing = b"Connection: close" if length is None else b"Content-Length: %d" % length
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n" % (media_type.encode(), framing))
+        for part in parts:
+            await writer.drain()
+            await taken.wait()
+            taken.clear()
+            writer.write(part)
+        if length is None:
+            writer.close()
+
+    async def go_on(asked: Asked, writer: StreamWriter) -> None:
+        taken.set()
+        writer.write(whole(b"", head="204 No"))
+
+    places.backend.answers |= {"/streamed/slow": slow, "/only/taken": go_on}
+    read = """async sizes => {
+      const response = await fetch("/streamed/slow"), reader = response.body.getReader(), out = [];
+      for (const size of sizes) {
+        await fetch("/only/taken");
+        for (const end = out.length + size; out.length < end;) out.push(...(await reader.read()).value);
+      }
+      return [response.status, out, (await reader.read()).done];
+    }"""
+    assert await places.same(read, [len(part) for part in parts]) == [200, list(b"".join(parts)), True]

@@ -93,7 +93,7 @@ class Places:
     async def same(self, script: str, argument: Any = None) -> Any:
         """What all of them see, which must be one."""
         seen = await self.seen(script, argument)
-        assert seen == dict.fromkeys(seen, seen["backend"])
+        assert seen == dict.fromkeys(seen, seen["backend"]), seen
         return seen["backend"]
 
 

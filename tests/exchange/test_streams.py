@@ -15,10 +15,10 @@ from gateway.contract import result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream
 from gateway.exchange.streams import BESIDE, IN_ALL, PER_PERSON, PER_VIEW, SILENCE
-from gateway.model import LOCAL, Caller, Outbound, Part, Principal, Request, Response
+from gateway.model import LOCAL, Caller, Headers, Outbound, Part, Principal, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path
-from tests.exchange.house import MODEL, PAGE, House, StreamingShop, built, reason
+from tests.exchange.house import JSON, MODEL, PAGE, House, StreamingShop, built, reason
 
 ITEMS = Request("GET", "/api/items", stream=True)
 EVENTS = (("content-type", "text/event-stream"),)
@@ -81,6 +81,20 @@ async def test_a_small_body_is_whole(house: House, shop: StreamingShop) -> None:
     answer = await house.exchange.run(ITEMS, PAGE)
     assert (answer.body, answer.part) == (b"one two", None)
     assert house.outcome()["response_size"] == 7
+
+
+@pytest.mark.parametrize("headers", [TEXT, BYTES, (("content-type", "text/html"),), JSON, ()], ids=range(5))
+async def test_every_body_comes_as_it_is_sent(house: House, shop: StreamingShop, headers: Headers) -> None:
+    """The head without waiting for the body, and each part as it is there, wherever it is cut."""
+    shop.answer = lambda request: Response(200, headers, length=12)
+    first, id = await begin(house)
+    assert (first.status, first.body, first.length) == (200, b"", 12)
+    for part in (b"one,", b"\xc3", b"\xa9,", b"\xff"):
+        shop.put(part)
+        assert (await following(house, id)).body == part
+    shop.put(None)
+    last = await following(house, id)
+    assert (last.body, last.part is not None and last.part.last) == (b"", True)
 
 
 async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop) -> None:
