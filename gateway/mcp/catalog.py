@@ -177,9 +177,14 @@ class Catalog:
             # A client that shows apps shows this one itself; that of another may stand in a host page of ours.
             shown = None if client.is_app else self._views.shown(client.principal, packed.id)
             if shown is not None:
-                answer = _opened(packed, shown.id, None)
-                await shown.call(arguments, answer.model_dump(by_alias=True, mode="json", exclude_none=True))
-                return answer
+                if arguments:  # without them there is nothing to tell a page that is open
+
+                    def answer(view: str) -> dict[str, Any]:
+                        result = _opened(packed, view, None)
+                        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+                    await shown.call(arguments, answer)
+                return _opened(packed, shown.id, None)
             opened = self._views.open(client.principal, packed.id, chosen=bool(arguments))
             if not client.is_app:  # it would only show the launch value to its model
                 return _unseen(packed, opened.view)

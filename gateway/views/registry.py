@@ -19,7 +19,7 @@ from gateway.views.precedence import Precedence
 from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
-from gateway.views.shown import Shown, Tell
+from gateway.views.shown import Shown, Tell, Telling
 from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
 
@@ -39,6 +39,10 @@ QUIET = 300.0
 """Seconds of silence after which such a view gives its place to another one: hosts tell nobody that a page is gone."""
 
 
+LEAVES, COMES = 2.0, 10.0
+"""Seconds in which a host page ends the view of the call before, and in which the one in its place opens."""
+
+
 class Views:
     """Every live view of a gateway, so many of `each` principal; the sessions with pages run inside it."""
 
@@ -53,6 +57,7 @@ class Views:
         self._launches = Launches(clock)
         self._taints: dict[tuple[str, str], tuple[float, Taint]] = {}
         self._watchers: set[Callable[[Principal], None]] = set()
+        self._awaiting: set[asyncio.Event] = set()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._draining = False
@@ -117,12 +122,40 @@ class Views:
         None for a principal that several share: nothing says whose conversation the view is.
         """
         found = [] if principal.shared else [view for view in self.of(principal, app) if view.tell is not None]
-        return Shown(found[0], self._clock) if len(found) == 1 else None
+        if len(found) != 1:
+            return None
+
+        def successor() -> asyncio.Task[Telling | None]:
+            return self._sessions.create_task(self._in_place_of(found[0].id, principal, app))
+
+        return Shown(found[0], self._clock, successor)
+
+    async def _in_place_of(self, id: str, principal: Principal, app: str) -> Telling | None:
+        """The view that a host page of ours opens in the place of the view `id`; None if it does not."""
+        came = asyncio.Event()
+        self._awaiting.add(came)
+        try:
+            async with asyncio.timeout(LEAVES) as patience:
+                while id in self._views:
+                    came.clear()
+                    await came.wait()
+                patience.reschedule(asyncio.get_running_loop().time() + COMES)
+                while True:
+                    found = [view for view in self.of(principal, app) if view.tell is not None]
+                    if found:
+                        return found[0] if len(found) == 1 else None
+                    came.clear()
+                    await came.wait()
+        except TimeoutError:
+            return None
+        finally:
+            self._awaiting.discard(came)
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]], tell: Tell | None = None) -> None:
         """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
         self.disconnect(view)
         view.tell = tell
+        self._moved()
 
         async def first(message: JsonObject) -> None:
             await send(message)
@@ -186,6 +219,7 @@ class Views:
             if view.taint.tainted is not None:
                 self._taints[view.principal.id, view.app] = (self._clock(), view.taint)
             self._changed(view.principal)
+            self._moved()
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -378,6 +412,11 @@ class Views:
             if view.relay is not None:
                 view.relay.offer(tools)
             self._changed(view.principal)
+
+    def _moved(self) -> None:
+        """A view came or went."""
+        for waiting in self._awaiting:
+            waiting.set()
 
     def _changed(self, principal: Principal) -> None:
         for watcher in list(self._watchers):

@@ -27,22 +27,30 @@ class Telling(Protocol):
 
 
 class Shown:
-    """A view in a host page of ours, to which a model's call is told."""
+    """A view in a host page of ours, to which a model's call is told.
 
-    def __init__(self, view: Telling, clock: Callable[[], float]) -> None:
+    `successor` gives the view that the host page opens in its place, since each view is told of one call.
+    """
+
+    def __init__(
+        self, view: Telling, clock: Callable[[], float], successor: Callable[[], asyncio.Task[Telling | None]]
+    ) -> None:
         self._view = view
         self._clock = clock
+        self._successor = successor
+        self._moving: asyncio.Task[Telling | None] | None = None
 
     @property
     def id(self) -> str:
         """The handle of the view."""
         return self._view.id
 
-    async def call(self, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Tell a call that is over as soon as it is made; `result` is as MCP writes it."""
+    async def call(self, arguments: Mapping[str, Any], result: Callable[[str], Mapping[str, Any]]) -> None:
+        """Tell a call that is over as soon as it is made; `result` gives it by handle, as MCP writes it."""
         try:
             await self.input(arguments)
-            await self.result(result)
+            await self._moved()
+            await self.result(result(self.id))
         except asyncio.CancelledError:
             await self.cancelled("the call was cancelled")
             raise
@@ -50,16 +58,26 @@ class Shown:
     async def input(self, arguments: Mapping[str, Any]) -> None:
         """A call begins. What a model chose makes the model the initiator, until a person acts."""
         if arguments:
-            self._view.taint.model_reported(self._clock())
+            self._view.taint.model_reported(self._clock())  # the one in its place inherits that
         await self._say("tool-input", {"arguments": dict(arguments)})
+        self._moving = self._successor()
 
     async def result(self, result: Mapping[str, Any]) -> None:
         """The call has its result, as MCP writes it."""
+        await self._moved()
         await self._say("tool-result", dict(result))
 
     async def cancelled(self, reason: str) -> None:
         """The call will have none."""
+        await self._moved()
         await self._say("tool-cancelled", {"reason": reason})
+
+    async def _moved(self) -> None:
+        """From now on the view is the one that the host page opened for this call, where it did."""
+        moving, self._moving = self._moving, None
+        view = await asyncio.shield(moving) if moving is not None else None
+        if view is not None:
+            self._view = view
 
     async def _say(self, what: str, params: Notification) -> None:
         tell = self._view.tell

@@ -36,7 +36,7 @@ async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
         await page.goto(end.url("one"))
         await out(page, 'logging,sandbox,serverResources,serverTools {"bridge":true}')
         await out(page, '{"a":1}')
-        await out(page, "tool-result")
+        await out(page, "tool-input")
 
 
 async def test_a_page_is_told_what_is_logged_of_its_call(page: Page) -> None:
@@ -129,7 +129,7 @@ async def test_the_gateway_hears_which_app_has_the_focus(page: Page, place: str)
     """Wherever the host page put its frame."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one") + place)
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         assert end.of(mux.Focus) == []
         await shown(page).locator("body").click()
         await end.until(lambda: end.of(mux.Focus))
@@ -179,7 +179,7 @@ async def test_what_a_host_says_to_its_proxy_is_not_the_pages(page: Page) -> Non
     script = "addEventListener('message', ({ data }) => data.n && show('heard ' + data.n)); begin();"
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         await page.evaluate(
             """(sandbox) => {
               const own = "ui/notifications/sandbox-";
@@ -188,7 +188,7 @@ async def test_what_a_host_says_to_its_proxy_is_not_the_pages(page: Page) -> Non
             }""",
             end.sandbox.split("/proxy")[0],
         )
-        await out(page, "tool-result;heard 3;")
+        await out(page, "tool-input;heard 3;")
 
 
 async def test_an_app_is_shown_at_the_origin_of_its_sandbox_alone(page: Page) -> None:
@@ -247,7 +247,7 @@ async def test_a_spoofed_channel_reaches_nothing(page: Page) -> None:
       begin();"""
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         (view,) = end.resumable
         await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
         await out(page, "refused -32601")
@@ -295,7 +295,7 @@ async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:
     """A gateway that has forgotten the view is asked for a new one; the page need not load again."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one"))
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         (old,) = end.resumable
         end.resumable.clear()
         await end.drop()
@@ -347,23 +347,23 @@ async def test_two_apps_do_not_hear_each_other(page: Page) -> None:
     listen = "window.ontool = (message) => show('tool ' + message.method); begin();"
     async with far_end(one=listen, two=listen) as end:
         await page.goto(end.url("one", "two"))
-        await out(page, "tool-result", "one")
-        await out(page, "tool-result", "two")
+        await out(page, "tool-input", "one")
+        await out(page, "tool-input", "two")
         view = str(await page.evaluate("mounted.one.view"))
         await end.say(mux.Message(view, Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
         await out(page, "tool tools/list", "one")
         await shown(page, "one").locator("#go").click()
         await out(page, "echo", "one")
-        assert await shown(page, "two").locator("#out").text_content() == "tool-result;"
+        assert await shown(page, "two").locator("#out").text_content() == "tool-input;"
 
 
 async def test_closing_and_reloading_by_the_host(page: Page) -> None:
     """A reload is another view in another frame; after a close nothing is left."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one"))
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         await page.evaluate("mounted.one.reload()")
-        await out(page, "tool-result")
+        await out(page, "tool-input")
         await page.evaluate("mounted.one.close()")
         assert await page.locator("[data-app=one] > *").count() == 0
         await end.until(lambda: len(end.of(mux.Close)) == 2)
@@ -376,21 +376,70 @@ def names(calls: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
-    """As it is written, when it is given up, and what came of it; unknown notices end in the host page."""
+    """As it is written, when it is given up, and what came of it, in a view of its own: each is told of one call."""
     script = """addEventListener("message", ({ data }) => {
       if (/^ui\\/notifications\\/tool-/.test(data.method)) show(data.method.slice(17) + JSON.stringify(data.params));
     });
     begin().then(() => show("ready"));"""
+    notices: list[tuple[str, dict[str, Json]]] = [
+        ("tool-input-partial", {"arguments": {"a": [1]}}),
+        ("tool-input", {"arguments": {"a": [1, 2]}}),
+        ("tool-result", {"content": [], "structuredContent": {"b": 1}}),
+    ]
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
-        await out(page, 'tool-result{"content":[]}')
-        (view,) = end.resumable
-        for name, params in (
-            ("tool-input-partial", {"arguments": {"a": [1]}}),
-            ("tool-input", {"arguments": {"a": [1, 2]}}),
-            ("tool-cancelled", {"reason": "no more"}),
-            ("tool-result", {"content": [], "structuredContent": {"b": 1}}),
-        ):
-            message = {"jsonrpc": "2.0", "method": f"ui/notifications/{name}", "params": params}
-            await end.say(mux.Message(view, Channel.UI, message))  # type: ignore[arg-type]  # it is JSON
+        await out(page, 'tool-input{"arguments":{}}')
+        (first,) = end.resumable
+        for name, params in notices:
+            view = str(await page.evaluate("mounted.one.view"))
+            message: dict[str, Json] = {"jsonrpc": "2.0", "method": f"ui/notifications/{name}", "params": params}
+            await end.say(mux.Message(view, Channel.UI, message))
             await out(page, f"{name}{json.dumps(params, separators=(',', ':'))}")
+        assert end.of(mux.Close) == [mux.Close(first, "reload")]
+        said = await shown(page).locator("#out").text_content()
+        assert [part.partition("{")[0] for part in str(said).split(";") if part.startswith("tool-")] == [
+            "tool-input-partial",
+            "tool-input",
+            "tool-input",
+            "tool-result",
+        ]  # the page itself names the input, too
+        gives_up: dict[str, Json] = {"jsonrpc": "2.0", "method": "ui/notifications/tool-input", "params": {}}
+        await end.say(mux.Message(view, Channel.UI, gives_up))
+        await end.until(lambda: len(end.of(mux.Close)) == 2)
+        await page.wait_for_function("(before) => mounted.one.view && mounted.one.view !== before", arg=view)
+        view = str(await page.evaluate("mounted.one.view"))
+        cancelled: dict[str, Json] = {
+            "jsonrpc": "2.0",
+            "method": "ui/notifications/tool-cancelled",
+            "params": {"reason": "no more"},
+        }
+        await end.say(mux.Message(view, Channel.UI, cancelled))
+        await out(page, 'tool-cancelled{"reason":"no more"}')
+
+
+async def test_a_page_that_speaks_json_rpc_alone_hears_nothing_else(page: Page) -> None:
+    """However long it lives; and nothing but answers before it is initialized."""
+    script = """const heard = [];
+      addEventListener("message", ({ data }) => heard.push(data));
+      const wait = (time) => new Promise((go) => setTimeout(go, time));
+      (async () => {
+        const appInfo = { name: "app", version: "1" };
+        await ask("ui/initialize", { appInfo, appCapabilities: {}, protocolVersion: "2026-01-26" });
+        await wait(700);
+        show("early " + heard.filter((message) => message.method).length);
+        tell({ method: "ui/notifications/initialized", params: {} });
+        await call("slow");
+        await wait(700);
+        show("strange " + heard.filter((message) => message.jsonrpc !== "2.0").length);
+        show(heard.filter((message) => message.method).map((message) => message.method).join());
+      })();"""
+    async with far_end(one=script) as end:
+        await page.goto(end.url("one"))
+        await end.until(lambda: end.resumable)
+        await page.evaluate("mounted.one.setHostContext({ theme: 'dark' })")
+        (view,) = end.resumable
+        changed: dict[str, Json] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        await end.say(mux.Message(view, Channel.UI, changed))
+        await out(page, "early 0;")
+        await out(page, "strange 0;ui/notifications/host-context-changed,ui/notifications/tool-input;")
+        assert end.messages(Channel.WEBMCP) == []

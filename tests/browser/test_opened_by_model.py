@@ -45,28 +45,60 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_a_models_call_reaches_the_view_that_is_open(page: Page, tmp_path: Path, folder: Path) -> None:
-    """With what the model chose, its result without secrets, and as the cause of what the page does then."""
+    """A new one in the same place, with the result without secrets, and as the cause of what the page does then."""
     async with running(tmp_path, source=folder) as world:
-        frame = await shown(page, world, "[data-told='tool-result']")
+        frame = await shown(page, world, "[data-told='tool-input']")
         assert await told(frame, "tool-input", 1) == {"arguments": {}}
         view = await page.get_by_test_id("view").text_content()
         async with model(world) as client:
             result = await client.call_tool("open_cart", {"input": {"look": "at apples"}})
-        assert await told(frame, "tool-input", 2) == {"arguments": {"input": {"look": "at apples"}}}
-        answer = await told(frame, "tool-result", 2)
-        assert answer["structuredContent"] == result.structured_content == {"view": view}
+        answer = await told(frame, "tool-result", 1)
+        assert await told(frame, "tool-input", 1) == {"arguments": {"input": {"look": "at apples"}}}
+        assert (
+            answer["structuredContent"]
+            == result.structured_content
+            == {"view": await page.get_by_test_id("view").text_content()}
+        )
+        assert answer["structuredContent"] != {"view": view}
         assert "_meta" not in answer
         caused = await outcome(world, method="POST", url="/api/cart")
         assert caused["initiator"] == "model"
 
 
+async def test_a_call_without_arguments_leaves_the_page_as_it_is(page: Page, tmp_path: Path, folder: Path) -> None:
+    """There is nothing to tell, and the person's work in it stays."""
+    async with running(tmp_path, source=folder) as world:
+        frame = await shown(page, world, "[data-told='tool-input']")
+        view = await page.get_by_test_id("view").text_content()
+        await frame.locator("#told").evaluate("list => { list.dataset.mine = 'kept'; }")
+        async with model(world) as client:
+            assert (await client.call_tool("open_cart", {})).structured_content == {"view": view}
+            assert (await client.call_tool("open_cart", {"input": {"look": 1}})).structured_content != {"view": view}
+        await told(frame, "tool-result", 1)
+        assert await frame.locator("#told").get_attribute("data-mine") is None
+
+
+async def test_each_of_several_calls_has_its_own_view(page: Page, tmp_path: Path, folder: Path) -> None:
+    """Each page is told one input, and then its own result; the last call's page stands at the end."""
+    async with running(tmp_path, source=folder) as world:
+        frame = await shown(page, world, "[data-told='tool-input']")
+        async with model(world) as client:
+            for number in range(3):
+                result = await client.call_tool("open_cart", {"input": {"number": number}})
+                await expect(frame.locator("[data-told='tool-input']")).to_have_text(
+                    json.dumps({"arguments": {"input": {"number": number}}}, separators=(",", ":"))
+                )
+                assert (await told(frame, "tool-result", 1))["structuredContent"] == result.structured_content
+        assert await frame.locator("[data-told]").count() == 2
+
+
 async def test_of_two_views_none_is_told(page: Page, tmp_path: Path, folder: Path) -> None:
     """Another conversation's view is never picked."""
     async with running(tmp_path, source=folder) as world:
-        frame = await shown(page, world, "[data-told='tool-result']")
+        frame = await shown(page, world, "[data-told='tool-input']")
         view = await page.get_by_test_id("view").text_content()
         second = await page.context.new_page()
-        await shown(second, world, "[data-told='tool-result']")
+        await shown(second, world, "[data-told='tool-input']")
         async with model(world) as client:
             content = (await client.call_tool("open_cart", {})).structured_content
             assert content is not None
@@ -77,7 +109,7 @@ async def test_of_two_views_none_is_told(page: Page, tmp_path: Path, folder: Pat
 async def test_a_client_that_shows_apps_shows_its_own(page: Page, tmp_path: Path, folder: Path) -> None:
     """Its host tells the view itself."""
     async with running(tmp_path, source=folder) as world:
-        frame = await shown(page, world, "[data-told='tool-result']")
+        frame = await shown(page, world, "[data-told='tool-input']")
         view = await page.get_by_test_id("view").text_content()
         async with Client(f"{world.url}/mcp", mode="2026-07-28", extensions=UI) as client:
             content = (await client.call_tool("open_cart", {"input": {"look": 1}})).structured_content

@@ -58,80 +58,106 @@ test("a page is heard from its own window and origin alone", () => {
   expect(heard).toEqual([["gesture", 3]]);
 });
 
-test("the page's tools are heard once they answered, and hear what waited", () => {
-  say(envelope("mcp-server-ready")); // nobody has asked
-  link.sendWebmcp(rpc(1, "initialize"));
-  link.startChecking();
-  vi.advanceTimersByTime(300); // the proxy is not there
+const asked = (payload: unknown) => ({ ...envelope(payload), direction: "client-to-server" });
+const check = [asked("mcp-check-ready"), ORIGIN];
+
+/** The page announces its tools, which are asked for; the port that went with the question. */
+function announced(): MessagePort {
+  link.expectTools();
   say(ready);
-  say(envelope(rpc(9, "ping")));
+  say(envelope("mcp-server-ready"));
+  return ports.at(-1)!;
+}
+
+test("a page that announces no tools is told nothing of them", async () => {
+  link.expectTools();
+  say(ready);
+  say(rpc(0, "ui/initialize"));
+  say({ jsonrpc: "2.0", method: "ui/notifications/initialized" });
+  link.sendWebmcp(rpc(1, "initialize"));
+  say(envelope(rpc(9, "ping"))); // nobody asked it
+  vi.advanceTimersByTime(60_000);
   expect([heard, posted]).toEqual([[], []]);
-  vi.advanceTimersByTime(300);
+  expect(await ui()).toHaveLength(3);
+});
+
+test("tools that announce themselves are asked once, and hear what waited when they answered", () => {
+  say(ready);
+  say(envelope("mcp-server-ready")); // before anybody wants them
+  link.sendWebmcp(rpc(1, "initialize"));
+  expect(posted).toEqual([]);
+  link.expectTools();
+  say(envelope(rpc(9, "ping")));
+  expect([heard, posted]).toEqual([[], [check]]);
   say(envelope("mcp-server-ready"));
   say(envelope(rpc(9, "ping")));
   expect(heard).toEqual([["webmcp", rpc(9, "ping")]]);
-  const sent = (payload: unknown) => [{ ...envelope(payload), direction: "client-to-server" }, ORIGIN];
-  expect(posted).toEqual([sent("mcp-check-ready"), sent(rpc(1, "initialize"))]);
+  vi.advanceTimersByTime(60_000);
+  expect(posted).toEqual([check, [asked(rpc(1, "initialize")), ORIGIN]]);
 });
 
 test("tools that answer at the port which came with the question are spoken with there alone", async () => {
-  link.startChecking();
-  say(ready);
-  vi.advanceTimersByTime(600);
-  const [first, second] = ports as [MessagePort, MessagePort];
+  const port = announced();
   const came: unknown[] = [];
-  const next = (port: MessagePort) => new Promise<void>((goOn) => (port.onmessage = ({ data }) => goOn(void came.push(data))));
+  const next = () => new Promise<void>((goOn) => (port.onmessage = ({ data }) => goOn(void came.push(data))));
   link.sendWebmcp(rpc(1, "initialize"));
-  const atFirst = next(first);
-  first.postMessage(envelope("mcp-server-ready"));
-  await atFirst;
-  // The second question was on its way, and the page answers there from now on.
-  const atSecond = next(second);
-  second.postMessage(envelope("mcp-server-ready"));
-  second.postMessage(envelope(rpc(9, "ping")));
-  second.postMessage(rpc(2, "tools/call"));
+  const first = next();
+  port.postMessage(envelope("mcp-server-ready"));
+  await first;
+  port.postMessage(envelope(rpc(9, "ping")));
+  port.postMessage(rpc(2, "tools/call"));
+  say(envelope("mcp-server-ready")); // what a page says there of itself changes nothing
   await vi.waitFor(() => expect(heard).toEqual([["webmcp", rpc(9, "ping")]]));
+  const second = next();
   link.sendWebmcp(rpc(3, "tools/list"));
-  await atSecond;
-  const sent = (payload: unknown) => ({ ...envelope(payload), direction: "client-to-server" });
-  expect(came).toEqual([sent(rpc(1, "initialize")), sent(rpc(3, "tools/list"))]);
-  expect(posted).toEqual([[sent("mcp-check-ready"), ORIGIN], [sent("mcp-check-ready"), ORIGIN]]);
+  await second;
+  expect(came).toEqual([asked(rpc(1, "initialize")), asked(rpc(3, "tools/list"))]);
+  expect(posted).toEqual([check]);
   expect(await ui()).toEqual([ready]);
 });
 
-test("a page that never answers, or by its window, keeps no ports", async () => {
-  link.startChecking();
-  say(ready);
-  vi.advanceTimersByTime(300 * 65);
-  ports[0]!.postMessage(envelope("mcp-server-ready"));
-  ports[64]!.postMessage({ jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 3 } });
+test("a page that answers by its window keeps no port", async () => {
+  const port = announced();
   say(envelope("mcp-server-ready"));
-  ports[1]!.postMessage(envelope(rpc(1, "ping")));
+  port.postMessage(envelope(rpc(1, "ping")));
   say(envelope(rpc(2, "ping")));
   vi.useRealTimers();
   await new Promise((goOn) => setTimeout(goOn, 50));
   expect(heard).toEqual([["webmcp", rpc(2, "ping")]]);
 });
 
+test("tools that stop are asked again when they announce themselves again", () => {
+  announced();
+  say(envelope("mcp-server-ready"));
+  say(envelope("mcp-server-stopped"));
+  link.sendWebmcp(rpc(1, "initialize"));
+  expect(posted).toEqual([check]);
+  say(envelope("mcp-server-ready"));
+  expect(posted).toEqual([check, check]);
+});
+
+test("a page whose view is another now is asked at once: it has announced its tools", () => {
+  announced();
+  say(envelope("mcp-server-ready"));
+  link.expectTools();
+  expect(posted).toEqual([check, check]);
+});
+
 test("a page that says too much at a port is heard no more", async () => {
-  link.startChecking();
-  say(ready);
-  vi.advanceTimersByTime(300);
+  const port = announced();
   vi.useRealTimers();
-  for (let count = 0; count < 10_000; count++) ports[0]!.postMessage(null);
+  for (let count = 0; count < 10_000; count++) port.postMessage(null);
   await vi.waitFor(() => expect(heard).toEqual([["flooded"]]));
 });
 
 test("what a port brings of the page before is not heard", async () => {
-  link.startChecking();
-  say(ready);
-  vi.advanceTimersByTime(300);
-  ports[0]!.postMessage(envelope("mcp-server-ready"));
-  link.startChecking();
-  vi.advanceTimersByTime(300);
-  ports[1]!.postMessage(envelope("mcp-server-ready"));
-  ports[0]!.postMessage(envelope(rpc(1, "ping")));
-  ports[1]!.postMessage(envelope(rpc(2, "ping")));
+  const before = announced();
+  before.postMessage(envelope("mcp-server-ready"));
+  link.expectTools();
+  const now = ports.at(-1)!;
+  now.postMessage(envelope("mcp-server-ready"));
+  before.postMessage(envelope(rpc(1, "ping")));
+  now.postMessage(envelope(rpc(2, "ping")));
   await vi.waitFor(() => expect(heard).toEqual([["webmcp", rpc(2, "ping")]]));
 });
 
@@ -145,7 +171,8 @@ test("of a page that loads again nothing that the one before said is left", asyn
   expect(heard).toEqual([["reloaded"], ["reloaded"]]);
   expect(await ui()).toEqual([{ ...rpc(0, "ui/initialize"), params: { again: true } }]);
   say(envelope("mcp-server-ready"));
-  expect(posted).toEqual([]);
+  say(envelope("mcp-server-ready"));
+  expect(posted).toEqual([check]); // what was for the page before is gone
 });
 
 test("a proxy that says twice that it is there was loaded again", () => {

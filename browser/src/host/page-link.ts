@@ -12,9 +12,6 @@ const PER_SECOND = 1000;
 const CHARACTERS = 64 * 1024;
 /** What a page that reloaded may send before its new view is there. */
 const HELD = 256;
-const CHECK_EVERY = 300;
-/** Questions to which a page may still answer at their ports. */
-const PORTS = 64;
 
 export interface PageEvents {
   /** A message of the page's tools. */
@@ -41,12 +38,13 @@ export class PageLink {
   private ui: UiTransport | null = null;
   private proxyReady = false;
   private initialized = false;
-  private toolsReady = false;
-  private checking: ReturnType<typeof setInterval> | undefined;
-  /** One went with each question whether the page's tools are there. */
-  private ports: MessagePort[] = [];
-  /** Where they answered, past the proxy and all that the app itself says; null where that was by its window. */
-  private tools: MessagePort | null = null;
+  /** The page said by itself that it has tools to speak with: to any other, only JSON-RPC goes. */
+  private announced = false;
+  /** Whether its tools are wanted, asked whether they are there, or speak. */
+  private tools: "unwanted" | "silent" | "asked" | "ready" = "unwanted";
+  /** It went with the question. Where they answered there, they are spoken with past the proxy and all that the app itself says. */
+  private port: MessagePort | null = null;
+  private byPort = false;
 
   /** `page` is the window of the sandbox proxy, `origin` its origin. */
   constructor(page: Window, origin: string, events: PageEvents) {
@@ -58,8 +56,7 @@ export class PageLink {
 
   close(): void {
     window.removeEventListener("message", this.hear);
-    this.stopChecking();
-    this.closePorts();
+    this.closePort();
     this.ui = null;
   }
 
@@ -76,27 +73,25 @@ export class PageLink {
 
   /** Hand a message of the gateway to the page's tools, once they answer. */
   sendWebmcp(message: JsonObject): void {
-    if (this.toolsReady) this.postWebmcp(message);
+    if (this.tools === "ready") this.postWebmcp(message);
     else this.forTools.push(message); // bounded by what the bridge lets in flight
   }
 
-  /** Ask for the page's tools until they answer. */
-  startChecking(): void {
-    this.stopChecking();
-    this.closePorts();
-    this.toolsReady = false;
-    // Until the proxy speaks, its frame is empty, and the browser would complain of a message to another origin.
-    this.checking = setInterval(() => this.proxyReady && this.check(), CHECK_EVERY);
+  /** The page's tools shall speak from their beginning: at once where the page has announced them, else when it does. */
+  expectTools(): void {
+    this.closePort();
+    this.tools = "silent";
+    if (this.announced) this.ask();
   }
 
-  private check(): void {
+  private ask(): void {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = ({ data }) => {
       const sorted = this.affords(data) ? sortToolMessage(data) : null;
-      if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, port1);
+      if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, true);
     };
-    this.closePorts(PORTS - 1);
-    this.ports.push(port1);
+    this.port = port1;
+    this.tools = "asked";
     this.page.postMessage(envelope("mcp-check-ready"), this.origin, [port2]);
   }
 
@@ -114,7 +109,7 @@ export class PageLink {
       case "left":
         return this.events.left();
       case "webmcp":
-        return this.hearTools(sorted.payload, null);
+        return this.hearTools(sorted.payload, false);
       case "garbage":
         return;
     }
@@ -133,7 +128,8 @@ export class PageLink {
       this.ui = null;
       this.held = [];
       this.forTools.length = 0;
-      this.startChecking();
+      this.announced = false;
+      this.expectTools();
       this.events.reloaded();
     }
     this.initialized ||= initialize;
@@ -146,35 +142,32 @@ export class PageLink {
     this.deliver(message);
   }
 
-  private hearTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped", port: MessagePort | null): void {
-    if (payload === "mcp-server-stopped") return this.startChecking();
-    if (payload !== "mcp-server-ready") return this.toolsReady ? this.events.webmcp(payload) : undefined;
-    if (this.checking === undefined && !this.toolsReady) return;
-    this.stopChecking();
-    this.toolsReady = true;
-    // It answers at the last one that it was given.
-    this.tools = port;
-    if (!port) this.closePorts();
+  private hearTools(payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped", byPort: boolean): void {
+    if (payload === "mcp-server-stopped") {
+      this.announced = false;
+      return this.expectTools();
+    }
+    if (payload !== "mcp-server-ready") return this.tools === "ready" ? this.events.webmcp(payload) : undefined;
+    if (!byPort) this.announced = true;
+    if (this.tools === "silent") return this.ask();
+    if (this.tools === "unwanted" || (this.tools === "ready" && !byPort)) return;
+    this.tools = "ready";
+    this.byPort = byPort;
+    if (!byPort) this.closePort();
     for (const message of this.forTools.splice(0)) this.postWebmcp(message);
   }
 
   private postWebmcp(message: JsonObject): void {
-    if (this.tools) this.tools.postMessage(envelope(message));
+    if (this.byPort) this.port?.postMessage(envelope(message));
     else this.post(envelope(message));
   }
 
-  /** All but the last so many. */
-  private closePorts(kept = 0): void {
-    for (const port of this.ports.splice(0, this.ports.length - kept)) {
-      port.onmessage = null; // what it brought already
-      port.close();
-      if (port === this.tools) this.tools = null;
-    }
-  }
-
-  private stopChecking(): void {
-    clearInterval(this.checking);
-    this.checking = undefined;
+  private closePort(): void {
+    this.byPort = false;
+    if (!this.port) return;
+    this.port.onmessage = null; // what it brought already
+    this.port.close();
+    this.port = null;
   }
 
   private deliver(message: JsonObject): void {

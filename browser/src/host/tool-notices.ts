@@ -11,11 +11,8 @@ export type ToolNotice =
 
 const NAME = /^ui\/notifications\/(tool-(?:input|input-partial|result|cancelled))$/;
 
-/** Of a page that no model opened. */
-export const OPENED_BY_PERSON: readonly ToolNotice[] = [
-  { is: "tool-input", params: { arguments: {} } },
-  { is: "tool-result", params: { content: [] } },
-];
+/** Of a page that a person opened: nobody chose anything. A result has only a page whose tool was called. */
+export const OPENED_BY_PERSON: ToolNotice = { is: "tool-input", params: { arguments: {} } };
 
 /** The notice in a notification of the gateway, whose params are as MCP Apps says. */
 export function noticeOf(message: JsonObject): ToolNotice | null {

@@ -68,7 +68,12 @@ export class MountedApp {
   private early: JsonObject[] = [];
   /** What a model's call says to a page that is not there yet. */
   private calls: ToolNotice[] = [];
+  /** The page said that it is initialized: before that it is told nothing (MCP Apps, lifecycle). */
+  private initialized = false;
   private greeted = false;
+  /** The page was told the input of a call, or will be when it is there: a page is told of one call. */
+  private told = false;
+  private renewing = false;
   private apps: AppBridge | null = null;
   private meta: McpUiResourceMeta = {};
   /** The tool whose result the app shows. */
@@ -125,12 +130,21 @@ export class MountedApp {
   /** Change theme, locale and the like. */
   setHostContext(context: McpUiHostContext): void {
     this.hostContext = { ...context, "webmcp-gateway": { bridge: true } };
-    this.apps?.setHostContext(this.hostContext);
+    if (this.initialized) this.apps?.setHostContext(this.hostContext);
   }
 
-  /** Tell the page of the model's call that opens it; a page that is not there yet is told when it is. */
+  /**
+   * Tell the page of the model's call that opens it; a page that is not there yet is told when it is. Each page is told
+   * of one call: another begins in a new view.
+   */
   tell(notice: ToolNotice): void {
-    if (this.apps && this.greeted) void pass(this.apps, notice);
+    const whole = notice.is === "tool-input";
+    const another = this.told && (whole || notice.is === "tool-input-partial");
+    this.told = whole || (this.told && !another);
+    if (another) {
+      this.calls = [notice];
+      void this.renew();
+    } else if (this.apps && this.greeted && !this.renewing) void pass(this.apps, notice);
     else if (this.calls.length < MOST_CALLS) this.calls.push(notice);
   }
 
@@ -145,6 +159,19 @@ export class MountedApp {
     this.dropFrame();
     if (ending.text) this.leaveNotice(ending.text);
     this.options.onended?.(ending);
+  }
+
+  /** Show the app anew for what waits in `calls`. */
+  private async renew(): Promise<void> {
+    if (this.renewing) return;
+    this.renewing = true;
+    try {
+      await this.reload();
+    } catch {
+      this.end({ reason: "failed", text: `${this.options.app} could not be opened again.` });
+    } finally {
+      this.renewing = false;
+    }
   }
 
   private openView(): Promise<BridgeView> {
@@ -173,7 +200,7 @@ export class MountedApp {
   private async reopen(): Promise<boolean> {
     const generation = (this.generation += 1);
     this.open = null;
-    this.link?.startChecking();
+    this.link?.expectTools();
     try {
       const open = await this.openView();
       if (generation === this.generation) this.adopt(open);
@@ -204,7 +231,7 @@ export class MountedApp {
     this.tool = tool;
     this.link = this.linkTo(page);
     await this.connect(this.link, html);
-    this.link.startChecking();
+    this.link.expectTools();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
   }
 
@@ -243,27 +270,35 @@ export class MountedApp {
       apps.addEventListener("sandboxready", loadOnce);
     }
     this.apps = apps;
-    this.greeted = false;
+    this.initialized = this.greeted = false;
+    this.told = this.calls.some(({ is }) => is === "tool-input");
     await apps.connect(link.uiTransport());
   }
 
   /** What a host tells a page first: the model's call that opens it, or that the person did. */
   private async greet(apps: AppBridge): Promise<void> {
-    const calls = this.calls.length ? this.calls.splice(0) : await this.opening();
+    this.initialized = true;
+    apps.setHostContext(this.hostContext); // tells what changed meanwhile
+    if (!this.calls.length) {
+      this.told = true;
+      await pass(apps, OPENED_BY_PERSON);
+      const outcome = await this.opening();
+      if (apps !== this.apps) return; // another page is in its place
+      if (outcome) this.calls.unshift(outcome);
+    }
     this.greeted = true;
-    for (const notice of calls) await pass(apps, notice);
+    for (const notice of this.calls.splice(0)) await pass(apps, notice);
   }
 
   /** What an app that the person opened is shown with: the result of its tool, where it has one. */
-  private async opening(): Promise<ToolNotice[]> {
+  private async opening(): Promise<ToolNotice | null> {
     const { open, tool } = this;
-    if (tool === null || !open) return [...OPENED_BY_PERSON];
-    const input: ToolNotice = { is: "tool-input", params: { arguments: {} } };
+    if (tool === null || !open) return null;
     try {
       const params = await open.call("tools/call", { name: tool, arguments: {} });
-      return [input, { is: "tool-result", params: params as Extract<ToolNotice, { is: "tool-result" }>["params"] }];
+      return { is: "tool-result", params: params as Extract<ToolNotice, { is: "tool-result" }>["params"] };
     } catch (error) {
-      return [input, { is: "tool-cancelled", params: { reason: error instanceof Error ? error.message : String(error) } }];
+      return { is: "tool-cancelled", params: { reason: error instanceof Error ? error.message : String(error) } };
     }
   }
 
@@ -282,6 +317,9 @@ export class MountedApp {
   }
 
   private passNotification(message: JsonObject): void {
+    const notice = noticeOf(message);
+    if (notice) return this.tell(notice);
+    if (!this.initialized) return; // it asks for all that there is first
     switch (message["method"]) {
       case "notifications/tools/list_changed":
         return void this.apps?.sendToolListChanged();
@@ -292,8 +330,6 @@ export class MountedApp {
       case "notifications/message": // what an upstream logs of the page's own call
         return void this.apps?.notification({ method: "notifications/message", params: message["params"] as JsonObject });
     }
-    const notice = noticeOf(message);
-    if (notice) this.tell(notice);
   }
 
   private closedByGateway(reason: string): void {
@@ -303,7 +339,7 @@ export class MountedApp {
 
   private async takeDown(reason: string): Promise<void> {
     this.generation += 1;
-    await this.apps?.teardownResource({}, { timeout: TEARDOWN_TIMEOUT }).catch(() => undefined);
+    if (this.initialized) await this.apps?.teardownResource({}, { timeout: TEARDOWN_TIMEOUT }).catch(() => undefined);
     this.open?.close(reason);
     this.open = null;
     this.dropFrame();

@@ -36,12 +36,22 @@ function open(): void {
   sent.length = 0;
 }
 
-test("it answers nothing before it is ready, then the question that waited", () => {
+test("it answers nothing before it is ready, then says so once", () => {
   receive("mcp-check-ready");
   ask(1, "ping");
   expect(sent).toEqual([]);
   envelope.ready();
+  envelope.ready();
   expect(sent).toEqual(["mcp-server-ready"]);
+  receive("mcp-check-ready");
+  expect(sent).toEqual(["mcp-server-ready", "mcp-server-ready"]);
+});
+
+test("a host whose question was lost hears that it is there all the same", () => {
+  envelope.ready();
+  expect(sent).toEqual(["mcp-server-ready"]);
+  ask(1, "ping");
+  expect(sent.pop()).toMatchObject({ id: 1, result: {} });
 });
 
 test("whoever asks with a port is answered there, until somebody asks without one", async () => {
@@ -61,11 +71,11 @@ test("whoever asks with a port is answered there, until somebody asks without on
   port1.close();
 });
 
-test("it never begins by itself", async () => {
+test("beyond that it never begins by itself", async () => {
   envelope.ready();
   registry.add(tool("a"));
   await moment();
-  expect(sent).toEqual([]);
+  expect(sent).toEqual(["mcp-server-ready"]);
 });
 
 test("initialize, list and call", async () => {

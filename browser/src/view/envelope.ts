@@ -1,4 +1,4 @@
-/** The webmcp channel: an MCP server in the envelope of mcp-b's iframe transport; it answers, and never begins. */
+/** The webmcp channel: an MCP server in the envelope of mcp-b's iframe transport, which says once that it is there, and answers. */
 
 import {
   answer, failure, INVALID_REQUEST, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND, type Request,
@@ -19,7 +19,7 @@ export function isEnvelope(value: unknown): value is { direction: Direction; pay
 export interface Envelope {
   /** `port` may come with the question whether anybody is here: the answer goes there, and all that follows. */
   receive(value: { direction: Direction; payload: unknown }, port?: MessagePort): void;
-  /** From now on the peer's question whether anybody is here is answered; one that waits is answered now. */
+  /** The host is told that somebody is here, once; its question whether that is so is answered from now on. */
   ready(): void;
   /** The page goes. */
   left(): void;
@@ -37,7 +37,6 @@ interface Ends {
 }
 
 export function createEnvelope(registry: Registry, { app, send, offered, began, first }: Ends): Envelope {
-  let asked = false;
   let ready = false;
   let session: "none" | "begun" | "open" = "none";
   let way: MessagePort | undefined;
@@ -75,7 +74,6 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
   const receive: Envelope["receive"] = ({ direction, payload }, port) => {
     if (direction !== "client-to-server") return;
     if (payload === "mcp-check-ready") {
-      asked = true;
       way = port;
       if (way) way.onmessage = ({ data }) => receive(Object(data));
       if (ready) post("mcp-server-ready");
@@ -94,8 +92,8 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
     receive,
     left: tools.left,
     ready() {
+      if (!ready) post("mcp-server-ready");
       ready = true;
-      if (asked) post("mcp-server-ready");
     },
   };
 }

@@ -152,10 +152,11 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   handshake.opened((found) => {
     host = found;
     proof.start(found.ours, handshake.can("serverTools"));
-    envelope.ready();
     if (!found.ours && handshake.can("serverTools")) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
+  // A host without MCP Apps may speak with the tools all the same.
+  void handshake.host().then(envelope.ready);
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
   // A client of the page that closes says so to nobody: it only stops to listen, and began to before it spoke. Others may
   // do so at each message, such as the question whether it is there.
