@@ -60,12 +60,18 @@ _OPEN_ON_CONSOLE: Final = (
 """Pages and files that are the same for everybody; the bridge takes a ticket, which names its caller."""
 
 
+_NO_SERVER: Final = ("/mcp/", "/mcp/{app}/{rest}")
+"""Paths beside those of MCP servers, which are told where these are."""
+
+
 def access(site: Site, route: str) -> Access:
     """What the route, in aiohttp's canonical form, asks of its caller; an unknown one is a person's."""
     if site is Site.SANDBOX or is_metadata(site, route) or (route == SIGNED and site is not Site.APP):
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON
+    if route in _NO_SERVER:
+        return Access.OPEN
     if route.startswith("/mcp"):
         return Access.MCP
     if site is Site.CONSOLE:

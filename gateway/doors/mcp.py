@@ -30,4 +30,18 @@ def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
             return refused(404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here.")
         return lacking(request, "mcp") or await face.handle(request)
 
-    return [web.route("*", "/mcp", all_apps), web.route("*", "/mcp/{app}", one)]
+    return [
+        web.route("*", "/mcp", all_apps),
+        web.route("*", "/mcp/{app}", one),
+        *(web.route("*", path, _unknown) for path in ("/mcp/", "/mcp/{app}/{rest:.*}")),
+    ]
+
+
+async def _unknown(request: web.Request) -> web.StreamResponse:
+    """There is no server here, whoever asks: clients are told where there are some."""
+    path = request.raw_path.partition("?")[0]
+    plain = f" Write {path.rstrip('/')[:80]}, without the slash at the end." if path.endswith("/") else ""
+    detail = (
+        f"There is nothing at this path. MCP servers are at /mcp, and at /mcp/<name> for each app and upstream.{plain}"
+    )
+    return refused(404, "unknown-endpoint", detail)

@@ -11,6 +11,8 @@ from gateway.views.initiator import Taint
 
 Notification = dict[str, Any]
 
+Result = Mapping[str, Any]
+
 Tell = Callable[[Notification], Awaitable[None]]
 """Carries a notification to a view on its ui channel."""
 
@@ -45,12 +47,12 @@ class Shown:
         """The handle of the view."""
         return self._view.id
 
-    async def call(self, arguments: Mapping[str, Any], result: Callable[[str], Mapping[str, Any]]) -> None:
-        """Tell a call that is over as soon as it is made; `result` gives it by handle, as MCP writes it."""
+    async def call(self, arguments: Mapping[str, Any], result: Result | Callable[[str], Result]) -> None:
+        """Tell a call that is over as soon as it is made; `result`, as MCP writes it, may depend on the handle."""
         try:
             await self.input(arguments)
             await self._moved()
-            await self.result(result(self.id))
+            await self.result(result(self.id) if callable(result) else result)
         except asyncio.CancelledError:
             await self.cancelled("the call was cancelled")
             raise

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.world import World
+from tests.world import World, local_client
 
 NAVIGATION = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 CROSS = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
@@ -145,3 +145,26 @@ async def test_a_body_that_is_not_coded_as_it_says_is_refused(
                 assert (await answer.json(content_type=None))["title"] == "bad request"
         async with client.get(f"{world.url}/healthz"):  # by now it would have been read on
             assert "aiohttp.server" not in {record.name for record in caplog.records}
+
+
+NO_SERVERS = ["/mcp/", "/mcp/cart/", "/mcp/cart/more", "/mcp/nothing/", "/mcp//", "/mcp/cart/?a=1"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@pytest.mark.parametrize("path", NO_SERVERS)
+async def test_a_path_without_a_server_is_not_found(world: World, path: str, method: str) -> None:
+    """A client of MCP is told where servers are, by what it wrote; nothing says that it should be a browser."""
+    async with local_client() as http, http.request(method, world.url + path, data=b"{}") as answer:
+        told = await answer.json()
+        assert (answer.status, told["type"]) == (404, "urn:webmcp-gateway:unknown-endpoint")
+        plain = path.partition("?")[0]
+        remedy = f"Write {plain.rstrip('/')}, without the slash at the end."
+        assert told["detail"].endswith(remedy) is plain.endswith("/")
+
+
+@pytest.mark.parametrize("path", NO_SERVERS)
+async def test_pages_of_other_sites_are_refused_where_there_is_no_server(world: World, path: str) -> None:
+    """As at every other path of MCP."""
+    for fields in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        async with local_client() as http, http.post(world.url + path, headers=fields) as answer:
+            assert answer.status == 403

@@ -17,7 +17,7 @@ from gateway.views import launches
 from gateway.views.launches import LIFE
 from gateway.views.registry import IDLE, LIVE, QUIET, RELOAD, Views
 from gateway.views.relay import LONGEST_POLL, Handed
-from gateway.views.view import AppRules, Attached
+from gateway.views.view import AppRules, Attached, View
 from tests.clock import Clock
 from tests.views.pages import Page, connect, text, until
 
@@ -114,6 +114,36 @@ async def test_one_view_of_ours_shows_an_app(views: Views) -> None:
     assert views.shown(EVE, "cart") is None
     views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
     assert views.shown(LOCAL, "cart") is None
+
+
+async def test_a_call_goes_on_in_the_view_that_comes_in_the_place_of_the_one_before(views: Views) -> None:
+    """Which the host page opens for it: it is the model's from its beginning, and has the result."""
+    told: list[tuple[str, str]] = []
+
+    async def send(_: dict[str, object]) -> None:
+        """The page's tools are not asked."""
+
+    def shown_in(view: View) -> None:
+        async def tell(message: dict[str, object]) -> None:
+            told.append((view.id, str(message["method"]).rpartition("/")[2]))
+            if view is first:
+                asyncio.get_running_loop().call_soon(renew)
+
+        views.connect(view, send, tell)
+
+    def renew() -> None:
+        views.close(first)
+        asyncio.get_running_loop().call_soon(lambda: shown_in(views.open_bridged(LOCAL, "cart")))
+
+    first = views.open_bridged(LOCAL, "cart")
+    shown_in(first)
+    shown = views.shown(LOCAL, "cart")
+    assert shown is not None
+    await shown.call({"input": {}}, lambda handle: {"structuredContent": {"view": handle}})
+    (second,) = views.of(LOCAL, "cart")
+    assert told == [(first.id, "tool-input"), (second.id, "tool-result")]
+    assert shown.id == second.id
+    assert views.caller_of(second, Door.BRIDGE).initiator is Initiator.MODEL
 
 
 async def test_a_call_that_is_given_up_is_told(views: Views) -> None:
