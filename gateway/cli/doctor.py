@@ -1,7 +1,8 @@
-"""`doctor`: who else on this machine may change what the gateway goes by, or read its keys."""
+"""`doctor`: who else on this machine may change what the gateway goes by, or read what it writes."""
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import stat
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import click
 
+from gateway.cli import lock
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED
+from gateway.cli.stdio.command import LOG
 from gateway.config import Config, read_config
-from gateway.stores.heads import keys_beside
 from gateway.stores.segments import all_segments
 
 WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
@@ -22,9 +24,10 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
 @click.command()
 @config_option()
 def doctor(path: Path) -> None:
-    """Look for what is wrong with an installation: files that others may change, keys that others may read.
+    """Look for what is wrong with an installation: files that others may change, or may read though they are private.
 
     Policy, configuration, record and keys belong to the gateway's user alone: whoever may write them needs no approval.
+    Nobody else may read what the gateway makes: its keys, record, database, lock file and log.
     Exit code 1 if something is wrong.
 
     Example: webmcp-gateway doctor
@@ -34,12 +37,12 @@ def doctor(path: Path) -> None:
     config = reading.config
     if config is not None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
-        found += [f"{file}: others may read it: chmod 600 {file}" for file in _keys(config) if _is_read(file)]
+        found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
     for problem in found:
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
-    click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read its keys")
+    click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read what it makes")
 
 
 def _files(config: Config) -> Iterator[Path]:
@@ -50,16 +53,22 @@ def _files(config: Config) -> Iterator[Path]:
     yield from (Path(source) for policy in policies for source in policy.sources)
     yield from (app.source for app in config.apps.values() if isinstance(app.source, Path))
     yield from (Path(plugin) for plugin in config.plugins if plugin.endswith(".py"))
-    yield from (segment.path for segment in all_segments(config.journal))
-    yield keys_beside(config.journal)
+    yield from _private(config)
+
+
+def _private(config: Config) -> Iterator[Path]:
+    """Every file that the gateway makes for itself, of those that are there."""
+    journal, folder = config.journal, config.path.parent
+    names = (config.audit.key_file, config.encryption_key.file, lock.place_of(config.path), folder / LOG)
+    found = [*(name for name in names if name is not None), *(segment.path for segment in all_segments(journal))]
+    found += [
+        path for end in ("keys", "new", "otlp", "otlp.new") for path in [journal.with_name(f"{journal.name}.{end}")]
+    ]
+    found += sorted(journal.parent.glob(f"{glob.escape(journal.name)}.torn-*"))
     scheme, _, database = config.database.reveal().partition(":///")
     if scheme == "sqlite":
-        yield Path(database)
-    yield from _keys(config)
-
-
-def _keys(config: Config) -> list[Path]:
-    return [file for file in (config.audit.key_file, config.encryption_key.file) if file is not None and file.is_file()]
+        found += [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")]
+    yield from (path for path in dict.fromkeys(found) if path.is_file())
 
 
 def changed_by(file: Path) -> Iterator[str]:

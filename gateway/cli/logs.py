@@ -45,6 +45,13 @@ class JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
+def said(format: str, logger: str, message: str) -> str:
+    """What a command says on its standard output, in the form of the log."""
+    if format != "json":
+        return message
+    return JsonLines().format(logging.LogRecord(logger, logging.INFO, "", 0, "%s", (message,), None))
+
+
 class NoHttp(logging.Filter):
     """Bytes of a client that are no HTTP make one line, without the way on which that was found."""
 

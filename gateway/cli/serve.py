@@ -53,14 +53,25 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
         log.warning(few)
     factory = loops.loop_factory(busy_poll=config.server.busy_poll)
     with lock.held(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_serve(config, partial(read_config, path, os.environ), live, tell))
+        reread = partial(read_config, path, os.environ)
+        runner.run(_serve(config, reread, live, tell, partial(_say, log_format or config.log)))
 
 
-async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell: Callable[[str], None]) -> None:
+def _say(format: str, message: str) -> None:
+    click.echo(logs.said(format, log.name, message))
+
+
+async def _serve(
+    config: Config,
+    reread: Callable[[], Reading],
+    live: bool,
+    tell: Callable[[str], None],
+    say: Callable[[str], None],
+) -> None:
     loop = asyncio.get_running_loop()
     signals = stopping.Signals(loop)
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
-        click.echo(f"Packing {', '.join(own)}")  # which takes seconds where scripts are large
+        say(f"Packing {', '.join(own)}")  # which takes seconds where scripts are large
     app = build_app(config, reread, live=live)
     patience = stopping.DRAIN + stopping.CLEAN
     runner = FrontRunner(app, app[GATE], drain=patience)
@@ -70,12 +81,10 @@ async def _serve(config: Config, reread: Callable[[], Reading], live: bool, tell
         await _listen(runner, config.server.host, config.server.port)
         _tune()
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
-        click.echo(_ready(config))
-        await _offer_login(config)
+        say(_ready(config))
+        await _offer_login(config, say)
         await signals.wait()
-        click.echo(
-            "Stopping: running exchanges have 10 seconds; a second signal cuts them off, a third one ends at once."
-        )
+        say("Stopping: running exchanges have 10 seconds; a second signal cuts them off, a third one ends at once.")
     finally:
         await signals.end(runner)
 
@@ -87,17 +96,20 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-async def _offer_login(config: Config) -> None:
-    """Where people log in by link, print one."""
+async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
+    """Where people log in by link, show one to who sits at the terminal; in a log others would read it."""
     if not any(isinstance(method, TokenAuth) for method in config.auth):
+        return
+    if not sys.stdout.isatty():
+        say("To log in to the console, make a link with `webmcp-gateway token link`: it is good once, for ten minutes.")
         return
     try:
         async with Database(config.database.reveal()) as database:
             address = await login_link(config, database)
     except (OSError, StartError) as error:
-        click.echo(f"No login link can be made now: {error}", err=True)
+        log.error("no login link can be made now: %s", error)
         return
-    click.echo(f"Log in to the console, once, within ten minutes:\n  {address}")
+    say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> None:

@@ -42,8 +42,8 @@ HINT = 8 * 1024
 """Characters of the longest ID token that is kept to end the issuer's login with: it travels in an address."""
 
 _LINK_HELP = (
-    "Open the link that `webmcp-gateway serve` has printed, or make another with `webmcp-gateway token link`. "
-    "Each is good once, for ten minutes."
+    "Make a link with `webmcp-gateway token link` and open it, or open the one that `webmcp-gateway serve` shows in a "
+    "terminal. Each is good once, for ten minutes."
 )
 
 _LED_HERE = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -54,8 +55,11 @@ class OtlpLogs:
         scope: Json = {"scope": {"name": "webmcp-gateway.audit"}, "logRecords": records}
         await self._collector.send("logs", {"resourceLogs": [{"resource": self._resource, "scopeLogs": [scope]}]})
         fresh = self._place.with_name(f"{self._place.name}.new")
-        fresh.write_text(json.dumps({"chain": chain, "end": position.end, "hash": position.hash}), "utf-8")
-        os.chmod(fresh, 0o600)
+        with suppress(FileNotFoundError):
+            fresh.unlink()  # of a process that died here
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"chain": chain, "end": position.end, "hash": position.hash}))
         fresh.replace(self._place)
 
 

@@ -6,6 +6,8 @@ import asyncio
 import csv
 import io
 import json
+import os
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -517,3 +519,19 @@ async def test_a_million_lines_are_verified_within_a_minute(tmp_path: Path) -> N
         file.seek(at)
         file.write(b"t")
     assert "was altered" in (await asyncio.to_thread(run, tmp_path, "verify", "--record", str(path))).stdout
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+async def test_what_is_written_of_the_record_is_its_owners_alone(folder: Path, command: str) -> None:
+    """Whatever the umask is; what cannot be written is told of."""
+    place, umask = folder / "out", os.umask(0)
+    try:
+        result = await asyncio.to_thread(run, folder, command, "--since", "2020-01-01", "--output", str(place))
+    finally:
+        os.umask(umask)
+    assert result.exit_code == 0, result.output
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert "/api/items/4" in place.read_text() or command == "report"
+    result = await asyncio.to_thread(run, folder, command, "--output", str(folder / "no" / "out"))
+    assert result.exit_code == 1
+    assert "No such file" in result.output

@@ -60,6 +60,24 @@ def test_a_key_that_others_may_read(folder: Path) -> None:
     assert f"chmod 600 {folder / 'gateway.journal.key'}" in result.output
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gateway.journal", "gateway.journal.keys", "gateway.journal.000000000000017", "gateway.journal.otlp"),
+        *("gateway.journal.torn-17-0a0b0c0d", "gateway.db", "gateway.db-wal", "gateway.db-shm", "gateway.lock"),
+        "gateway.log",
+    ],
+)
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_what_the_gateway_made_that_others_may_read(folder: Path, name: str, mode: int) -> None:
+    """By an older version, or because somebody widened it; with the remedy."""
+    (folder / name).touch()
+    (folder / name).chmod(mode)
+    result = run(folder)
+    assert result.exit_code == 1
+    assert f"{folder / name}: others may read it: chmod 600 {folder / name}\n" in result.output
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_belongs_to_another(folder: Path) -> None:
     """Who may give themselves the right to write."""

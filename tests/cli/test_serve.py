@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import pty
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -91,6 +95,60 @@ async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, num
         code, rest = await ended(running)
     assert code == 0, rest
     assert "Traceback" not in rest
+
+
+async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
+    """Others read logs: what has no terminal tells how a link is made, as a line of the log's form, if it is JSON."""
+    write(tmp_path, free_port())
+    with (tmp_path / "gateway.yaml").open("a") as file:
+        file.write("auth: [token]\nlog: json\n")
+    async with process(tmp_path) as running:
+        assert running.stdout is not None
+        lines: list[dict[str, str]] = []
+        async with asyncio.timeout(60):
+            while not lines or "token link" not in lines[-1]["message"]:
+                lines.append(json.loads(await running.stdout.readline()))
+        running.send_signal(signal.SIGTERM)
+        code, rest = await ended(running)
+    lines += map(json.loads, rest.splitlines())
+    assert code == 0, rest
+    assert [line["message"].partition(" ")[0] for line in lines] == ["Packing", "webmcp-gateway", "To", "Stopping:"]
+    assert {line["level"] for line in lines} == {"info"}
+    assert "code=" not in json.dumps(lines)
+
+
+async def test_a_login_link_is_shown_in_a_terminal(tmp_path: Path) -> None:
+    """Who sits there has started the gateway."""
+    write(tmp_path, free_port())
+    with (tmp_path / "gateway.yaml").open("a") as file:
+        file.write("auth: [token]\n")
+    ours, theirs = pty.openpty()
+    running = await asyncio.create_subprocess_exec(*COMMAND, "serve", cwd=tmp_path, env=environment(), stdout=theirs)
+    os.close(theirs)
+    said = b""
+    while b"/login/link?code=" not in said:
+        said += await asyncio.to_thread(os.read, ours, 4096)
+    running.terminate()
+    await running.wait()
+    os.close(ours)
+
+
+async def test_all_that_the_gateway_makes_is_its_users_alone(tmp_path: Path) -> None:
+    """Whatever the umask is: record, keys, database, lock file and what stands beside them."""
+    write(tmp_path, free_port())
+    with (tmp_path / "gateway.yaml").open("a") as file:
+        file.write("auth: [token]\n")
+    before = set(tmp_path.iterdir())
+    umask = os.umask(0)
+    try:
+        async with process(tmp_path) as running:
+            await ready(running, 3)
+            made = set(tmp_path.rglob("*")) - before
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
+    finally:
+        os.umask(umask)
+    assert {"gateway.db", "gateway.db-wal", "gateway.journal", "gateway.journal.key", "gateway.lock"} <= modes.keys()
+    assert set(modes.values()) == {0o600}, modes
 
 
 async def test_serve_says_at_once_what_it_packs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -247,7 +248,9 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             while lock.starting(config):
                 await asyncio.sleep(0.05)
-    assert (tmp_path / "gateway.log").read_text("utf-8").count("is ready") == 1
+    log = tmp_path / "gateway.log"
+    assert log.read_text("utf-8").count("is ready") == 1
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_events_are_read_however_they_are_cut() -> None:

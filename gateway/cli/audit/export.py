@@ -14,6 +14,7 @@ import click
 
 from gateway.cli.audit.shown import as_json
 from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options
+from gateway.cli.private import output
 from gateway.model import Json
 from gateway.stores.records import Record
 
@@ -31,15 +32,16 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 @source_options
 @filter_options
 @click.option("--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="The form.")
-@click.option("--output", "-o", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="A file to write.")
-def export(config: Path, record: str | None, format: str, output: IO[str], **given: str | None) -> None:
+@click.option("--output", "-o", "place", metavar="FILE", default="-", help="A file to write, for its owner alone.")
+def export(config: Path, record: str | None, format: str, place: str, **given: str | None) -> None:
     """Write every record that fits: one JSON object per line, or CSV.
 
     Example: webmcp-gateway audit export --format csv --since 30d > november.csv
     """
     found = every(source(config, record), filter_of(dict(given), time.time()))
     try:
-        _csv(found, output) if format == "csv" else _jsonl(found, output)
+        with output(place) as file:
+            _csv(found, file) if format == "csv" else _jsonl(found, file)
     except BrokenPipeError:
         sys.stderr.close()  # who read it has enough
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import click
 
 from gateway.cli.audit.page import page
 from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options
 from gateway.cli.audit.tally import Tally
+from gateway.cli.private import output
 
 
 @click.command()
 @source_options
 @filter_options
-@click.option("--output", "-o", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="A file to write.")
+@click.option("--output", "-o", "place", metavar="FILE", default="-", help="A file to write, for its owner alone.")
 @click.option("--title", default="What the gateway carried", show_default=True, help="The heading of the page.")
-def report(config: Path, record: str | None, output: IO[str], title: str, **given: str | None) -> None:
+def report(config: Path, record: str | None, place: str, title: str, **given: str | None) -> None:
     """Write a page in HTML about a period, the last 30 days if none is named. It needs no network.
 
     Example: webmcp-gateway audit report --since 7d --output week.html
@@ -31,4 +31,5 @@ def report(config: Path, record: str | None, output: IO[str], title: str, **give
     tally = Tally(wanted.since or 0.0, wanted.until or now)
     for one in every(source(config, record), wanted):
         tally.take(one)
-    output.write(page(tally, title))
+    with output(place) as file:
+        file.write(page(tally, title))

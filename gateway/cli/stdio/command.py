@@ -18,12 +18,14 @@ import click
 from gateway.backends.connect import Connections
 from gateway.cli import lock
 from gateway.cli.options import config_option
+from gateway.cli.private import opener
 from gateway.cli.stdio.pipe import LONGEST, Pipe
 from gateway.errors import StartError
 
 TOKEN = "WEBMCP_GATEWAY_TOKEN"  # noqa: S105  # the name of the variable
 STARTED_WITHIN = 30.0
-_LOG = "gateway.log"
+LOG = "gateway.log"
+"""The log of a gateway that `stdio` started, beside gateway.yaml."""
 
 
 class _Anywhere:
@@ -66,8 +68,8 @@ def _found(path: Path, no_start: bool) -> str:
 
 
 def _started(path: Path) -> str:
-    log = path.resolve().parent / _LOG
-    with log.open("ab") as file:
+    log = path.resolve().parent / LOG
+    with open(log, "ab", opener=opener) as file:
         process = subprocess.Popen(  # noqa: S603  # this very program, with the path that the person gave
             [sys.executable, "-c", "from gateway.cli import main; main()", "serve", "--config", str(path)],
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,30 @@
+"""Files that the gateway's user alone can read, from their first byte on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import click
+
+
+def opener(path: str, flags: int) -> int:
+    """The `opener` of `open` for such a file; one that is there keeps its mode."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+@contextmanager
+def output(place: str) -> Iterator[IO[str]]:
+    """Where a command writes what is in the record: such a file, or the standard output for `-`."""
+    if place == "-":
+        yield sys.stdout
+        return
+    try:
+        file = open(place, "w", encoding="utf-8", opener=opener)  # noqa: SIM115  # closed below
+    except OSError as error:
+        raise click.FileError(place, error.strerror) from error
+    with file:
+        yield file
