@@ -32,6 +32,7 @@ from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
 from gateway.doors.sandbox import SandboxDoor
+from gateway.doors.server_name import name_server
 from gateway.doors.short_way import McpGate
 from gateway.doors.standing import Standing
 from gateway.doors.tickets import Tickets
@@ -275,6 +276,7 @@ class _Gateway:
         root.add_domain(sites, app_sites(self._apps, admitted.visits.routes()))
         root.router.add_routes(plain)
         root.cleanup_ctx.append(self._lifetime)
+        root.on_response_prepare.append(name_server)
 
         async def drain(_: web.Application) -> None:
             self._health.ready = False

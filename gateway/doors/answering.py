@@ -8,15 +8,15 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp.helpers import rfc822_formatted_time
-from aiohttp.http import SERVER_SOFTWARE
 
 from gateway.backends.alarms import Alarms
+from gateway.doors.server_name import NAME
 from gateway.mcp.fast import EVENTS, PING, last_event
 
 _CLOSING: Final = b"Connection: close\r\n"
 _START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
 _REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
-_SERVER: Final = f"Server: {SERVER_SOFTWARE}\r\n\r\n".encode("ascii")
+_SERVER: Final = f"Server: {NAME}\r\n\r\n".encode("ascii")
 
 
 class Answering:

@@ -13,6 +13,7 @@ from gateway.doors.front import Answered, Front, Gate
 from gateway.doors.fronts import IDLE, Fronts
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
+from gateway.doors.server_name import nameless
 from gateway.doors.standing import Standing
 from gateway.mcp.fast import Fast
 from gateway.mcp.server import Face
@@ -68,7 +69,7 @@ class FrontRunner(web.AppRunner):
         """What makes the protocol of a connection: ours, with aiohttp's behind it."""
         behind = super().server
         if self._fronts is None and behind is not None:
-            self._fronts = Fronts(behind, self._gate)
+            self._fronts = Fronts(lambda: nameless(behind()), self._gate)
         return self._fronts
 
     async def shutdown(self) -> None:
