@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -14,7 +16,7 @@ from gateway.base64url import base64url
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`cookie` is what the browser keeps, `issuer` the number of the login, `to` where it leads in the end.
+    """`cookie` is what the browser keeps, `issuer` the name of the issuer, `to` where it leads in the end.
 
     A `fresh` one asks the person again, whoever is logged in at the issuer already.
 
@@ -66,9 +68,22 @@ class Attempt:
 
 
 def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
-    """A new attempt; `issuer` is a number, `to` a path."""
+    """A new attempt; `issuer` is one of `names`, `to` a path."""
     told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
     return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
+
+
+def names(issuers: Iterable[str]) -> list[str]:
+    """A name for each issuer, for its own redirect URI: `login-example-com-realm` of https://login.example.com/realm.
+
+    Where two would have the same, the later one has a number behind it.
+    """
+    found: list[str] = []
+    for issuer in issuers:
+        name = re.sub(r"[^a-z0-9]+", "-", issuer.partition("://")[2].lower()).strip("-") or "issuer"
+        like = (name, *(f"{name}-{number}" for number in range(2, len(found) + 3)))
+        found.append(next(one for one in like if one not in found))
+    return found
 
 
 def _derived(key: bytes, purpose: str, text: str) -> str:

@@ -119,9 +119,12 @@ def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) ->
     return f"{found.end_session}{'&' if '?' in found.end_session else '?'}{urlencode({**hint, **query})}"
 
 
-def code_of(spec: OAuth, found: Metadata, query: Mapping[str, str]) -> str:
-    """The code with which a person came back (RFC 6749 4.1.2, RFC 9207 2.4). Raises `Unidentified`."""
-    if query.get("iss", None if found.names_itself else spec.issuer) != spec.issuer:
+def code_of(spec: OAuth, query: Mapping[str, str], *, named: bool) -> str:
+    """The code with which a person came back (RFC 6749 4.1.2, RFC 9207 2.4); the answer may have to name the issuer.
+
+    Raises `Unidentified`.
+    """
+    if query.get("iss", None if named else spec.issuer) != spec.issuer:
         raise Unidentified("The answer is of another authorization server.")
     if "error" in query:
         denied = query["error"] == "access_denied"

@@ -75,15 +75,19 @@ def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
     return f"{places.authorization}{joint}{urlencode(query)}"
 
 
-def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float) -> Flow[Token]:
+def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float, *, several: bool = False) -> Flow[Token]:
     """The token for what the server's answer says: its query, whose `state` the caller has compared already.
 
+    `several` servers lead people back to the same address, so the answer must name the one that it is of.
     Raises `Refusal`: `credential-failed`, or `credential-needed` where the person said no.
     """
     places = yield from _places(spec)
     issuer = answer.get("iss")
     if (issuer is None and places.sends_issuer) or issuer not in (None, spec.server.issuer):
         raise failed(spec.name, "the answer comes from another server than the one that was asked (iss)")
+    if issuer is None and several:
+        why = "the answer does not name its server (iss), and others lead people back to the same address"
+        raise failed(spec.name, f"{why}: give it one of its own with `callback: own`")
     if "error" in answer:
         code = answer["error"] if _OAUTH_ERROR.match(answer["error"]) else "an error"
         raise Refusal(Reason.CREDENTIAL_NEEDED, f"credential {spec.name!r}: the server answered {code}")

@@ -143,9 +143,14 @@ class Issuer:
                 raise
             return False
 
-    async def login_url(self, attempt: Attempt, back: str) -> str:
-        """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
-        return server.authorization_url(self._spec, await self._metadata.get(), attempt, back)
+    async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
+        """Where a person logs in; that leads to `back`, or to `own` if the issuer's answer does not name it.
+
+        Raises `Unidentified`.
+        """
+        found = await self._metadata.get()
+        place = back if own is None or found.names_itself else own
+        return server.authorization_url(self._spec, found, attempt, place)
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
         """Where a person's login at the issuer ends; None where nowhere, or where the issuer does not say."""
@@ -154,10 +159,15 @@ class Issuer:
         except Unidentified:
             return None
 
-    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> tuple[Principal, Secret]:
-        """The person that came back with `query`, and the ID token that says so. Raises `Unidentified`."""
+    async def logged_in(
+        self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
+    ) -> tuple[Principal, Secret]:
+        """The person that came back with `query`, which names the issuer where it must be `named`, and the ID token.
+
+        Raises `Unidentified`.
+        """
         found = await self._metadata.get()
-        code = server.code_of(self._spec, found, query)
+        code = server.code_of(self._spec, query, named=named or found.names_itself)
         tokens = await drive(server.redeemed(self._spec, found, code, attempt, back), self._backend)
         id_token = read(tokens.id_token)
         if id_token is None:

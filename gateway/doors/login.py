@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.login import Attempt, attempt
+from gateway.callers.login import Attempt, attempt, names
 from gateway.callers.nouns import Method, NoAuth, OAuth, Roles, TokenAuth
 from gateway.callers.people import is_open, on_console
 from gateway.doors.access import VISIT, Access, Site
@@ -55,12 +55,20 @@ _LED_HERE = (
 class LoginIssuer(Protocol):
     """Logs people in: `gateway.doors.issuers.Issuer`."""
 
-    async def login_url(self, attempt: Attempt, back: str) -> str:
-        """Where a person logs in; `back` is where that leads to. Raises `Unidentified`."""
+    async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
+        """Where a person logs in; that leads to `back`, or to `own` if the issuer's answer does not name it.
+
+        Raises `Unidentified`.
+        """
         ...
 
-    async def logged_in(self, query: Mapping[str, str], attempt: Attempt, back: str) -> tuple[Principal, Secret]:
-        """The person that came back with `query`, and the ID token that says so. Raises `Unidentified`."""
+    async def logged_in(
+        self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
+    ) -> tuple[Principal, Secret]:
+        """The person that came back with `query`, which names the issuer where it must be `named`, and the ID token.
+
+        Raises `Unidentified`.
+        """
         ...
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
@@ -89,7 +97,7 @@ class LoginDoor:
         self._roles = roles
         self._identify = identify
         self._sessions = sessions
-        self._issuers = {str(number): (spec, issuers[spec]) for number, spec in enumerate(issuers)}
+        self._issuers = dict(zip(names(spec.issuer for spec in issuers), issuers.items(), strict=True))
         self._sites = sites
         self._hints = hints
         self._clock = clock
@@ -102,6 +110,7 @@ class LoginDoor:
             "": self._start,
             "/link": self._by_link,
             "/back": self._back,
+            "/back/{issuer}": self._back,
             "/site": self._to_site,
             "/out": _logged_out,
         }
@@ -142,14 +151,15 @@ class LoginDoor:
         to = local(request.query.get("to"))
         if is_open(self._methods):
             return onwards(to)
-        number = request.query.get("issuer", "0" if len(self._issuers) == 1 else "")
-        if number not in self._issuers:
+        known = dict(zip(map(str, range(len(self._issuers))), self._issuers, strict=True))
+        name = known.get(request.query.get("issuer", "0" if len(known) == 1 else ""))
+        if name is None:
             return self._choice(to)
-        issuer = self._issuers[number][1]
         fresh = request.query.get("fresh") == "1"
-        begun = attempt(await self._sessions.secret(), number, to, self._clock(), fresh=fresh)
+        begun = attempt(await self._sessions.secret(), name, to, self._clock(), fresh=fresh)
+        own = f"{self._back_url}/{name}" if len(known) > 1 else None
         try:
-            url = await issuer.login_url(begun, self._back_url)
+            url = await self._issuers[name][1].login_url(begun, self._back_url, own)
         except Unidentified as error:
             return page("Not logged in", error.detail, 503)
         answer = web.Response(status=302, headers={"location": url, "cache-control": "no-store"})
@@ -161,7 +171,7 @@ class LoginDoor:
         if self._issuers:
             rows = "; ".join(
                 f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
-                for number, (spec, _) in self._issuers.items()
+                for number, (spec, _) in enumerate(self._issuers.values())
             )
             return page("Log in", f"Log in at one of {rows}")
         if any(isinstance(method, TokenAuth) for method in self._methods):
@@ -186,8 +196,13 @@ class LoginDoor:
         if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
             return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
         spec, issuer = self._issuers[begun.issuer]
+        place = request.match_info.get("issuer")
+        if place not in (None, begun.issuer):
+            return page("Not logged in", "The answer came to the address of another authorization server.", 403)
+        # Several issuers lead back to one address: which one did must be said (RFC 9700, 4.4; RFC 9207).
+        named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
         try:
-            person, id_token = await issuer.logged_in(request.query, begun, self._back_url)
+            person, id_token = await issuer.logged_in(request.query, begun, back, named=named)
         except Unidentified as error:
             answer = page("Not logged in", error.detail, 403)
         else:

@@ -77,6 +77,8 @@ class Connecting:
             for name, spec in specs.items()
             if isinstance(spec, OAuth) and isinstance(spec.grant, AuthorizationCode)
         }
+        shared = {spec.server.issuer for spec in self._specs.values() if not _has_own_callback(spec)}
+        self._several = len(shared) > 1
         self._derived = [
             name
             for name, spec in specs.items()
@@ -103,8 +105,7 @@ class Connecting:
     async def begin(self, credential: str, principal: Principal) -> Begun:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
-        own = isinstance(spec.grant, AuthorizationCode) and spec.grant.own_callback
-        tried = attempt(spec, self._place(credential if own else None))
+        tried = attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await drive(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
         text = json.dumps(_remembered(credential, principal, tried, secret))
@@ -134,7 +135,9 @@ class Connecting:
         if begun["redirect_uri"] != self._place(answer.get("callback")):
             raise failed(begun["credential"], "the answer came to the address of another server (callback)")
         spec = self._spec(begun["credential"], principal)
-        token = await drive(redeem(spec, _attempt(begun, state), answer, self._now()), self._servers[spec.name])
+        several = self._several and not _has_own_callback(spec)
+        flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)
+        token = await drive(flow, self._servers[spec.name])
         before = await self._connected(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._changed(spec.name, principal, before)
@@ -185,6 +188,10 @@ class Connecting:
             self._sources[name].forget(principal.person)
         if connection is not None:
             self._jars.empty_person(principal.person, f"{credential}\n{connection}")
+
+
+def _has_own_callback(spec: OAuth) -> bool:
+    return isinstance(spec.grant, AuthorizationCode) and spec.grant.own_callback
 
 
 def _connection(spec: OAuth, listed: Listed | None) -> Connection:

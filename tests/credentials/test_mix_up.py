@@ -70,3 +70,30 @@ async def test_the_code_of_another_server_is_not_given_away(home: House) -> None
     status, said = await home.api("connections/finish", {"secret": begun["secret"], "answer": told})
     assert (status, said["type"]) == (502, "urn:webmcp-gateway:credential-failed")
     assert home.resource.seen == []
+
+
+async def test_servers_that_share_an_address_must_name_themselves(home: House) -> None:
+    """Whether they announce that or not; one that does not is told how it gets an address of its own."""
+    file = home.folder / "gateway.yaml"
+    file.write_text(
+        file.read_text("utf-8").replace(
+            "evil: {type: authorization_code, callback: own,", "evil: {type: authorization_code,"
+        )
+    )
+    await home.restart()
+    _, begun = await home.api("connections/evil", {})
+    asked = dict(parse_qsl(begun["location"].partition("?")[2]))
+    assert asked["redirect_uri"] == f"{home.console}/oauth/callback"
+    query = urlencode({**asked, "client_id": "console", "scope": "openid"})
+    async with local_client() as pages:
+        sent = await sign_in(pages, f"{home.provider.issuer}/auth?{query}", "alice", asked["redirect_uri"])
+    for issuer in ("kept", "dropped"):
+        told = await came_back(home, sent)
+        if issuer == "dropped":
+            _, begun = await home.api("connections/evil", {})
+            told |= {"state": dict(parse_qsl(begun["location"].partition("?")[2]))["state"]}
+            del told["iss"]
+        status, said = await home.api("connections/finish", {"secret": begun["secret"], "answer": told})
+        assert (status, said["type"]) == (502, "urn:webmcp-gateway:credential-failed")
+        assert ("callback: own" in said["detail"]) == (issuer == "dropped")
+    assert home.resource.seen == []
