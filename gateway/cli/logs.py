@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import re
@@ -10,6 +11,8 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, InvalidURLError, TransferEncodingError
+
+from gateway.cli.log_limits import Limits
 
 FORMATS: Final = ("text", "json")
 
@@ -78,6 +81,9 @@ def set_up(format: str, verbose: bool) -> None:
     handler.setFormatter(
         JsonLines() if format == "json" else OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
+    limits = Limits(handler.handle)
+    handler.addFilter(limits)
+    atexit.register(limits.flush)
     server = logging.getLogger("aiohttp.server")
     for found in [found for found in server.filters if isinstance(found, NoHttp)]:
         server.removeFilter(found)
