@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -18,15 +18,19 @@ from yarl import URL
 from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
 from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
 from gateway.backends.fields import FRAMING, NAME, coding, follows, head, length_kept, length_told, received, silence
+from gateway.backends.http1 import Malformed
+from gateway.backends.incoming import Incoming, arriving
 from gateway.backends.slices import Slices
-from gateway.backends.wires import Wires
+from gateway.backends.wires import Lost, Wires
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response
+from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
 
 _WRITTEN_WHOLE = 256 * 1024
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
-_SENT_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+_PLAIN_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+_SENT_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
 
 
@@ -86,6 +90,10 @@ class HttpBackend:
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """The answer while it arrives, under the same limits; its `timeout` holds for the head, `silence` after it."""
+        if not request.body and not all(_PLAIN_VALUE.match(value) for _, value in request.headers):
+            async with self._streamed(request) as found:
+                yield found
+            return
         async with self._in_time(request.timeout):
             answer = await self._asked(request, streams=True)
         try:
@@ -98,6 +106,37 @@ class HttpBackend:
             yield Arriving(response, self._parts(answer, decoder, silence(response, request.timeout)))
         finally:
             answer.close()
+
+    @asynccontextmanager
+    async def _streamed(self, request: Outbound) -> AsyncIterator[Arriving]:
+        """The same of a request whose header fields aiohttp's client cannot write."""
+        origin, host, target = place(request.url)
+        wires = Wires(self._connections, self._spec.network, origin, self._spec.name, self._tls)
+        data = _written(request, host, target)
+        try:
+            async with arriving(wires, request.method, data, request.response_limit) as incoming:
+                async with self._in_time(request.timeout):
+                    with self._read():
+                        found = await incoming.head()
+                length = length_kept(request.method, found.length if found.coding is None else None)
+                answer = head(found.status, found.shown, found.reason, self._spec.name, length=length)
+                decoder = Decoder(found.coding or "", request.response_limit)
+                yield Arriving(answer, self._pieces(incoming, decoder, silence(answer, request.timeout)))
+        finally:
+            wires.close()
+
+    async def _pieces(self, incoming: Incoming, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
+        while True:
+            async with self._in_time(timeout):
+                with self._read():
+                    came = await incoming.next()
+            if not came:
+                if incoming.until_close:
+                    decoder.check_end()
+                return
+            for piece in decoder.feed(came):
+                if piece:
+                    yield piece
 
     async def _exchange(self, request: Outbound) -> Response:
         answer = await self._asked(request)
@@ -152,6 +191,17 @@ class HttpBackend:
     def _late(self, seconds: float) -> Refusal:
         return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._spec.name!r} did not answer within {seconds:g} s")
 
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        try:
+            yield
+        except Lost as error:
+            detail = f"backend {self._spec.name!r} closed the connection without an answer"
+            raise Refusal(Reason.BACKEND_UNREACHABLE, detail) from error
+        except Malformed as error:
+            detail = f"backend {self._spec.name!r} broke off, or answered with something that is not HTTP: {error}"
+            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+
     @asynccontextmanager
     async def _unbroken(self) -> AsyncIterator[None]:
         try:
@@ -200,10 +250,22 @@ def _sent_headers(headers: Headers) -> CIMultiDict[str]:
     for name, value in headers:
         if name in FRAMING or name == "accept-encoding":
             continue
-        if not NAME.match(name.encode()) or not _SENT_VALUE.match(value):
-            raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
-        sent.add(name, value)
+        if not NAME.match(name.encode()) or not _can_be_sent(name, value):
+            raise _unsendable(name)
+        try:
+            sent.add(name, value.encode("latin-1").decode())  # aiohttp writes UTF-8, and no other bytes
+        except UnicodeDecodeError:
+            raise _unsendable(name) from None
     return sent
+
+
+def _can_be_sent(name: str, value: str) -> bool:
+    """Whether the characters of `value` are bytes of a field (RFC 9110, 5.5) or of an event ID (HTML, 9.2.2)."""
+    return _SENT_VALUE.match(value) is not None or (name == LAST_EVENT_ID and EVENT_ID.fullmatch(value) is not None)
+
+
+def _unsendable(name: str) -> Refusal:
+    return Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
 
 
 def _written(request: Outbound, host: str, target: str) -> bytes:
@@ -216,8 +278,8 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
     for name, value in request.headers:
         if name in FRAMING or name == "accept-encoding":
             continue
-        if not _is_name(name) or not _SENT_VALUE.match(value):
-            raise Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
+        if not _is_name(name) or not _can_be_sent(name, value):
+            raise _unsendable(name)
         named = named or name == "user-agent"
         lines.append(f"{name}: {value}")
     if not named:
@@ -225,7 +287,7 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
     if body or method not in _BODILESS:
         lines.append(f"Content-Length: {len(body)}")
     lines.append("\r\n")
-    written = "\r\n".join(lines).encode("ascii")
+    written = "\r\n".join(lines).encode("latin-1")  # each character is a byte (Fetch, "isomorphic encode")
     return written + body if body else written
 
 

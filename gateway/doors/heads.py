@@ -62,6 +62,24 @@ def read_head(raw: bytes) -> Head | None:
     return Head((found[2] or b"").decode("ascii"), int(length), fields, headers, last, traced)
 
 
+_NEXT_HEAD: Final = re.compile(
+    rb"[A-Z]{3,7} [\x21-\x7e]+ HTTP/1\.1\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}:[\t\x20-\x7e\x80-\xff]*\r\n)+)\Z"
+)
+_ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expect):")
+
+
+def is_one(data: bytes) -> bool:
+    """Whether `data` is one request to its last byte for every reader of HTTP/1.1: the next byte begins another."""
+    end = data.find(b"\r\n\r\n") + 4
+    found = _NEXT_HEAD.match(data[: end - 2]) if end >= 4 else None
+    if found is None or _ELSEWHERE.search(found[1]):
+        return False
+    length, told = _LENGTH.search(found[1]), found[1].lower().count(b"content-length:")
+    if told != (length is not None):
+        return False
+    return len(data) - end == (int(length[1]) if length is not None else 0)
+
+
 def is_whole(data: bytes) -> bool:
     """Whether `data` is one request to its last byte, and plainly so: nothing of it is still to come."""
     end = data.find(b"\r\n\r\n") + 4

@@ -9,7 +9,8 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.doors.heads import is_whole
+from gateway.doors.event_ids import escaped
+from gateway.doors.heads import is_one, is_whole
 
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
@@ -29,6 +30,7 @@ class Lent:
         self.head_since: float | None = None
         self._transport = transport
         self._owed: int | None = 0
+        self._between = True  # all that was given are whole requests: what comes next begins one
         self._reads = False
         self._head_size = 0
         self._head_end = b""
@@ -41,6 +43,9 @@ class Lent:
 
     def give(self, data: bytes) -> None:
         """Let aiohttp read `data`; what is not plainly whole is the last that is counted: it keeps the connection."""
+        if self._between:
+            data = escaped(data)
+            self._between = is_one(data)
         whole = (self._owed is not None or self.head_since is None) and is_whole(data)
         if self._owed is not None:
             self._owed = self._owed + 1 if whole else None

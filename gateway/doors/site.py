@@ -17,12 +17,13 @@ from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, counting, whole
 from gateway.doors.allowed import lacking
 from gateway.doors.answers import SECURE, refused
+from gateway.doors.event_ids import received
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.stream import Stream
-from gateway.model import BodyType, Caller, Door, Headers, Initiator, Request, Response
+from gateway.model import BodyType, Caller, Door, Initiator, Request, Response
 from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
@@ -208,11 +209,10 @@ def _written(value: str) -> str:
 
 
 def _asked(request: web.Request, body: bytes) -> Request:
-    headers: Headers = tuple((name.lower(), value) for name, value in request.headers.items())
     return Request(
         method=request.method,
         url=request.raw_path,
-        headers=headers,
+        headers=received(request.raw_headers),
         body=body if request.method not in ("GET", "HEAD") else b"",
         body_type=BodyType.BASE64 if body else BodyType.NONE,
         stream=True,

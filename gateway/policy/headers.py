@@ -73,6 +73,9 @@ _DROPPED_PREFIXES: Final = ("proxy-", "sec-", "x-forwarded", "webmcp-gateway-")
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}", re.ASCII)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+LAST_EVENT_ID: Final = "last-event-id"
+EVENT_ID: Final = re.compile(r"[\x01-\x09\x0b\x0c\x0e-\xff]*")
+"""The values of `last-event-id`: the UTF-8 of any id that a stream gave, one character a byte (HTML, 9.2.2)."""
 
 _HTMX = (
     *("location", "push-url", "redirect", "refresh", "replace-url", "reselect", "reswap", "retarget"),
@@ -128,7 +131,7 @@ def filter_request_headers(headers: Headers) -> Headers:
     for name, value in headers:
         size += len(name) + len(value)
         passed = _request_name(name) if len(name) <= 128 else _request_name.__wrapped__(name)
-        if not _VALUE.fullmatch(value):
+        if not _VALUE.fullmatch(value) and not (passed == LAST_EVENT_ID and EVENT_ID.fullmatch(value)):
             raise ValueError(
                 f"the value of the header {passed or name.lower()} has a character that HTTP does not allow"
             )

@@ -88,11 +88,19 @@ async def test_framing_headers_are_ours(backend: HttpBackend) -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", [("x-a", "a\r\nx-b: 1"), ("x-a", "a\0"), ("x a", "1"), ("x-a:", "1"), ("x-a", "é"), ("", "1")]
+    "pair",
+    [("x-a", "a\r\nx-b: 1"), ("x-a", "a\0"), ("x a", "1"), ("x-a:", "1"), ("x-a", "€"), ("x-a", "a\x01"), ("", "1")],
 )
 async def test_headers_that_cannot_be_sent(backend: HttpBackend, pair: tuple[str, str]) -> None:
     """A header that would change the message, or itself, on the wire is refused."""
     assert await refused(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
+
+
+async def test_a_character_of_a_header_is_a_byte(backend: HttpBackend) -> None:
+    """As in `fetch` (Fetch, "isomorphic encode"); an event ID may have control characters too."""
+    sent_headers = (("x-a", "\xe9"), ("last-event-id", "a\x01\xc3\xa9"))
+    head = await sent(backend, headers=sent_headers)
+    assert [line in head.split(b"\r\n") for line in (b"x-a: \xe9", b"last-event-id: a\x01\xc3\xa9")] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.backends.connect import CONNECTIONS_PER_HOST
 from gateway.backends.http import HttpBackend
+from gateway.backends.incoming import AHEAD
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
 from tests.backends.peers import raw_peer
@@ -173,3 +174,61 @@ async def test_a_stream_that_is_read_leaves_its_connection(backend: HttpBackend)
             async with backend.stream(Outbound("GET", peer.url())) as arriving:
                 assert b"".join([part async for part in arriving.parts]) == b"one"
         assert (len(peer.requests), peer.connections) == (2, 1)
+
+
+FIELDS = [("last-event-id", "a\x01\xc3\xa9"), ("x-a", "\xe9"), ("x-b", "\xc3\xa9")]
+
+
+@pytest.mark.parametrize(("name", "value"), FIELDS)
+async def test_a_stream_is_asked_for_with_the_bytes_of_its_header(backend: HttpBackend, name: str, value: str) -> None:
+    """Also with those that aiohttp's client does not write; the answer comes as it is sent."""
+    go_on = asyncio.Event()
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+        )
+        await go_on.wait()
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+
+    async with raw_peer(script) as peer, backend.stream(Outbound("GET", peer.url(), ((name, value),))) as arriving:
+        assert f"\r\n{name}: {value}\r\n".encode("latin-1") in peer.requests[0]
+        assert dict(arriving.head.headers)["content-type"] == "text/event-stream"
+        assert await anext(arriving.parts) == b"first"
+        go_on.set()
+        assert b"".join([part async for part in arriving.parts]) == BODY
+
+
+async def test_who_leaves_such_a_stream_ends_its_connection(backend: HttpBackend) -> None:
+    """Also one that still sends, of which no more is read than a little ahead."""
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    async with raw_peer(script) as peer:
+        asked = Outbound("GET", peer.url(), (("last-event-id", "\xc3\xa9"),), response_limit=1 << 40)
+        async with backend.stream(asked) as arriving:
+            assert len(await anext(arriving.parts)) <= 2 * AHEAD
+        await peer.closed.wait()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"", Reason.BACKEND_UNREACHABLE),
+        (b"HTTP/1.1 200 OK\r\nno field\r\n\r\n", Reason.BACKEND_PROTOCOL),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", Reason.BACKEND_PROTOCOL),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000, Reason.RESPONSE_TOO_LARGE),
+    ],
+)
+async def test_what_breaks_such_a_stream(backend: HttpBackend, said: bytes, reason: Reason) -> None:
+    """The same as of others."""
+    async with raw_peer(said) as peer:
+        asked = Outbound("GET", peer.url(), (("last-event-id", "\xc3\xa9"),), response_limit=1000)
+        with pytest.raises(Refusal) as refused:
+            async with backend.stream(asked) as arriving:
+                _ = [part async for part in arriving.parts]
+        assert refused.value.reason == reason

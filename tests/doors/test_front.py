@@ -10,7 +10,7 @@ import pytest
 
 from gateway.doors.front import Front
 from gateway.doors.fronts import Fronts
-from gateway.doors.heads import is_whole, read_head
+from gateway.doors.heads import is_one, is_whole, read_head
 from gateway.doors.lent import HEAD_BYTES
 from gateway.model import Response
 from gateway.pieces import SIZE
@@ -132,6 +132,28 @@ def test_a_request_is_whole_only_to_its_last_byte() -> None:
     assert not is_whole(request()[:-1])
     assert not is_whole(OTHER[:-2])
     assert not is_whole(request(CALL, "transfer-encoding: chunked"))
+
+
+@pytest.mark.parametrize(
+    ("more", "body", "one"),
+    [
+        ("", b"", True),
+        ("connection: keep-alive\r\n", b"", True),
+        ("content-length: 2\r\n", b"ab", True),
+        ("x-a: \u00e9\r\n", b"", True),
+        ("content-length: 2\r\n", b"", False),
+        ("content-length:  2\r\n", b"", False),
+        ("content-length: 2\r\ncontent-length: 2\r\n", b"ab", False),
+        ("content-length: 2\r\n", b"abGET", False),
+        ("transfer-encoding: chunked\r\n", b"", False),
+        ("upgrade: websocket\r\n", b"", False),
+        ("x-a: b\r\n c: d\r\n", b"", False),
+        ("x-a: b\n", b"", False),
+    ],
+)
+def test_where_the_next_request_begins_is_known_of_plain_ones(more: str, body: bytes, *, one: bool) -> None:
+    """Only there a head is changed on its way to aiohttp, never within a body."""
+    assert is_one(f"GET / HTTP/1.1\r\nhost: {HOST}\r\n{more}\r\n".encode() + body) is one
 
 
 async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:

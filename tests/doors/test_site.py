@@ -12,6 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from tests.apps.packing import write
+from tests.backends.peers import raw_peer
 from tests.world import running, served
 
 TO_A_PAGE = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -103,3 +104,47 @@ async def test_a_header_in_utf_8_arrives_as_it_was(tmp_path: Path) -> None:
             client.get(f"{world.site}/api/report", headers=SCRIPT) as answer,
         ):
             assert (await answer.text(), answer.headers["content-disposition"]) == ("a,b", said)
+
+
+IDS = [b"abc", "\u65e5".encode(), b"\xff\xe9", b"a\x01b", b"\x7f\x0b\x1f", b"a, b"]
+
+
+async def test_the_id_of_an_event_stream_arrives_as_it_was(tmp_path: Path) -> None:
+    """All bytes of it, also after other requests on the same connection; other headers have no control characters."""
+    answered = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n"
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answered)
+
+    async with raw_peer(script) as peer:
+        policy = (
+            f"version: 1\nbackends: {{shop: {{url: 'http://127.0.0.1:{peer.port}', network: private}}}}\n"
+            "routes: [{path: /events, methods: [GET], stream: true}, {path: /other, methods: [POST]}]\n"
+        )
+        async with running(tmp_path, policy=policy) as world:
+            host = world.site.removeprefix("http://")
+            fields = "".join(f"{name}: {value}\r\n" for name, value in SCRIPT.items())
+            fields = f"host: {host}\r\norigin: {world.site}\r\naccept: text/event-stream\r\n{fields}"
+
+            def request(more: bytes, target: str = "GET /events") -> bytes:
+                return f"{target} HTTP/1.1\r\n{fields}connection: keep-alive\r\n".encode() + more + b"\r\n"
+
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+
+            async def ask(data: bytes) -> int:
+                writer.write(data)
+                head = await reader.readuntil(b"\r\n\r\n")
+                if b"transfer-encoding: chunked" in head.lower():
+                    await reader.readuntil(b"0\r\n\r\n")
+                else:
+                    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+                    await reader.readexactly(int(length.partition(b":")[2]))
+                return int(head.split(b" ")[1])
+
+            for last in IDS:
+                assert await ask(request(b"Last-Event-ID: " + last + b"\r\n")) == 200
+                assert b"\r\nlast-event-id: " + last + b"\r\n" in peer.requests[-1]
+                assert await ask(request(b"content-length: 2\r\n", "POST /other") + b"ab") == 200
+            assert await ask(request(b"webmcp-gateway-event-id: 610d0a62\r\n")) == 400
+            assert await ask(request(b"x-a: a\x01b\r\n")) == 400
+            writer.close()

@@ -95,6 +95,23 @@ def test_headers_that_pass() -> None:
     assert filter_request_headers(headers) == expected
 
 
+def test_event_ids_are_any_bytes_of_a_line() -> None:
+    """As an event stream may give them (HTML, 9.2.6); other headers have no control characters."""
+    for value in ("\xc3\xa9", "a\x01\x0b\x7f", "\t a"):
+        assert filter_request_headers((("Last-Event-ID", value),)) == (("last-event-id", value.strip(" \t")),)
+    assert _refused("x-a", "a\x01")
+    for value in ("a\x00", "a\r", "a\nb", "\u65e5"):
+        assert _refused("last-event-id", value)
+
+
+def _refused(name: str, value: str) -> bool:
+    try:
+        filter_request_headers(((name, value),))
+    except ValueError:
+        return True
+    return False
+
+
 def test_connection_nominates_headers() -> None:
     """What `connection` names belongs to the connection, and goes."""
     assert filter_request_headers((("Connection", "close, X-Hop"), ("x-hop", "1"), ("x-stay", "2"))) == (
