@@ -73,6 +73,8 @@ const bundles: Record<string, InlineConfig> = {
   integrity: part("integrity-part", "integrity"),
   /** bodies as one buffer, */
   buffers: part("buffers-part", "buffers"),
+  /** `data:` URLs that are fetched, */
+  data: part("data-part", "data"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

@@ -65,11 +65,19 @@ _SELDOM = (
     "toDataURL",
     "permissionsPolicy",
     "featurePolicy",
+    *("window.stop", "self.stop", "globalThis.stop"),
 )
 _MAKES_CODE = (
     *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),
     *(f"{timer}({quote}" for timer in ("setTimeout", "setInterval") for quote in "\"'`"),
 )
+_DATA_URLS = (
+    *("data:application", "data:text", "data:audio", "data:video", "data:font", "data:;", "DataURL"),
+    *(f"data:image/{kind}" for kind in ("a", "b", "g", "j", "p", "svg+xml;", "w", "x")),
+    *(f"{before}data:," for before in ('("', ' "', "'", "`")),
+)
+"""How such URLs begin, but for those that the packer writes itself."""
+_FOR_ADDED = ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")
 _WRITES = ".write("
 _FORMS = "FormData"
 PARTS = {
@@ -79,13 +87,16 @@ PARTS = {
     "toolname": ("forms/forms.js",),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
+    **dict.fromkeys(_DATA_URLS, ("data/data.js",)),
     "integrity": ("integrity/integrity.js",),
     **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
     "WebSocket": ("sockets/sockets.js",),
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
-    **dict.fromkeys(_ADDS_SCRIPTS, ("files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")),
+    **dict.fromkeys(
+        _ADDS_SCRIPTS, ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")
+    ),
     **dict.fromkeys(_MAKES_CODE, ("code/code.js",)),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
     WAITS: ("late/late.js",),

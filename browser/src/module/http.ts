@@ -5,7 +5,9 @@ import { NoHost, type Calls } from "../view/calls";
 import { withPieces } from "../view/buffers";
 import { createFetch } from "../view/fetch";
 import { watchBlobs } from "../view/blobs";
+import { readDataUrl } from "../view/data-urls";
 import { tellIntact } from "../view/integrity";
+import { readsLocal } from "../view/local";
 import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
 import { OUT_OF_REACH, problem } from "../view/problem";
@@ -130,6 +132,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const calls = createCalls(app, options);
 
   watchBlobs(URL);
+  readsLocal(readDataUrl);
   tellIntact();
   const carried = withPieces(createFetch({
     addresses,

@@ -2,6 +2,7 @@
 
 import "../view/index";
 import "../view/buffers-part";
+import "../view/data-part";
 import "../view/event-source-part";
 import "../view/form-tools";
 import "../view/integrity-part";

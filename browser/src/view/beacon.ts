@@ -1,5 +1,7 @@
 /** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and how much `keepalive` may send. */
 
+import { likeFetch } from "./like-fetch";
+
 const LARGEST = 64 * 1024;
 
 /** Bytes of a body, about. */
@@ -25,7 +27,7 @@ export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: stri
 /** Refuses what browsers do of requests with `keepalive`: bodies of more than 64 KiB, of all that are under way together (Fetch, 4.7). */
 export function withKeepalive(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   let flying = 0;
-  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
+  return likeFetch(fetch, async (...given) => {
     const [input, init] = given;
     const of = input instanceof Request ? input : undefined;
     if (!(init?.keepalive ?? of?.keepalive)) return fetch(...given);
@@ -38,6 +40,5 @@ export function withKeepalive(fetch: typeof globalThis.fetch): typeof globalThis
     } finally {
       flying -= size;
     }
-  };
-  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
+  });
 }

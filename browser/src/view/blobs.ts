@@ -1,8 +1,14 @@
 /** `blob:` URLs for the runtime's `fetch`, and parts of them, which that gives whole (Fetch, 4.3 "scheme fetch"). */
 
+import { readsLocal } from "./local";
+import { likeFetch } from "./like-fetch";
 import { shown } from "./response";
+import { wrap } from "./wrapped";
 
-/** Remembers the blob behind each URL that the page makes, until it revokes it, tells it to the runtime, and gives who knows it. */
+/**
+ * Remembers the blob behind each URL that the page makes, until it revokes it, tells it to the runtime, and gives who knows it.
+ * A `Request` keeps the blob of its URL (URL, "blob URL entry"): `held` tells of one that is about to be fetched.
+ */
 export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined {
   const blobs = new Map<string, Blob>();
   const { createObjectURL, revokeObjectURL } = url;
@@ -16,8 +22,40 @@ export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined 
     revokeObjectURL.call(url, made);
   };
   const blobOf = (made: string): Blob | undefined => blobs.get(made);
-  Object.assign(globalThis, { webmcpGatewayBlob: blobOf });
+  readsLocal((made) => {
+    const blob = fetched?.url === made ? fetched.blob : blobOf(made);
+    return blob && [blob, blob.type];
+  });
   return blobOf;
+}
+
+/** What a `Request` that is about to be fetched keeps. */
+let fetched: { url: string; blob: Blob } | undefined;
+
+/** `Request` and `fetch` such that a request has the blob of its URL also after that is revoked. */
+export function keepBlobs(scope: { Request: typeof Request; fetch: typeof fetch }, blobOf: (made: string) => Blob | undefined): void {
+  const kept = new WeakMap<Request, Blob>();
+  const { Request: Native, fetch } = scope;
+  const keep = (made: Request, from: unknown): Request => {
+    const blob = kept.get(from as Request) ?? blobOf(made.url.replace(/#.*/s, ""));
+    if (blob) kept.set(made, blob);
+    return made;
+  };
+  scope.Request = new Proxy(Native, {
+    construct: (target, given, made) => keep(Reflect.construct(target, given, made) as Request, given[0]),
+  });
+  Native.prototype.constructor = scope.Request;
+  wrap<Request>(Native.prototype, "clone", (native, request) => keep(native() as Request, request));
+  scope.fetch = likeFetch(fetch, (...given) => {
+    const input = given[0] as Request;
+    const blob = kept.get(input);
+    fetched = blob && { url: input.url.replace(/#.*/s, ""), blob };
+    try {
+      return fetch(...given);
+    } finally {
+      fetched = undefined;
+    }
+  });
 }
 
 /** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */
@@ -30,7 +68,7 @@ function partOf(range: string, size: number): [start: number, end: number] {
 }
 
 export function withRanges(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
-  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => {
+  return likeFetch(fetch, async (...given) => {
     const whole = await fetch(...given);
     const [input, init] = given;
     const { url } = whole;
@@ -41,6 +79,5 @@ export function withRanges(fetch: typeof globalThis.fetch): typeof globalThis.fe
     const headers = { "content-type": blob.type, "content-length": `${end - start}`, "content-range": `bytes ${start}-${end - 1}/${blob.size}` };
     const part = new Response(blob.slice(start, end), { status: 206, statusText: "OK", headers });
     return shown(part, { url, type: "basic" });
-  };
-  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
+  });
 }

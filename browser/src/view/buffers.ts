@@ -1,5 +1,7 @@
 /** A long body as one buffer, put together bit by bit: Chromium does it in one go, and the page does nothing else meanwhile. */
 
+import { likeFetch } from "./like-fetch";
+
 type Bytes = Uint8Array<ArrayBuffer>;
 
 /** Bytes after which others have their turn; a body of no more is left to the browser. */
@@ -45,6 +47,5 @@ export function withPieces(fetch: typeof globalThis.fetch): typeof globalThis.fe
     return response;
   }
 
-  const replacement = async (...given: [RequestInfo | URL, RequestInit?]): Promise<Response> => inPieces(await fetch(...given));
-  return Object.defineProperties(replacement, { name: { value: "fetch" }, length: { value: 1 } });
+  return likeFetch(fetch, async (...given) => inPieces(await fetch(...given)));
 }

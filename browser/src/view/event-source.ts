@@ -1,34 +1,47 @@
-/** `EventSource` over `fetch`: the lines of the stream, and connecting again (HTML, 9.2). */
+/** `EventSource` over `fetch`: connecting, connecting again, and what ends it for good (HTML, 9.2). */
 
+import { createEventParser, RETRY, type Remembered } from "./event-stream";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
-
-const RETRY = 3000;
+import { afterLong } from "./long-timer";
+import { mimeTypeOf } from "./mime";
+import { untilStopped } from "./stopping";
 
 interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
+  cancel(timer: number | undefined): void;
+  /** Over in a later turn: each event has one of its own. */
+  turn(): Promise<unknown>;
 }
 
-export function createEventSource({ fetch, resolve, later }: Ends): typeof EventSource {
+/** As browsers read it: another charset than UTF-8 is refused. */
+function isEventStream({ status, headers }: Response): boolean {
+  const { essence, parameters } = mimeTypeOf(headers.get("content-type")) ?? {};
+  return status === 200 && essence === "text/event-stream" && /^(utf-8)?$/i.test(parameters?.get("charset") ?? "");
+}
+
+export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): typeof EventSource {
   class EventSource extends EventTarget {
     #url: string;
     #credentials: boolean;
     #state = 0;
-    #last = "";
-    #retry = RETRY;
+    #remembered: Remembered = { id: "", retry: RETRY };
     #control = new AbortController();
+    #wait: (() => void) | undefined;
 
-    constructor(url: string | URL, init: EventSourceInit = {}) {
+    constructor(url: string | URL, init: EventSourceInit | null = {}) {
+      if (!arguments.length) throw new TypeError("Failed to construct 'EventSource': 1 argument required, but only 0 present.");
       super();
-      if (!arguments.length) throw new TypeError("1 argument required");
+      const text = `${url}`;
       try {
-        this.#url = resolve(String(url));
+        this.#url = resolve(text);
       } catch {
-        throw new DOMException(`Cannot open an EventSource to '${url}'. The URL is invalid.`, "SyntaxError");
+        throw new DOMException(`Failed to construct 'EventSource': Cannot open an EventSource to '${text}'. The URL is invalid.`, "SyntaxError");
       }
-      this.#credentials = !!init.withCredentials;
-      void this.#connect();
+      if (init !== null && Object(init) !== init) throw new TypeError("Failed to construct 'EventSource': The provided value is not of type 'EventSourceInit'.");
+      this.#credentials = !!init?.withCredentials;
+      this.#again();
     }
 
     get url() { return this.#url; }
@@ -37,15 +50,25 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
 
     close() {
       this.#state = 2;
+      this.#wait?.();
       this.#control.abort();
+    }
+
+    /** The page stopped loading: no other connection follows. */
+    #stop() {
+      if (this.#state === 2) return;
+      this.close();
+      this.dispatchEvent(new Event("error"));
     }
 
     async #connect() {
       // No other scheme has anything that could come back.
       let final = !/^(https?|data|blob):/.test(this.#url);
+      const { id } = this.#remembered;
       try {
         const response = await fetch(this.#url, {
-          headers: { accept: "text/event-stream", ...(this.#last && { "last-event-id": this.#last }) },
+          // In UTF-8 (9.2.2), of which a header has one character for each byte.
+          headers: { accept: "text/event-stream", ...(id && { "last-event-id": unescape(encodeURIComponent(id)) }) },
           cache: "no-store",
           credentials: this.#credentials ? "include" : "same-origin",
           signal: this.#control.signal,
@@ -53,7 +76,7 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
         // What the gateway says of the way to the backend is what the browser would call a network error; for a place among
         // the streams that are open it would wait.
         if ((response.status > 500 || response.status === 429) && response.headers.has("gateway-reason")) throw response;
-        final = response.status !== 200 || !/^text\/event-stream\s*(;|$)/i.test(response.headers.get("content-type") ?? "");
+        final = !isEventStream(response);
         if (final) void response.body?.cancel();
         else await this.#read(response);
       } catch {
@@ -61,8 +84,13 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
       }
       if (this.#state === 2) return;
       this.#state = final ? 2 : 0;
-      if (!final) later(() => this.#state === 2 || this.#connect(), this.#retry);
+      if (!final) this.#wait = afterLong(timers, () => this.#again(), this.#remembered.retry);
       this.dispatchEvent(new Event("error"));
+    }
+
+    #again() {
+      this.#wait = undefined;
+      untilStopped(this.#connect(), () => this.#stop());
     }
 
     async #read({ body, url }: Response) {
@@ -70,34 +98,16 @@ export function createEventSource({ fetch, resolve, later }: Ends): typeof Event
       this.dispatchEvent(new Event("open"));
       const reader = body?.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, BufferSource>).getReader();
       const { origin } = new URL(url);
-      let rest = "";
-      let half = false;
-      let type = "";
-      let data: string[] = [];
-      let id = this.#last;
+      const parse = createEventParser(this.#remembered);
       for (;;) {
         const { value, done } = (await reader?.read()) ?? { done: true };
-        if (done || this.#state === 2) return;
-        // The CR at the end of the part before may have been half of a CRLF.
-        const lines = (rest + (half ? value.replace(/^\n/, "") : value)).split(/\r\n?|\n/);
-        half = value.endsWith("\r");
-        rest = lines.pop() ?? "";
-        for (const line of lines) {
-          if (!line) {
-            this.#last = id;
-            const event = new MessageEvent(type || "message", { data: data.join("\n"), origin, lastEventId: id });
-            if (data.length) this.dispatchEvent(event);
-            type = "";
-            data = [];
-            if (this.readyState === 2) return;
-            continue;
-          }
-          const [, field, text = ""] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? [];
-          if (field === "data") data.push(text);
-          else if (field === "event") type = text;
-          else if (field === "id" && !text.includes("\0")) id = text;
-          else if (field === "retry" && /^\d+$/.test(text)) this.#retry = Number(text);
+        if (done) return;
+        for (const { type, data, id } of parse(value)) {
+          if (this.readyState === 2) return;
+          this.dispatchEvent(new MessageEvent(type, { data, origin, lastEventId: id }));
+          await turn();
         }
+        if (this.readyState === 2) return;
       }
     }
   }

@@ -1,6 +1,5 @@
 /** `fetch` over `http_request`: what the page sees is what the browser's own would have shown it. */
 
-import { unlessAborted } from "./abort";
 import type { Addresses } from "./addresses";
 import { BESIDE, readArguments } from "./arguments";
 import { attempt } from "./attempt";
@@ -94,7 +93,6 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   }
 
   async function run(request: Request, onProgress?: Progress): Promise<Response> {
-    request.signal.throwIfAborted();
     const url = addresses.resolve(request.url).replace(/#.*/s, "");
     const found = readLocal(url);
     if (found) return local(request.method, url, found);
@@ -111,15 +109,15 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     return response;
   }
 
-  // Argument errors become rejections, as the function is async.
-  async function replacement(_: RequestInfo | URL): Promise<Response> {
-    const request = new Request(...(arguments as unknown as [RequestInfo | URL, RequestInit?]));
-    try {
-      return await unlessAborted(verified(request, arguments[2] as Progress), request.signal);
-    } catch (error) {
-      if (request.signal.aborted) throw request.signal.reason;
-      throw new TypeError("Failed to fetch", { cause: error });
-    }
+  // Argument errors become rejections; an abort is one at once.
+  function replacement(_: RequestInfo | URL): Promise<Response> {
+    return new Promise((resolve, reject) => {
+      const request = new Request(...(arguments as unknown as [RequestInfo | URL, RequestInit?]));
+      const { signal } = request;
+      signal.throwIfAborted();
+      signal.addEventListener("abort", () => reject(signal.reason));
+      verified(request, arguments[2] as Progress).then(resolve, (cause: unknown) => reject(new TypeError("Failed to fetch", { cause })));
+    });
   }
   return Object.defineProperty(replacement, "name", { value: "fetch" });
 }

@@ -145,10 +145,10 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   const { status, statusText, headers, body, redirected } = answer;
   const whole = answer.stream === undefined;
   const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
-  // Hosts are not told it, as the gateway unpacks what was packed; of a whole body it is known.
-  if (body?.length && whole) response.headers.set("content-length", String(body.length));
   // What is no header is left out: the rest of the answer is worth having.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
+  // Many servers do not tell it, as they unpack what was packed; of a whole body it is known.
+  if (body?.length && whole) response.headers.set("content-length", String(body.length));
   return shown(response, { url, redirected, type: "basic", signal });
 }
 

@@ -1,11 +1,12 @@
 /** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
 
 import { createBeacon, withKeepalive } from "./beacon";
-import { watchBlobs, withRanges } from "./blobs";
+import { keepBlobs, watchBlobs, withRanges } from "./blobs";
 import { awaitClicks } from "./clicks";
 import { tellDeclared } from "./declared-roots";
 import { awaitNear, tellWritten } from "./pictures";
 import { watchRefreshes } from "./refresh";
+import { untilStop } from "./fetch-stop";
 import { showRefused } from "./refused-blobs";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { writeAsWritten } from "./written";
@@ -15,7 +16,8 @@ if (window.parent !== window) {
   const resolve = (url: string): string => new Request(url).url;
   Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
   const blobOf = watchBlobs(URL);
-  window.fetch = withKeepalive(withRanges(fetch));
+  keepBlobs(window, blobOf);
+  window.fetch = untilStop(withKeepalive(withRanges(window.fetch)));
   window.Audio = soundsOf(Audio);
   withParse(URL);
   awaitPictures();

@@ -3,6 +3,10 @@
 import { attempt } from "./attempt";
 import { sizeOf } from "./beacon";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
+import { afterLong } from "./long-timer";
+import { mimeTypeOf, parseMimeType, type MimeType } from "./mime";
+import { untilStopped } from "./stopping";
+import { ReceivedBody } from "./xhr-body";
 
 /** `XMLHttpRequestEventTarget` */
 export class Progressing extends EventTarget {}
@@ -20,20 +24,43 @@ export class Upload extends Progressing {
 defineClass(Upload, "XMLHttpRequestUpload");
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
-const MIME = /^\s*[^\s/;]+\/[^\s/;]+\s*(;|$)/;
-/** Of XML, those that a parser knows by their own names. */
-const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
+const TOKEN = /^[!#$%&'*+\-.^_`|~\w]+$/;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
+const TEXT_ONLY = "The value is only accessible if the object's 'responseType' is ''";
 
-function refuse(name: string, why?: string): never {
-  throw new DOMException(why, name);
+/** Throws, in the words of browsers, why what a page did with `member` is refused. */
+function refuse(name: string, member: string, why: string): never {
+  throw new DOMException(`Failed to ${member} 'XMLHttpRequest': ${why}`, name);
 }
 
-/** As Chromium tells the type of a blob. */
-const essenceOf = (type: string): string => type.replace(/\s*;.*/s, "");
+const executing = (method: string): string => `execute '${method}' on`;
+const setting = (property: string): string => `set the '${property}' property on`;
+const reading = (property: string): string => `read the '${property}' property from`;
+
+/** `value` as a text whose characters are bytes (Web IDL, `ByteString`). */
+function byteString(value: unknown, method: string): string {
+  const text = `${value as string}`;
+  if (/[^\0-\xff]/.test(text)) throw new TypeError(`Failed to ${executing(method)} 'XMLHttpRequest': String contains non ISO-8859-1 code point.`);
+  return text;
+}
+
+function need(count: number, given: number, method: string): void {
+  if (given < count) throw new TypeError(`Failed to ${executing(method)} 'XMLHttpRequest': ${count} argument${count > 1 ? "s" : ""} required, but only ${given} present.`);
+}
 
 /** A document that is sent, or a part of it. */
 const written = (node: Node): string => (node instanceof HTMLElement ? node.outerHTML : new XMLSerializer().serializeToString(node));
+
+/** What is sent of `given` where that is no document: all that is of no such type is text (Web IDL, `XMLHttpRequestBodyInit`). */
+function bodyOf(given: Exclude<XMLHttpRequestBodyInit, Document> | null): BodyInit | null {
+  const buffer = ArrayBuffer.isView(given) ? given.buffer : given;
+  if (/SharedArrayBuffer/.test(Object.prototype.toString.call(buffer))) throw new TypeError(`Failed to ${executing("send")} 'XMLHttpRequest': The provided value is shared memory (SharedArrayBuffer): send a copy.`);
+  const known = given === null || ArrayBuffer.isView(given) || [Blob, ArrayBuffer, FormData, URLSearchParams].some((type) => given instanceof type);
+  return known ? given : `${given as unknown as string}`;
+}
+
+/** The type that is sent with a text, which is UTF-8 (XMLHttpRequest, 3.5.6), as Chromium writes it. */
+const asUtf8 = (type: string): string => type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8");
 
 function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
   for (const type of types.split(" ")) target.dispatchEvent(new ProgressEvent(type, { lengthComputable: total > 0, loaded, total }));
@@ -41,13 +68,14 @@ function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
 
 interface Ends {
   /** `progress` hears how far the body is, of a runtime that can tell. */
-  fetch(url: string, init: RequestInit, progress?: (told: { progress?: number; total?: number }) => void): Promise<Response>;
+  fetch(url: string | Request, init: RequestInit, progress?: (told: { progress?: number; total?: number }) => void): Promise<Response>;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
 }
 
-export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globalThis.XMLHttpRequest {
+export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThis.XMLHttpRequest {
+  const { Request } = globalThis;
   class XMLHttpRequest extends Progressing {
     readonly #upload = new Upload();
     #credentials = false;
@@ -56,11 +84,13 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #async = true;
     #method = "";
     #url = "";
-    #mime = "";
+    #mime: MimeType | undefined;
     #type = "";
     #timeout = 0;
     #started = 0;
-    #timer: number | undefined;
+    #unwatch: (() => void) | undefined;
+    /** A `Request` of a `blob:` URL keeps the blob, whatever becomes of the URL (URL, "blob URL entry"). */
+    #target: string | Request = "";
     #headers = new Headers();
     #control: AbortController | undefined;
     /** Whether the upload is told of, until it is over; as Chromium has it, also of a request without a body that fails. */
@@ -68,7 +98,7 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     #uploading = 0;
     #uploaded = 0;
     #response: Response | undefined;
-    #chunks: Uint8Array<ArrayBuffer>[] = [];
+    #body: ReceivedBody | undefined;
     #made: unknown;
 
     get upload() { return this.#upload; }
@@ -77,89 +107,102 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     get statusText() { return this.#response?.statusText ?? ""; }
     get responseURL() { return this.#response?.url.replace(/#.*/s, "") ?? ""; }
     get responseType() { return this.#type; }
-    set responseType(type) {
+    set responseType(given) {
+      const type = `${given}`;
       if (!TYPES.includes(type)) return;
-      if (this.#state > 2) refuse("InvalidStateError");
-      if (!this.#async) refuse("InvalidAccessError");
+      if (this.#state > 2) refuse("InvalidStateError", setting("responseType"), "The response type cannot be set if the object's state is LOADING or DONE.");
+      if (!this.#async) refuse("InvalidAccessError", setting("responseType"), "The response type cannot be changed for synchronous requests made from a document.");
       this.#type = type;
     }
     get timeout() { return this.#timeout; }
     set timeout(milliseconds) {
-      if (!this.#async) refuse("InvalidAccessError");
+      if (!this.#async) refuse("InvalidAccessError", setting("timeout"), "Timeouts cannot be set for synchronous requests made from a document.");
       this.#timeout = Number(milliseconds) >>> 0;
       if (this.#sent) this.#watch();
     }
     get withCredentials() { return this.#credentials; }
     set withCredentials(wanted) {
-      if (this.#state > 1 || this.#sent) refuse("InvalidStateError");
+      if (this.#state > 1 || this.#sent) refuse("InvalidStateError", setting("withCredentials"), "The value may only be set if the object's state is UNSENT or OPENED.");
       this.#credentials = !!wanted;
     }
     get responseText() {
-      if (this.#type && this.#type !== "text") refuse("InvalidStateError");
-      return this.#state < 3 ? "" : this.#text();
+      if (this.#type && this.#type !== "text") refuse("InvalidStateError", reading("responseText"), `${TEXT_ONLY} or 'text' (was '${this.#type}').`);
+      return (this.#state > 2 && this.#body?.text(this.#type ? "nowhere" : "xml")) || "";
     }
     get responseXML() {
-      if (this.#type && this.#type !== "document") refuse("InvalidStateError");
-      return this.#whole(() => this.#document());
+      if (this.#type && this.#type !== "document") refuse("InvalidStateError", reading("responseXML"), `${TEXT_ONLY} or 'document' (was '${this.#type}').`);
+      return this.#whole((body) => this.#document(body));
     }
     get response() {
       if (!this.#type || this.#type === "text") return this.responseText;
-      return this.#whole(() => this.#object());
+      return this.#whole((body) => this.#object(body));
     }
 
     open(method: string, url: string | URL, ...given: unknown[]) {
+      need(2, arguments.length, "open");
       const async = !given.length || !!given[0];
-      if (arguments.length < 2) throw new TypeError("2 arguments");
-      if (FORBIDDEN.test(method)) refuse("SecurityError", method);
-      // The browser's own request says what a method is, and how it is written.
-      const known = attempt(() => ({ at: resolve(String(url)), by: new Request("data:,", { method }).method }));
-      if (!known) refuse("SyntaxError", `${method} ${url}`);
-      this.#end();
+      const wanted = byteString(method, "open");
+      const address = `${url}`;
+      if (!TOKEN.test(wanted)) refuse("SyntaxError", executing("open"), `'${wanted}' is not a valid HTTP method.`);
+      if (FORBIDDEN.test(wanted)) refuse("SecurityError", executing("open"), `'${wanted}' HTTP method is unsupported.`);
+      const at = attempt(() => resolve(address));
+      if (at === undefined) refuse("SyntaxError", executing("open"), "Invalid URL");
       if (!async && (this.#timeout || this.#type)) {
+        this.#end();
         // As Chromium has it.
         this.#state = 0;
-        refuse("InvalidAccessError");
+        refuse("InvalidAccessError", executing("open"), this.#timeout ? "Synchronous requests must not set a timeout." : "Synchronous requests from a document must not set a response type.");
       }
-      this.#url = known.at;
-      this.#method = known.by;
+      this.#end();
+      this.#target = at.startsWith("blob:") ? new Request(at) : at;
+      this.#url = at;
+      // The browser's own request tells how a method is written.
+      this.#method = new Request("data:,", { method: wanted }).method;
       this.#async = async;
       this.#headers = new Headers();
       if (this.#state !== 1) this.#enter(1);
     }
 
     setRequestHeader(name: string, value: string) {
-      if (arguments.length < 2) throw new TypeError("2 arguments");
-      this.#mustBeOpen();
-      if (!attempt(() => (this.#headers.append(name, value), true))) refuse("SyntaxError", name);
+      const method = "setRequestHeader";
+      need(2, arguments.length, method);
+      const [field, text] = [byteString(name, method), byteString(value, method).replace(/^[\t\n\r ]+|[\t\n\r ]+$/g, "")];
+      this.#mustBeOpen(method);
+      if (!TOKEN.test(field)) refuse("SyntaxError", executing(method), `'${field}' is not a valid HTTP header field name.`);
+      if (/[\0\n\r]/.test(text)) refuse("SyntaxError", executing(method), `'${text}' is not a valid HTTP header field value.`);
+      this.#headers.append(field, text);
     }
 
     overrideMimeType(mime: string) {
-      if (!arguments.length) throw new TypeError("1 argument");
-      if (this.#state > 2) refuse("InvalidStateError");
-      this.#mime = MIME.test(mime) ? mime : "application/octet-stream";
+      need(1, arguments.length, "overrideMimeType");
+      const text = `${mime}`;
+      if (this.#state > 2) refuse("InvalidStateError", executing("overrideMimeType"), "MimeType cannot be overridden when the state is LOADING or DONE.");
+      this.#mime = parseMimeType(text) ?? parseMimeType("application/octet-stream");
     }
 
     getResponseHeader(name: string) {
-      if (!arguments.length) throw new TypeError("1 argument");
-      return attempt(() => this.#response?.headers.get(name)) ?? null;
+      need(1, arguments.length, "getResponseHeader");
+      const field = byteString(name, "getResponseHeader");
+      return attempt(() => this.#response?.headers.get(field)) ?? null;
     }
 
     getAllResponseHeaders() {
-      return [...(this.#response?.headers ?? [])].map(([name, value]) => `${name}: ${value}\r\n`).join("");
+      const fields = [...(this.#response?.headers ?? [])].map(([name, value]) => [name.toUpperCase(), `${name}: ${value}\r\n`] as const);
+      return fields.sort(([one], [other]) => (one < other ? -1 : 1)).map(([, line]) => line).join("");
     }
 
     send(given: Document | XMLHttpRequestBodyInit | null = null) {
-      this.#mustBeOpen();
-      if (!this.#async) refuse("NetworkError", "synchronous");
-      let body = /^(GET|HEAD)$/.test(this.#method) ? null : given;
+      let body: Document | BodyInit | null = given instanceof Document ? given : bodyOf(given);
+      this.#mustBeOpen("send");
+      if (!this.#async) refuse("NetworkError", executing("send"), `Failed to load '${this.#url}': a view has no synchronous requests.`);
+      if (/^(GET|HEAD)$/.test(this.#method)) body = null;
       if (body instanceof Document) {
         const html = body.contentType === "text/html";
         if (!this.#headers.has("content-type")) this.#headers.set("content-type", `${html ? "text/html" : "application/xml"};charset=UTF-8`);
         body = html ? [...body.childNodes].map(written).join("") : written(body);
       }
       const type = this.#headers.get("content-type");
-      // As it is sent (XMLHttpRequest, 3.5.6).
-      if (type && typeof body === "string") this.#headers.set("content-type", type.replace(/(charset\s*=\s*"?)[^\s;"]*/i, "$1UTF-8"));
+      if (type && typeof body === "string") this.#headers.set("content-type", asUtf8(type));
       const control = (this.#control = new AbortController());
       this.#heard = heard.has(this.#upload) && /^(http|blob)/.test(this.#url);
       const total = this.#heard ? sizeOf(body) : 0;
@@ -176,8 +219,12 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         method: this.#method, headers: this.#headers, body, signal: control.signal,
         credentials: this.#credentials ? "include" : "same-origin",
       };
-      const request = total ? fetch(this.#url, init, (told) => this.#control === control && this.#went(told)) : fetch(this.#url, init);
-      void this.#receive(request, control);
+      const request = total ? fetch(this.#target, init, (told) => this.#control === control && this.#went(told)) : fetch(this.#target, init);
+      untilStopped(this.#receive(request, control), () => {
+        if (this.#control !== control) return;
+        this.#end();
+        this.#fail("abort");
+      });
     }
 
     abort() {
@@ -187,8 +234,9 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       if (this.#state === 4) this.#state = 0;
     }
 
-    #mustBeOpen() {
-      if (this.#state !== 1 || this.#sent) refuse("InvalidStateError");
+    #mustBeOpen(method: string) {
+      if (this.#state !== 1) refuse("InvalidStateError", executing(method), "The object's state must be OPENED.");
+      if (this.#sent) refuse("InvalidStateError", executing(method), "The object's state must be OPENED: send() has already been called.");
     }
 
     #enter(state: number) {
@@ -199,17 +247,15 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
     /** Nothing of the request that runs counts any more. */
     #end() {
       this.#control?.abort();
-      this.#control = this.#response = undefined;
-      this.#chunks = [];
-      this.#made = undefined;
+      this.#control = this.#response = this.#body = this.#made = undefined;
       this.#sent = false;
-      cancel(this.#timer);
+      this.#unwatch?.();
     }
 
     #watch() {
-      cancel(this.#timer);
+      this.#unwatch?.();
       if (!this.#timeout) return;
-      this.#timer = later(() => (this.#end(), this.#fail("timeout")), Math.max(0, this.#started + this.#timeout - Date.now()));
+      this.#unwatch = afterLong(timers, () => (this.#end(), this.#fail("timeout")), Math.max(0, this.#started + this.#timeout - Date.now()));
     }
 
     #fail(type: string) {
@@ -250,8 +296,10 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
         this.#went({ progress: 1, total: 1 });
         if (over()) return;
         this.#response = response;
+        const body = (this.#body = new ReceivedBody(mimeTypeOf(response.headers.get("content-type")), () => this.#mime));
         this.#enter(2);
-        const size = Number(response.headers.get("content-length") ?? 0);
+        // Of several lengths, or of none, nobody knows how much is to come.
+        const size = Number(/^\d{1,15}$/.exec(response.headers.get("content-length") ?? ""));
         const reader = response.body?.getReader();
         let loaded = 0;
         // Also after a listener has ended it, of which the next is told nothing else.
@@ -260,13 +308,14 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
           const { value } = over() || !reader ? {} : await reader.read();
           if (over()) return;
           if (!value) break;
-          this.#chunks.push(value);
-          loaded += value.length;
+          body.add(value);
+          loaded = body.size;
           this.#enter(3);
           say("progress");
         }
+        body.end();
         this.#sent = false;
-        cancel(this.#timer);
+        this.#unwatch?.();
         this.#enter(4);
         if (over()) return;
         say("load");
@@ -278,42 +327,20 @@ export function createXhr({ fetch, resolve, later, cancel }: Ends): typeof globa
       }
     }
 
-    #blob() {
-      return new Blob(this.#chunks, { type: essenceOf(this.#mime || this.getResponseHeader("content-type") || "text/xml") });
+    #document(body: ReceivedBody) {
+      return body.document(!!this.#type, this.responseURL);
     }
 
-    #text() {
-      const charset = /charset\s*=\s*"?([^\s;"]+)/i.exec(`${this.#mime};${this.getResponseHeader("content-type")}`)?.[1];
-      const decoder = attempt(() => new TextDecoder(charset)) ?? new TextDecoder();
-      return this.#chunks.map((chunk) => decoder.decode(chunk, { stream: true })).join("") + decoder.decode();
-    }
-
-    #document() {
-      const type = this.#blob().type as DOMParserSupportedType;
-      const html = type === "text/html";
-      if (!this.#chunks.length || (html ? !this.#type : !/^(text|application)\/xml$|\+xml$/.test(type))) return null;
-      const parsed = new DOMParser().parseFromString(this.#text(), html || PARSED.test(type) ? type : "application/xml");
-      if (!html && parsed.querySelector("parsererror")) return null;
-      for (const name of ["URL", "documentURI", "baseURI"]) Object.defineProperty(parsed, name, { value: this.responseURL });
-      return parsed;
-    }
-
-    #object() {
-      if (this.#type === "document") return this.#document();
-      if (this.#type === "blob") return this.#blob();
-      if (this.#type === "json") {
-        return attempt(() => JSON.parse(this.#text())) ?? null;
-      }
-      const bytes = new Uint8Array(this.#chunks.reduce((sum, { length }) => sum + length, 0));
-      let at = 0;
-      for (const chunk of this.#chunks) bytes.set(chunk, (at += chunk.length) - chunk.length);
-      return bytes.buffer;
+    #object(body: ReceivedBody) {
+      if (this.#type === "document") return this.#document(body);
+      if (this.#type === "blob") return body.blob();
+      return this.#type === "json" ? body.json() : body.buffer();
     }
 
     /** Made once, of a whole response. */
-    #whole<Value>(make: () => Value): Value | null {
-      if (this.#state !== 4 || !this.#response) return null;
-      return (this.#made ??= make()) as Value;
+    #whole<Value>(make: (body: ReceivedBody) => Value): Value | null {
+      if (this.#state !== 4 || !this.#body) return null;
+      return (this.#made ??= make(this.#body)) as Value;
     }
   }
   defineHandler(XMLHttpRequest.prototype, "readystatechange");

@@ -60,6 +60,8 @@ class Backend:
         app.router.add_get("/api/events", self.events)
         app.router.add_get("/api/events/short", self.short_events)
         app.router.add_get("/api/events/split", self.split_events)
+        app.router.add_get("/api/events/said", self.said_events)
+        app.router.add_get("/api/said", self.said)
         app.router.add_get("/api/events/quiet", self.quiet_events)
         app.router.add_post("/api/fragment", self.fragment)
         app.router.add_post("/api/graphql", self.graphql)
@@ -214,6 +216,25 @@ class Backend:
         await asyncio.sleep(1.2)
         await response.write(b"event: end\ndata: at last\n\n")
         await asyncio.sleep(3600)
+        return response
+
+    async def said(self, request: web.Request) -> web.Response:
+        """An answer of this type, status and body, which is in base64."""
+        status, kind = int(request.query.get("status", "200")), request.query.get("type", "")
+        body = base64.b64decode(request.query.get("body", ""))
+        return web.Response(status=status, body=body, headers={"content-type": kind} if kind else {})
+
+    async def said_events(self, request: web.Request) -> web.StreamResponse:
+        """These bytes as events; who comes again is told the bytes of its id."""
+        last = next((value for name, value in request.raw_headers if name.lower() == b"last-event-id"), None)
+        text = base64.b64decode(request.query["body"])
+        if last is not None:
+            return await _event_stream(request, f"retry: 10\nevent: end\ndata: {last.hex()}\n\n", hold=True)
+        response = web.StreamResponse(headers={"content-type": request.query.get("type", "text/event-stream")})
+        await response.prepare(request)
+        await response.write(text)
+        if "hold" in request.query:
+            await asyncio.sleep(3600)
         return response
 
     async def split_events(self, request: web.Request) -> web.StreamResponse:

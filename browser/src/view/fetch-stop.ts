@@ -1,0 +1,18 @@
+/** `fetch` that `window.stop()` ends. */
+
+import { likeFetch, signalOf } from "./like-fetch";
+import { onStop } from "./stopping";
+
+export function untilStop(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  let stopping = new AbortController();
+  onStop(() => {
+    const stopped = stopping;
+    stopping = new AbortController();
+    stopped.abort(new TypeError("Failed to fetch"));
+  });
+  return likeFetch(fetch, (input, init, ...more) => {
+    const own = signalOf([input, init]);
+    const signal = own ? AbortSignal.any([own, stopping.signal]) : stopping.signal;
+    return fetch(input, { ...init, signal }, ...(more as []));
+  });
+}

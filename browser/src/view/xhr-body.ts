@@ -1,0 +1,108 @@
+/** The body of an answer as `XMLHttpRequest` gives it: text, a document, or another object (XMLHttpRequest, 3.7). */
+
+import { attempt } from "./attempt";
+import { decoderFor, decoderOf, type Declares } from "./charsets";
+import { parseMimeType, type MimeType } from "./mime";
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+/** Taken for one that names no type. */
+const UNNAMED = parseMimeType("text/xml")!;
+const XML = /^(text|application)\/xml$|\+xml$/;
+/** Of XML, those that a parser knows by their own names. */
+const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
+/** Bytes that must be there before the encoding of a text is known. */
+const SNIFFED = 1024;
+
+/** As a document calls its encoding (Encoding, 4.2); decoders have it in lower case. */
+const nameOf = ({ encoding }: TextDecoder): string => encoding.replace(/^(utf|iso|ibm|koi8|gbk|gb|big5|euc)|(?<=-)(jp|kr|r|u|i|e)$/g, (part) => part.toUpperCase());
+
+export class ReceivedBody {
+  readonly #own: MimeType;
+  readonly #chosen: () => MimeType | undefined;
+  readonly #chunks: Bytes[] = [];
+  #decoder: TextDecoder | undefined;
+  #text = "";
+  #decoded = 0;
+  #ended = false;
+  /** Bytes that are there. */
+  size = 0;
+
+  /** `own` is the type that the answer names, `chosen` gives the one that the page wants it taken for. */
+  constructor(own: MimeType | undefined, chosen: () => MimeType | undefined) {
+    this.#own = own ?? UNNAMED;
+    this.#chosen = chosen;
+  }
+
+  add(chunk: Bytes): void {
+    this.#chunks.push(chunk);
+    this.size += chunk.length;
+  }
+
+  /** No more comes. */
+  end(): void {
+    this.#ended = true;
+  }
+
+  /** The text so far; `declares` tells where it may name its own encoding. */
+  text(declares: "xml" | "nowhere"): string {
+    this.#decoder ??= this.#decoderFor(this.#type().essence.match(XML) ? declares : "nowhere");
+    if (!this.#decoder) return "";
+    while (this.#decoded < this.#chunks.length) this.#text += this.#decoder.decode(this.#chunks[this.#decoded++], { stream: true });
+    if (this.#ended && this.#decoded === this.#chunks.length) {
+      this.#text += this.#decoder.decode();
+      this.#decoded++; // once
+    }
+    return this.#text;
+  }
+
+  /** Always UTF-8. Null if it is no JSON. */
+  json(): unknown {
+    return attempt(() => JSON.parse(new TextDecoder().decode(this.buffer()))) ?? null;
+  }
+
+  blob(): Blob {
+    return new Blob(this.#chunks, { type: this.#type().essence });
+  }
+
+  buffer(): ArrayBuffer {
+    const bytes = new Uint8Array(this.size);
+    let at = 0;
+    for (const chunk of this.#chunks) bytes.set(chunk, (at += chunk.length) - chunk.length);
+    return bytes.buffer;
+  }
+
+  /** Null if it is none; HTML is one only for those that ask for a document. */
+  document(asked: boolean, url: string): Document | null {
+    const { essence } = this.#type();
+    const html = essence === "text/html";
+    if (!this.size || (html ? !asked : !XML.test(essence))) return null;
+    const decoder = this.#decoderFor(html ? "html" : "xml")!;
+    const type = html || PARSED.test(essence) ? essence : "application/xml";
+    const parsed = new DOMParser().parseFromString(decoder.decode(this.buffer()), type as DOMParserSupportedType);
+    if (!html && parsed.querySelector("parsererror")) return null;
+    for (const name of ["URL", "documentURI", "baseURI"]) Object.defineProperty(parsed, name, { value: url });
+    if (html) for (const name of ["characterSet", "charset", "inputEncoding"]) Object.defineProperty(parsed, name, { value: nameOf(decoder) });
+    return parsed;
+  }
+
+  /** The final MIME type. */
+  #type(): MimeType {
+    return this.#chosen() ?? this.#own;
+  }
+
+  /** Undefined while the first bytes may be missing. */
+  #decoderFor(declares: Declares): TextDecoder | undefined {
+    const label = [this.#chosen(), this.#own].map((type) => type?.parameters.get("charset")).find((one) => decoderOf(one));
+    const needed = declares !== "nowhere" && !label ? SNIFFED : 3;
+    if (!this.#ended && this.size < needed) return undefined;
+    const start = new Uint8Array(needed);
+    let at = 0;
+    for (const chunk of this.#chunks) {
+      if (at >= needed) break;
+      start.set(chunk.subarray(0, needed - at), at);
+      at += chunk.length;
+    }
+    return decoderFor(start.subarray(0, Math.min(at, needed)), label, declares);
+  }
+}
