@@ -36,10 +36,11 @@ def write_multipart(parts: Sequence[Part]) -> tuple[bytes, str]:
 
 def _head(part: Part) -> bytes:
     disposition = f'Content-Disposition: form-data; name="{_escaped(_crlf(part.name))}"'
-    if part.filename is None:
-        return disposition.encode()
-    media_type = part.content_type or "application/octet-stream"
-    return f'{disposition}; filename="{_escaped(part.filename)}"\r\nContent-Type: {media_type}'.encode()
+    media_type = part.content_type
+    if part.filename is not None:
+        disposition = f'{disposition}; filename="{_escaped(part.filename)}"'
+        media_type = media_type or "application/octet-stream"
+    return (f"{disposition}\r\nContent-Type: {media_type}" if media_type else disposition).encode()
 
 
 def _data(part: Part) -> bytes:

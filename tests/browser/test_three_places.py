@@ -173,3 +173,97 @@ async def test_bytes_come_as_they_are_sent(places: Places, media_type: str, leng
       return [response.status, out, (await reader.read()).done];
     }"""
     assert await places.same(read, [len(part) for part in parts]) == [200, list(b"".join(parts)), True]
+
+
+FORM = """async ([name, value, filename, type]) => {
+  const form = new FormData();
+  form.append(name, value);
+  form.append(name, new File(["x\\r\\ny\\nz\\0"], filename, { type }));
+  return (await fetch("/form", { method: "POST", body: form })).status;
+}"""
+NAMES = [
+    ["plain", "1", "a.txt", "text/plain"],
+    ["back\\slash", "back\\slash", "a\\b.txt", ""],
+    ['quote"', 'quote"', 'a"b.txt', "image/png"],
+    ["lone\rcr", "lone\rcr", "lone\rcr.txt", ""],
+    ["lone\nlf", "lone\nlf", "lone\nlf.txt", ""],
+    ["cr\r\nlf", "cr\r\nlf", "cr\r\nlf.txt", ""],
+    ["é日", "é日😀", "é日😀.txt", "text/plain;charset=utf-8"],
+    ["semi;colon", "a=b&c", "a;b%22'.txt", "odd"],
+    ["", "", "", ""],
+    ["_charset_", "x", "../../etc/passwd", "application/x-y"],
+]
+
+
+def parts_of(asked: Asked) -> bytes:
+    """A multipart body, with one and the same boundary."""
+    boundary = asked.headers["content-type"].partition("boundary=")[2].encode()
+    assert asked.body.endswith(b"--" + boundary + b"--\r\n")
+    return asked.body.replace(boundary, b"BOUNDARY")
+
+
+@pytest.mark.parametrize("form", NAMES, ids=range(len(NAMES)))
+async def test_forms_that_are_sent(places: Places, form: list[str]) -> None:
+    """As Chromium writes them (HTML, multipart/form-data encoding algorithm)."""
+    places.backend.asked.clear()
+    assert await places.same(FORM, form) == 200
+    sent = [parts_of(asked) for asked in places.backend.asked]
+    assert sent == [sent[0]] * 3
+
+
+@pytest.mark.parametrize("big", [0, 300_000])
+async def test_a_multipart_body_that_a_page_wrote(places: Places, big: int) -> None:
+    """Byte for byte, with headers of parts that `FormData` cannot hold, and whatever is wrong with it."""
+    body = (
+        "preamble\r\n--b\r\nContent-Disposition: form-data; name=\"meta\"; filename*=UTF-8''%e2%82%ac.json\r\n"
+        "content-type: application/json\r\nContent-ID: <1>\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{}\r\n"
+        "--b\r\nX: y\n\nno name\r\n--b--\r\nepilogue" + "x" * big
+    )
+    places.backend.asked.clear()
+    send = """async ([type, body, bytes]) => (await fetch("/form", {
+      method: "POST", headers: { "content-type": type }, body: bytes ? new Blob([body, new Uint8Array([255])]) : body,
+    })).status"""
+    for media_type in ("multipart/form-data; boundary=b", 'Multipart/Mixed; Boundary="b"', "multipart/form-data"):
+        for more in (False, True):
+            assert await places.same(send, [media_type, body, more]) == 200
+            arrived = [(asked.headers["content-type"], asked.body) for asked in places.backend.asked[-3:]]
+            assert arrived == [(media_type, body.encode() + b"\xff" * more)] * 3
+
+
+@pytest.mark.parametrize("encoding", ["multipart/form-data", "application/x-www-form-urlencoded", "text/plain"])
+async def test_forms_that_are_submitted(places: Places, encoding: str) -> None:
+    """Lone line breaks in names, values and names of files become CRLF (HTML, constructing the form data set)."""
+    submit = """async encoding => {
+      const form = document.createElement("form"), sink = document.createElement("iframe"), files = new DataTransfer();
+      sink.name = form.target = "sink";
+      Object.assign(form, { method: "post", action: "/submitted", enctype: encoding });
+      const add = (tag, facts) => form.append(Object.assign(document.createElement(tag), facts));
+      add("input", { type: "hidden", name: "a\\rb\\nc\\r\\nd", value: "e\\rf\\ng\\r\\nh\\\\" });
+      add("textarea", { name: "t", value: "1\\n2\\r3" });
+      files.items.add(new File(["x\\r\\ny\\rz"], "f\\rg\\nh\\\\i\\"j.txt"));
+      add("input", { type: "file", name: "file", files: files.files });
+      add("input", { type: "file", name: "none" });
+      document.body.append(sink, form);
+      form.requestSubmit();
+      while (await (await fetch("/only/submitted")).text() !== "yes") await new Promise((go) => setTimeout(go, 25));
+      form.remove();
+      sink.remove();
+    }"""
+    sent: list[object] = []
+    there = False
+
+    async def submitted(asked: Asked, writer: StreamWriter) -> None:
+        nonlocal there
+        there = True
+        multipart = encoding == "multipart/form-data"
+        sent.append(parts_of(asked) if multipart else (asked.headers["content-type"], asked.body))
+        writer.write(whole(b"", "text/html"))
+
+    async def seen(asked: Asked, writer: StreamWriter) -> None:
+        writer.write(whole(b"yes" if there else b"no"))
+
+    places.backend.answers |= {"/submitted": submitted, "/only/submitted": seen}
+    for name in ("backend", "view"):  # on its site, a browser that goes elsewhere names no origin, which is refused
+        there = False
+        await places.places[name].evaluate(submit, encoding)
+    assert sent == [sent[0]] * 2

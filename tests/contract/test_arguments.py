@@ -150,6 +150,12 @@ def test_form_names_cannot_break_out() -> None:
     assert b"\r\nX:" not in found.body
 
 
+def test_a_field_keeps_its_type() -> None:
+    """A part that is no file may have one (RFC 7578 4.4)."""
+    found = _post(body=[{"name": "meta", "value": "{}", "contentType": "application/json"}], bodyType="formData")
+    assert b'; name="meta"\r\nContent-Type: application/json\r\n\r\n{}\r\n' in found.body
+
+
 def test_equal_forms_are_equal_bytes() -> None:
     """The boundary follows from the content, so that a digest over the body means something."""
     assert _post(body=FORMS[0], bodyType="formData") == _post(body=FORMS[0], bodyType="formData")

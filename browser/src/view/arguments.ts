@@ -10,7 +10,7 @@ interface Body {
 }
 
 const JSON_TYPE = /^application\/json$|\+json$/;
-const TEXT_TYPE = /^text\/|^application\/(xml|javascript|.+\+xml)$/;
+const TEXT_TYPE = /^(text|multipart)\/|^application\/(xml|javascript|.+\+xml)$/;
 const OTHER_CHARSET = /charset\s*=\s*"?(?!utf-?8\b)/i;
 
 function asText(bytes: Uint8Array): string | undefined {
@@ -21,22 +21,9 @@ function isJson(text: string): boolean {
   return attempt(() => JSON.parse(text)) !== undefined;
 }
 
-async function parts(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body | undefined> {
-  const form = await new Response(bytes, { headers: { "content-type": type } }).formData().catch(() => undefined);
-  if (!form) return undefined;
-  const body = [...form].map(async ([name, value]) =>
-    typeof value === "string"
-      ? { name, value }
-      : { name, data: toBase64(new Uint8Array(await value.arrayBuffer())), filename: value.name, contentType: value.type },
-  );
-  return { bodyType: "formData", body: await Promise.all(body) };
-}
-
-/** The body in the form whose decoding gives exactly `bytes`; multipart is rebuilt by the gateway from its parts. */
-async function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Promise<Body> {
+/** The body in the form whose decoding gives exactly `bytes`. */
+function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Body {
   const essence = type.toLowerCase().replace(/\s*;.*/s, "");
-  const form = essence === "multipart/form-data" ? await parts(bytes, type) : undefined;
-  if (form) return form;
   const text = OTHER_CHARSET.test(type) ? undefined : asText(bytes);
   if (text !== undefined) {
     if (JSON_TYPE.test(essence)) return { bodyType: isJson(text) ? "json" : "text", body: text };
@@ -63,7 +50,7 @@ export async function readArguments(request: Request, url: string, bulk: () => P
   const blob = body !== null && (await request.blob());
   if (blob && (body || blob.size)) {
     const whole = blob.size > BULK && (await bulk());
-    Object.assign(args, whole ? { bodyType: "base64", body: blob } : await encodeBody(new Uint8Array(await blob.arrayBuffer()), request.headers.get("content-type") ?? ""));
+    Object.assign(args, whole ? { bodyType: "base64", body: blob } : encodeBody(new Uint8Array(await blob.arrayBuffer()), request.headers.get("content-type") ?? ""));
   }
   if (redirect !== "follow") args["redirect"] = redirect;
   if (cache !== "default") args["cache"] = cache;

@@ -76,14 +76,24 @@ test("a fragment stays in the page", async () => {
   expect(await sent({}, "https://api.example/x?y#z")).toMatchObject({ url: "https://api.example/x?y" });
 });
 
-test("a form goes as its parts, files with their bytes", async () => {
-  const form = new FormData();
-  form.append("name", "tea");
-  form.append("file", new Blob([new Uint8Array([1, 2])], { type: "image/png" }), "a.png");
-  expect(await sent({ method: "POST", body: form })).toMatchObject({
-    bodyType: "formData",
-    body: [{ name: "name", value: "tea" }, { name: "file", data: "AQI=", filename: "a.png", contentType: "image/png" }],
-  });
+test("a form goes as the bytes that the browser wrote, with their boundary", async () => {
+  for (const [file, bodyType] of [["tea", "text"], [new Uint8Array([1, 255]), "base64"]] as const) {
+    const form = new FormData();
+    form.append("a\\b", "1");
+    form.append("file", new Blob([file], { type: "image/png" }), "a.png");
+    const args = await sent({ method: "POST", body: form });
+    expect(args["bodyType"]).toBe(bodyType);
+    const body = bodyType === "text" ? String(args["body"]) : atob(String(args["body"]));
+    const [, boundary] = /^multipart\/form-data; *boundary=(.+)$/.exec((args["headers"] as { [name: string]: string })["content-type"]!)!;
+    expect(body.startsWith(`--${boundary}\r\n`) && body.endsWith(`\r\n--${boundary}--\r\n`)).toBe(true);
+    expect(body).toContain(bodyType === "text" ? "\r\n\r\ntea\r\n" : "\r\n\r\n\x01\xff\r\n");
+  }
+});
+
+test("a multipart body of the page's own is not touched", async () => {
+  const headers = { "content-type": "multipart/form-data; boundary=b" };
+  const body = '--b\r\ncontent-disposition: form-data; name="a"\r\ncontent-id: <1>\n\n{}\r\n--b--';
+  expect(await sent({ method: "POST", headers, body })).toMatchObject({ headers, bodyType: "text", body });
 });
 
 test("streams are read, and a read body is used", async () => {

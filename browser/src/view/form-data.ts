@@ -8,9 +8,9 @@ export function written(form: FormData): Blob {
   const quoted = (name: string): string => name.replace(/\n/g, "%0A").replace(/\r/g, "%0D").replace(/"/g, "%22");
   const parts: BlobPart[] = [];
   for (const [name, value] of form) {
-    const head = `--${boundary}\r\ncontent-disposition: form-data; name="${quoted(lines(name))}"`;
+    const head = `--${boundary}\r\nContent-Disposition: form-data; name="${quoted(lines(name))}"`;
     if (typeof value === "string") parts.push(`${head}\r\n\r\n${lines(value)}\r\n`);
-    else parts.push(`${head}; filename="${quoted(value.name)}"\r\ncontent-type: ${value.type || "application/octet-stream"}\r\n\r\n`, value, "\r\n");
+    else parts.push(`${head}; filename="${quoted(value.name)}"\r\nContent-Type: ${value.type || "application/octet-stream"}\r\n\r\n`, value, "\r\n");
   }
   return new Blob([...parts, `--${boundary}--\r\n`], { type: `multipart/form-data; boundary=${boundary}` });
 }

@@ -54,7 +54,7 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
     const ask = async (): Promise<Response> => {
       const url = new URL(resolve(said("action")));
       const type = said("enctype").toLowerCase();
-      const pairs = [...data].map(([name, value]) => [lines(name), typeof value === "string" ? lines(value) : value.name] as [string, string]);
+      const pairs = [...data].map(([name, value]) => [lines(name), lines(typeof value === "string" ? value : value.name)] as [string, string]);
       const query = String(new URLSearchParams(pairs));
       const text = type === "text/plain" ? new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type }) : new Blob([query], { type: "application/x-www-form-urlencoded" });
       if (method === "post") return fetch(url, { method, body: type === "multipart/form-data" ? data : text });
