@@ -37,14 +37,17 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
         raise Unusable("audit tail reads a journal; for a database there is audit query")
     place = Source(where.journal, None, where.places)
     end = max((segment.end for segment in all_segments(where.journal)), default=0)
-    for one in newest(place, lines, wanted) if lines else ():
-        _write(one, json_lines)
-    while follow:
-        for ended, behind in _ended(where.journal, end, wanted):
-            end = behind
-            if ended is not None:
-                _write(ended, json_lines)
-        time.sleep(PAUSE)
+    try:
+        for one in newest(place, lines, wanted) if lines else ():
+            _write(one, json_lines)
+        while follow:
+            for ended, behind in _ended(where.journal, end, wanted):
+                end = behind
+                if ended is not None:
+                    _write(ended, json_lines)
+            time.sleep(PAUSE)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(0) from None
 
 
 def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[Record | None, int]]:

@@ -1,0 +1,119 @@
+"""Every command of the README and of docs/ runs as it is written there, on a gateway at work, and ends as it should."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import lines
+from tests.docs.workshop import Workshop, workshop
+from tests.world import free_port
+
+COMMANDS = sorted({(block.page, line.removeprefix("webmcp-gateway ")) for block, line in lines("webmcp-gateway ")})
+
+GO_ON = ("serve", "stdio", "dev", "approvals watch", "audit tail --follow")
+"""Commands that go on until they are interrupted, or their input ends."""
+
+FRESH = ("init", "serve", "dev", "policy check", "policy test", "policy explain DELETE")
+"""Commands of the README that a reader calls in a folder of their own, in which no gateway runs yet."""
+
+ENDS = {
+    ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy lets an app read only
+    ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # something would go otherwise
+    ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for what was asked
+}
+"""Exit codes other than 0."""
+
+ANSWERS = {"approvals answer": "approve\n"}
+"""What a person types."""
+
+
+@pytest.fixture(scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
+    """One for all commands."""
+    async with workshop(tmp_path_factory.mktemp("workshop")) as made:
+        yield made
+
+
+async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
+    """The command with what stands for something of the reader's own: addresses, ids, persons, numbers."""
+    words = words.replace("http://localhost:8080", f"http://localhost:{place.house.port}")
+    words = words.replace("postgresql://reader@db/gateway", place.database)
+    words = words.replace("https://login.example.com|alice", "local|local")
+    if "4f0ak1" in words:
+        words = words.replace("4f0ak1", await stack.enter_async_context(place.question()))
+    if words.startswith("approvals watch"):
+        await stack.enter_async_context(place.question())
+    if "9a2Bx4" in words:
+        async with place.question() as id:
+            granted = await place.run("approvals", "answer", id, "--approve", "--grant")
+            assert granted.code == 0, granted
+        words = words.replace("9a2Bx4", (await place.run("approvals", "grants")).out.split()[0])
+    if "--head" in words:
+        (place.folder / "backup").mkdir(exist_ok=True)
+        shutil.copy(place.folder / "gateway.journal", place.folder / "backup")
+        key = await place.run("audit", "key")
+        (place.folder / "gateway.pub").write_text(key.out)
+        verified = await place.json("audit", "verify")
+        words = words.replace("81234", str(verified["records"][0]["proven_to_head"]))
+    if words.startswith("token revoke"):
+        await place.run("token", "create", "claude", folder=place.folder / "tokens")
+    return words
+
+
+async def interrupted(place: Workshop, words: str, folder: Path) -> tuple[int, str]:
+    """Start a command that goes on, interrupt it when it has said something: its exit code, and what it wrote."""
+    process = await place.start(*shlex.split(words), folder=folder)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        if words.startswith("stdio"):
+            process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        first = (await process.stdout.readline()).decode()
+        if words.startswith(("serve", "dev")):
+            while first and "/mcp" not in first:
+                first = (await process.stdout.readline()).decode()
+        process.stdin.close()
+        if words.startswith(GO_ON) and not words.startswith("stdio"):
+            process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    return process.returncode or 0, first + (out + err).decode()
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+async def test_a_command_of_the_docs_runs(page: str, line: str, place: Workshop, tmp_path: Path) -> None:
+    """It says or writes something, and ends with 0 where nothing else is named above."""
+    command, _, output = line.partition(" > ")
+    folder = place.folder
+    if command.startswith("token"):
+        folder = place.folder / "tokens"
+    elif command.startswith(FRESH) and (page == "README.md" or command.startswith(("init", "serve", "dev"))):
+        folder = tmp_path
+        (folder / "path/to/web/app").mkdir(parents=True)
+        (folder / "path/to/web/app/index.html").write_text("<!doctype html><script>fetch('/api/cart')</script>")
+        if not command.startswith("init"):
+            port = str(free_port())
+            await place.run(
+                "init", "path/to/web/app", "--backend", "http://127.0.0.1:3000", "--port", port, folder=folder
+            )
+    async with AsyncExitStack() as stack:
+        words = await prepared(place, command, stack)
+        if words.startswith(GO_ON) or "--open" in words:
+            code, said = await interrupted(place, words, folder)
+        else:
+            stdin = next((typed for name, typed in ANSWERS.items() if words.startswith(name)), "")
+            done = await place.run(*shlex.split(words), folder=folder, stdin=stdin)
+            code, said = done.code, done.out + done.err
+    written = re.search(r"--output (\S+)", words)
+    assert "Traceback" not in said
+    assert said or (written and (folder / written[1]).stat().st_size)
+    assert not output or said
+    assert code == ENDS.get((page, command), 0), said
