@@ -62,6 +62,7 @@ from gateway.stores.quotas import Quotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
+from gateway.stores.taints import TaintStore
 from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import Metrics
 from gateway.views.forward import Forwarder
@@ -135,7 +136,9 @@ class _Gateway:
             hooks=hooks,
             proof=told_by_proxies(config.auth),
         )
-        self._views = Views(self._apps.part(lambda app: app.rules), each=config.mcp.views_each)
+        self._views = Views(
+            self._apps.part(lambda app: app.rules), each=config.mcp.views_each, taints=TaintStore(self._database)
+        )
         self._metrics.look(
             watched(
                 self._metrics,

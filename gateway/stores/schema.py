@@ -203,6 +203,16 @@ UPSTREAM_TOOLS: Final = Table(
 the method that lists them, there are the names and addresses alone.
 """
 
+TAINTS: Final = Table(
+    "taints",
+    METADATA,
+    Column("principal", String, primary_key=True),
+    Column("app", String, primary_key=True),
+    Column("evidence", String, nullable=False),
+    Column("call", String),
+)
+"""The apps of principals whose views are the model's, until a person acts in one of them."""
+
 
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -243,5 +253,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(PAGE_STORAGE),
     _create(UPSTREAM_TOOLS),
     _create(FILLERS),
+    _create(TAINTS),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -162,10 +162,11 @@ class Forwarder:
         rule = self._views.apps[view.app].policy.tools.get(tool.page_name)
         seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
         try:
+            await self._views.call_begins(view, id)
             async with self._deadline(view, seconds) as begin:
 
                 def started() -> None:
-                    view.taint.call_started(id)
+                    self._views.call_started(view, id)
                     begin()
 
                 return await view.calls.call(tool, arguments, started)
@@ -175,7 +176,7 @@ class Forwarder:
             said = error.error.message
             raise _unanswered(GONE if said == Reason.CONNECTION_LOST else said[:300]) from error
         finally:
-            view.taint.call_ended(id, self._views.now())
+            self._views.call_ended(view, id)
 
     @asynccontextmanager
     async def _deadline(self, view: View, seconds: float) -> AsyncIterator[Callable[[], None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -35,7 +36,10 @@ class Cause(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Taint:
-    """What a view has been through. All times are in seconds of one steady clock."""
+    """What a view has been through. All times are in seconds of one steady clock.
+
+    `turned` is called whenever it begins or ends to be the model's.
+    """
 
     running: dict[str, None] = field(default_factory=dict)
     call: str | None = None
@@ -45,12 +49,13 @@ class Taint:
     gesture: str | None = None
     gesture_at: float = float("-inf")
     evidence: str = ATTESTED
+    turned: Callable[[], None] = lambda: None
 
     def call_started(self, id: str) -> None:
         """The gateway forwards a model's call into the view."""
         self.running[id] = None
         self.call = id
-        self.tainted = "model-call"
+        self._turn("model-call")
 
     def call_ended(self, id: str, now: float) -> None:
         """That call has its answer, or will have none."""
@@ -61,7 +66,7 @@ class Taint:
         """The view itself says that a model made it do this; believed, since it only raises."""
         if self.tainted is None:
             self.call = None
-        self.tainted = self.tainted or "model-call-reported"
+        self._turn(self.tainted or "model-call-reported")
         self.ended = now
 
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
@@ -73,11 +78,20 @@ class Taint:
         self.reported = now
         self.evidence = evidence
         if not self.running and at > self.ended + GRACE:
-            self.tainted = None
+            self._turn(None)
 
-    def inherited(self, now: float) -> Taint:
-        """The taint of a view that comes in the place of this one."""
-        return Taint(call=self.call, ended=now, tainted=self.tainted)
+    def inherit(self, other: Taint, now: float, *, beside: bool) -> None:
+        """Its view comes in the place of that of `other`, or `beside` it, while its calls run on."""
+        self.running = dict(other.running) if beside else {}
+        self.call = other.call
+        self._turn(other.tainted)
+        self.ended = now
+
+    def _turn(self, tainted: str | None) -> None:
+        turned = (self.tainted is None) is not (tainted is None)
+        self.tainted = tainted
+        if turned:
+            self.turned()
 
     def cause(self, now: float) -> Cause:
         """Who causes what the view does at `now`."""

@@ -20,14 +20,12 @@ from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Tell, Telling
+from gateway.views.taints import Store, Taints
 from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
 
 LIVE = 32
 """Views that one principal may have where nothing is said."""
-
-RELOAD = 60.0
-"""Seconds after the end of a tainted view during which another one of its app is taken to come in its place."""
 
 IDLE = 1800.0
 """Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
@@ -47,7 +45,12 @@ class Views:
     """Every live view of a gateway, so many of `each` principal; the sessions with pages run inside it."""
 
     def __init__(
-        self, apps: Mapping[str, AppRules], clock: Callable[[], float] = time.monotonic, *, each: int = LIVE
+        self,
+        apps: Mapping[str, AppRules],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        each: int = LIVE,
+        taints: Store | None = None,
     ) -> None:
         self.apps = apps
         self._each = each
@@ -55,7 +58,8 @@ class Views:
         self.precedence = Precedence(clock)
         self._views: dict[str, View] = {}
         self._launches = Launches(clock)
-        self._taints: dict[tuple[str, str], tuple[float, Taint]] = {}
+        self._taints = Taints(self._tainted, clock, taints)
+        self._keeping: asyncio.Task[None] | None = None
         self._watchers: set[Callable[[Principal], None]] = set()
         self._awaiting: set[asyncio.Event] = set()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
@@ -63,7 +67,9 @@ class Views:
         self._draining = False
 
     async def __aenter__(self) -> Self:
+        await self._taints.load()
         await self._sessions.__aenter__()
+        self._keeping = self._sessions.create_task(self._taints.run())
         return self
 
     async def __aexit__(
@@ -71,7 +77,10 @@ class Views:
     ) -> None:
         for view in list(self._views.values()):
             self.close(view)
+        if self._keeping is not None:
+            self._keeping.cancel()
         await self._sessions.__aexit__(kind, error, trace)
+        await self._taints.flush()
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,6 +89,9 @@ class Views:
 
         `chosen`: it will be shown what a model chose, and is the model's until a person acts in it.
         """
+        if chosen:  # a page that is there may be handed it as well
+            for view in self._launched(principal, app):
+                view.taint.model_reported(self._clock())
         return self._launches.give(principal, app, chosen=chosen)
 
     def attach(
@@ -109,7 +121,7 @@ class Views:
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
             waiting.came = True
             if waiting.chosen:
-                view.taint.model_reported(self._clock())
+                self._reported(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
     def open_bridged(self, principal: Principal, app: str) -> View:
@@ -216,8 +228,9 @@ class Views:
         """The view is gone."""
         self.disconnect(view)
         if self._views.pop(view.id, None) is not None:
+            view.taint.turned = lambda: None
             if view.taint.tainted is not None:
-                self._taints[view.principal.id, view.app] = (self._clock(), view.taint)
+                self._taints.leave((view.principal.id, view.app), view.taint)
             self._changed(view.principal)
             self._moved()
 
@@ -273,11 +286,27 @@ class Views:
         if self._views.get(view.id) is not view:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is closed.")
         if reported_model:
-            view.taint.model_reported(self._clock())
+            self._reported(view)
         cause = view.taint.cause(self._clock())
         if not view.proven:
             cause = Cause(Initiator.MODEL, "unproven-view", cause.id)
         return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
+
+    async def call_begins(self, view: View, id: str) -> None:
+        """A model's call is about to go into `view`: no restart will end the taint that it brings about."""
+        await self._taints.keep((view.principal.id, view.app), "model-call", id)
+
+    def call_started(self, view: View, id: str) -> None:
+        """The page of `view` may begin with a model's call."""
+        for one in self._sharing(view):
+            one.taint.call_started(id)
+
+    def call_ended(self, view: View, id: str) -> None:
+        """That call has its answer, or will have none."""
+        for one in self._sharing(view):
+            if one is view or id in one.taint.running:
+                one.taint.call_ended(id, self._clock())
+        self._taints.over((view.principal.id, view.app))
 
     def gesture(self, view: View, age: float) -> None:
         """A host that is trusted for it attests a person's gesture in `view`, at most `age` seconds ago."""
@@ -354,9 +383,12 @@ class Views:
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()
         mine = self.of(view.principal)
-        before = self._taint_before(view, mine)
-        if before is not None:  # a page that loads itself again is as tainted as before
-            view.taint = before.inherited(view.used)
+        key = (view.principal.id, view.app)
+        view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
+        view.came_from = self._taints.before(key)
+        for before, beside in ((view.came_from, False), (self._taint_beside(view, mine), not view.bridged)):
+            if before is not None:  # a page that loads itself again is as tainted as before
+                view.taint.inherit(before, view.used, beside=beside)
         if len(mine) >= self._each:
             self._make_room(mine)
         for other in mine:
@@ -366,13 +398,36 @@ class Views:
         self._changed(view.principal)
         return view
 
-    def _taint_before(self, view: View, mine: Sequence[View]) -> Taint | None:
-        """The taint of the view in whose place `view` may come: one that was lost, or closed not long ago."""
+    def _taint_beside(self, view: View, mine: Sequence[View]) -> Taint | None:
+        """The taint of a live view that `view` shares: of one that was lost, and of any that came by a launch value.
+
+        Nothing says that each launch value is another page's; a host page of ours shows one page in each view.
+        """
         for other in mine:
-            if other.app == view.app and other.lost and other.taint.tainted is not None:
+            launched = not other.bridged and not view.bridged
+            if other.app == view.app and (other.lost or launched) and other.taint.tainted is not None:
                 return other.taint
-        closed, taint = self._taints.get((view.principal.id, view.app), (float("-inf"), None))
-        return taint if view.used - closed < RELOAD else None
+        return None
+
+    def _sharing(self, view: View) -> list[View]:
+        """The view, and those that share its taint."""
+        others = () if view.bridged else self._launched(view.principal, view.app)
+        return [view, *(other for other in others if other is not view)]
+
+    def _launched(self, principal: Principal, app: str) -> list[View]:
+        """The views of an app that did not come by a host page of ours."""
+        mine = self._views.values()
+        return [view for view in mine if not view.bridged and view.app == app and view.principal == principal]
+
+    def _reported(self, view: View) -> None:
+        """The model is behind what `view` does, as its page or the way in which it was opened says."""
+        for one in self._sharing(view):
+            one.taint.model_reported(self._clock())
+
+    def _tainted(self) -> dict[tuple[str, str], Taint]:
+        """Those of live views, by principal and app."""
+        tainted = (view for view in self._views.values() if view.taint.tainted is not None)
+        return {(view.principal.id, view.app): view.taint for view in tainted}
 
     def _make_room(self, mine: Sequence[View]) -> None:
         """End the lost, unproven or quiet view that was silent longest; a proven one that speaks is nobody's victim."""

@@ -84,6 +84,7 @@ class View:
     A `bridged` view ends with its connection; another one when it has been silent for `registry.IDLE` seconds. `listed`
     are its tools as its page lists them (None before it has), `tools` those that its policy offers. Host pages of ours
     can `tell` it what a model's call says to the app that it opens.
+    `came_from` is the taint of a closed view in whose place it came.
     """
 
     id: str
@@ -96,6 +97,7 @@ class View:
     opened: float = field(default_factory=time.time)
     key: ViewKey = field(default_factory=ViewKey)
     taint: Taint = field(default_factory=Taint)
+    came_from: Taint | None = None
     tools: tuple[ViewTool, ...] = ()
     listed: Sequence[mcp.Tool] | None = None
     session: PageSession | None = None

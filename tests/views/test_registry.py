@@ -14,8 +14,9 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.views import launches
+from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE
-from gateway.views.registry import IDLE, LIVE, QUIET, RELOAD, Views
+from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached, View
 from tests.clock import Clock
@@ -388,7 +389,7 @@ async def test_attaching_again_does_not_wash_the_model_off(views: Views) -> None
 
 
 async def test_no_way_of_loading_again_washes_the_model_off(views: Views, clock: Clock) -> None:
-    """Closed or lost, whatever else was closed or opened meanwhile; later, a new view is a new one."""
+    """Closed or lost, whatever else was closed or opened meanwhile, and however long ago."""
     tainted = connect(views, LOCAL, Page())
     views.caller_of(tainted, Door.BRIDGE, reported_model=True)
     other = connect(views, LOCAL, Page())
@@ -400,10 +401,16 @@ async def test_no_way_of_loading_again_washes_the_model_off(views: Views, clock:
     for _ in range(2):
         assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.MODEL
     assert views.caller_of(views.open_bridged(EVE, "cart"), Door.BRIDGE).initiator is Initiator.PAGE
-    clock.now += RELOAD
-    for view in views.of(LOCAL):
-        views.close(view)
-    clock.now += RELOAD
+    assert views.caller_of(views.open_bridged(LOCAL, "notes"), Door.BRIDGE).initiator is Initiator.PAGE
+    for seconds in (60.0, 1e6):
+        for view in views.of(LOCAL):
+            views.close(view)
+        clock.now += seconds
+        last = views.open_bridged(LOCAL, "cart")
+        assert views.caller_of(last, Door.BRIDGE).initiator is Initiator.MODEL
+    clock.now += GRACE + 1
+    views.gesture(last, 0.0)
+    assert views.caller_of(last, Door.BRIDGE).initiator is Initiator.PERSON
     assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.PAGE
 
 

@@ -1,0 +1,62 @@
+"""The apps of principals whose views are the model's, in the database: a restart does not end that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlalchemy import delete, select, tuple_
+
+from gateway.stores.schema import TAINTS
+from gateway.stores.sql import Database
+from gateway.stores.upsert import insert
+from gateway.stores.whole import whole
+
+Key: TypeAlias = tuple[str, str]
+"""The id of a principal, and the app."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTaint:
+    """Why, and the id of the model's call if it was one."""
+
+    evidence: str
+    call: str | None
+
+
+class TaintStore:
+    """The taints of a gateway, in `database`. Each method raises OSError while that is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self, most: int) -> dict[Key, StoredTaint]:
+        """So many of them."""
+        table = TAINTS.c
+        query = select(table.principal, table.app, table.evidence, table.call).limit(most)
+        async with self._database.connect() as connection:
+            rows = await connection.execute(query)
+            return {(row.principal, row.app): StoredTaint(row.evidence, row.call) for row in rows}
+
+    async def put(self, taints: Mapping[Key, StoredTaint]) -> None:
+        """Remember these."""
+        await whole(self._put(taints))
+
+    async def remove(self, keys: Collection[Key]) -> None:
+        """A person acted since: forget these."""
+        await whole(self._remove(keys))
+
+    async def _put(self, taints: Mapping[Key, StoredTaint]) -> None:
+        rows = [
+            {"principal": principal, "app": app, "evidence": taint.evidence, "call": taint.call}
+            for (principal, app), taint in taints.items()
+        ]
+        async with self._database.connect() as connection:
+            await connection.execute(insert(connection, TAINTS).on_conflict_do_nothing(), rows)
+            await connection.commit()
+
+    async def _remove(self, keys: Collection[Key]) -> None:
+        async with self._database.connect() as connection:
+            await connection.execute(delete(TAINTS).where(tuple_(TAINTS.c.principal, TAINTS.c.app).in_(list(keys))))
+            await connection.commit()

@@ -1,0 +1,158 @@
+"""The taints of one gateway: they outlive their views, and go on in the next view of the same principal and app.
+
+Only a person's gesture ends one. The database knows at each moment which there are, so that a restart ends none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from gateway.bounds import Area, Bound
+from gateway.stores.taints import Key, StoredTaint
+from gateway.views.initiator import Taint
+
+MOST: Final = 100_000
+"""Taints of closed views that are remembered. What is beyond is not forgotten: then each new view is the model's."""
+
+PAUSE: Final = 1.0
+"""Seconds after which the database is told that a taint has ended: it often begins again before."""
+
+FORGOTTEN: Final = "too-many-taints"
+"""Evidence of a view that may come in the place of one that was the model's: there are too many to tell."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "apps of principals whose closed views were the model's",
+        f"{MOST:,}",
+        "none is forgotten: each new view is the model's until a person acts in it",
+    ),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """Keeps taints over a restart: `gateway.stores.taints.TaintStore`."""
+
+    async def all(self, most: int) -> dict[Key, StoredTaint]: ...
+
+    async def put(self, taints: Mapping[Key, StoredTaint]) -> None: ...
+
+    async def remove(self, keys: Collection[Key]) -> None: ...
+
+
+class Taints:
+    """Those of closed views, and of the `live` ones what the database has to know. `clock` is that of the taints."""
+
+    def __init__(
+        self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: Store | None
+    ) -> None:
+        self._live = live
+        self._clock = clock
+        self._store = store
+        self._left: dict[Key, Taint] = {}
+        self._stored: set[Key] = set()
+        self._touched: set[Key] = set()
+        self._calls: Counter[Key] = Counter()
+        self._full = False
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Take up those of before a restart. Raises OSError."""
+        if self._store is None:
+            return
+        found = await self._store.all(MOST + 1)
+        self._stored = set(found)
+        for key, taint in found.items():
+            self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
+
+    def leave(self, key: Key, taint: Taint) -> None:
+        """A tainted view is closed."""
+        if key in self._left or len(self._left) < MOST:
+            self._left[key] = taint
+        elif not self._full:
+            self._full = True
+            log.error("more than %d apps of principals are the model's: every new view is, from now on", MOST)
+        self._touch(key)
+
+    def before(self, key: Key) -> Taint | None:
+        """That of a view that was closed, in whose place one comes now."""
+        found = self._left.get(key)
+        if found is None and self._full:
+            return Taint(tainted=FORGOTTEN, ended=self._clock())
+        return found
+
+    def turned(self, key: Key, taint: Taint, came_from: Taint | None) -> None:
+        """A live view became the model's, or a person acted in it: then what it came in the place of has ended, too."""
+        if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
+            del self._left[key]
+        self._touch(key)
+
+    async def keep(self, key: Key, evidence: str, call: str) -> None:
+        """See to it that a restart does not end the taint that `call` brings about, before it is carried out.
+
+        `over` is called behind it.
+        """
+        self._calls[key] += 1
+        if self._store is not None and key not in self._stored:
+            async with self._writing:
+                await self._put({key: StoredTaint(evidence, call)})
+
+    def over(self, key: Key) -> None:
+        """A call for which `keep` was called has ended."""
+        self._calls[key] -= 1
+        self._calls += Counter()  # without those of which there is none
+        self._touch(key)
+
+    def _touch(self, key: Key) -> None:
+        if self._store is not None:
+            self._touched.add(key)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Tell the database of each change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.flush(ended=False)
+            await asyncio.sleep(PAUSE)
+            if not await self.flush():
+                self._changed.set()
+
+    async def flush(self, *, ended: bool = True) -> bool:
+        """Tell the database what began, and what `ended`; False while it is down."""
+        if self._store is None:
+            return True
+        async with self._writing:
+            touched, self._touched = self._touched, set()
+            live = self._live()
+            now = {key: taint for key in touched if (taint := live.get(key) or self._left.get(key)) is not None}
+            began = {key: StoredTaint(taint.tainted or "", taint.call) for key, taint in now.items()}
+            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored})
+            gone = [key for key in touched & self._stored if key not in now and key not in self._calls]
+            if ended and good and gone and not self._full:
+                good = await self._tried(self._store.remove(gone))
+                self._stored.difference_update(gone if good else ())
+            self._touched.update(() if ended and good else touched)
+            return good
+
+    async def _put(self, taints: Mapping[Key, StoredTaint]) -> bool:
+        if not taints or self._store is None:
+            return True
+        good = await self._tried(self._store.put(taints))
+        self._stored.update(taints if good else ())
+        return good
+
+    async def _tried(self, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except OSError as error:
+            log.warning("the database does not know which views are the model's; a restart would forget it: %s", error)
+            return False
+        return True

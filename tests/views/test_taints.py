@@ -1,0 +1,328 @@
+"""Nothing but a person's gesture ends the model's taint: not closing, attaching, waiting, crowding or restarting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mcp import Client
+
+from gateway.errors import Refusal
+from gateway.model import LOCAL, Door, Initiator
+from gateway.stores.sql import Database
+from gateway.stores.taints import TaintStore
+from gateway.views import launches, taints
+from gateway.views.initiator import GRACE
+from gateway.views.launches import LIFE
+from gateway.views.registry import IDLE, QUIET, Views
+from gateway.views.view import AppRules, Attached, View
+from tests.approvals.page import shown
+from tests.clock import Clock
+from tests.test_main_job import answer_next, person
+from tests.views.test_registry import EVE, POLICY, proof
+from tests.world import World
+
+RULES = {
+    "cart": AppRules("Cart", POLICY, trust_view_gestures=True),
+    "notes": AppRules("Notes", POLICY, trust_view_gestures=True),
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[TaintStore]:
+    """What a restart leaves."""
+    async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
+        yield TaintStore(database)
+
+
+@pytest.fixture
+async def views(clock: Clock, store: TaintStore) -> AsyncIterator[Views]:
+    """No view yet."""
+    async with Views(RULES, clock, each=4, taints=store) as opened:
+        yield opened
+
+
+class Tab:
+    """A page that a host shows, as it speaks to the gateway."""
+
+    def __init__(self, views: Views, launch: str | None = None, *, app: str = "cart") -> None:
+        self.views = views
+        self.app = app
+        self.launch = views.open(LOCAL, app).launch.reveal() if launch is None else launch
+        self.attached: Attached = views.attach(LOCAL, app, self.launch, {})
+        self.count = 0
+
+    def proof(self) -> str:
+        """The next one."""
+        self.count += 1
+        return proof(self.attached, self.count)
+
+    @property
+    def view(self) -> View:
+        """Its view."""
+        found = self.views.find(self.attached.view, LOCAL)
+        assert found is not None
+        return found
+
+    def asks(self, gesture: float | None = None, *, model: bool = False) -> Initiator:
+        """Who is behind a request of it."""
+        return self.views.caller(LOCAL, self.app, self.proof(), gesture=gesture, reported_model=model).initiator
+
+    def run(self, id: str = "call-1") -> None:
+        """The model calls one of its tools, from the beginning to the end."""
+        self.views.call_started(self.view, id)
+        self.views.call_ended(self.view, id)
+
+    def close(self) -> None:
+        """It says that it is being closed."""
+        self.views.left(LOCAL, self.app, self.proof())
+
+
+def bridged(views: Views) -> Initiator:
+    """Who is behind what a new view in a host page of ours asks for."""
+    return views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator
+
+
+@pytest.mark.parametrize("seconds", [0.0, 61.5, LIFE - 1])
+async def test_closing_and_attaching_with_the_same_launch_value(views: Views, clock: Clock, seconds: float) -> None:
+    """However long the page waits."""
+    tab = Tab(views)
+    assert tab.asks() is Initiator.PAGE
+    tab.run()
+    tab.close()
+    clock.now += seconds
+    assert Tab(views, tab.launch).asks() is Initiator.MODEL
+
+
+def reattached(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """With the same launch value, which revokes the view of before."""
+    return Tab(views, tab.launch).asks()
+
+
+def another_launch(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """With one that the host was given later."""
+    tab.close()
+    return Tab(views).asks()
+
+
+def opened_again(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """A second tab, beside the first."""
+    return Tab(views).asks()
+
+
+def in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """On the console, after it was closed elsewhere."""
+    tab.close()
+    return bridged(views)
+
+
+def idle(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """After it was silent for so long that it was taken for gone."""
+    clock.now += IDLE + 1
+    assert views.of(LOCAL) == []
+    return Tab(views).asks()
+
+
+def crowded_out(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """After it had to give its place to others."""
+    clock.now += QUIET + 1
+    for _ in range(4):
+        Tab(views, app="notes")
+    assert views.find(tab.attached.view, LOCAL) is None
+    clock.now += QUIET + 1
+    return Tab(views).asks()
+
+
+def by_way_of_an_unproven_view(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """A page without launch value, which then finds one."""
+    tab.close()
+    unproven = views.attach(LOCAL, "cart", None, {})
+    launch = views.open(LOCAL, "cart").launch.reveal()
+    again = views.attach(LOCAL, "cart", launch, {}, unproven.view)
+    return views.caller(LOCAL, "cart", proof(again, 1)).initiator
+
+
+def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
+    """Its connection broke; the view that is opened instead, while that waits to be resumed."""
+    view = views.open_bridged(LOCAL, "cart")
+    views.caller_of(view, Door.BRIDGE, reported_model=True)
+    views.disconnect(view)
+    return bridged(views)
+
+
+Way = Callable[[Views, Clock, Tab], Initiator]
+WAYS: list[Way] = [
+    reattached, another_launch, opened_again, in_our_host, idle, crowded_out, by_way_of_an_unproven_view,
+    lost_in_our_host,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_no_way_to_another_view_ends_it(views: Views, clock: Clock, way: Way) -> None:
+    """Of this app; another app and another person have nothing to do with it."""
+    tab = Tab(views)
+    tab.run()
+    assert way(views, clock, tab) is Initiator.MODEL
+    clock.now += QUIET + 1
+    assert Tab(views, app="notes").asks() is Initiator.PAGE
+    eve = views.attach(EVE, "cart", views.open(EVE, "cart").launch.reveal(), {})
+    assert views.caller(EVE, "cart", proof(eve, 1)).initiator is Initiator.PAGE
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_nor_does_a_restart_after_it(clock: Clock, store: TaintStore, way: Way) -> None:
+    """Stopped in good order."""
+    async with Views(RULES, clock, each=4, taints=store) as views:
+        tab = Tab(views)
+        tab.run()
+        assert way(views, clock, tab) is Initiator.MODEL
+    async with Views(RULES, Clock(), each=4, taints=store) as views:
+        assert Tab(views).asks() is Initiator.MODEL
+        assert bridged(views) is Initiator.MODEL
+        with pytest.raises(Refusal, match="not known here"):
+            Tab(views, tab.launch)
+
+
+async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: TaintStore) -> None:
+    """What a model's call brings about is in the database before the call goes out."""
+    killed = Views(RULES, clock, taints=store)
+    async with asyncio.TaskGroup() as tasks:
+        killed._sessions = tasks
+        view = killed.open_bridged(LOCAL, "cart")
+        await killed.call_begins(view, "call-1")
+    async with Views(RULES, clock, taints=store) as views:
+        caller = views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE)
+        assert (caller.initiator, caller.evidence, caller.cause) == (Initiator.MODEL, "model-call", "call-1")
+
+
+async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, store: TaintStore) -> None:
+    """Also for those after a restart; one before the grace time is over does not."""
+    async with Views(RULES, clock, taints=store) as views:
+        tab = Tab(views)
+        tab.run()
+        tab.close()
+        tab = Tab(views, tab.launch)
+        clock.now += GRACE
+        assert tab.asks(gesture=0.5) is Initiator.MODEL
+        clock.now += GRACE
+        assert tab.asks(gesture=0.5) is Initiator.PERSON
+        assert Tab(views).asks() is Initiator.PAGE
+    async with Views(RULES, clock, taints=store) as views:
+        assert Tab(views).asks() is Initiator.PAGE
+
+
+async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: TaintStore) -> None:
+    """The database is told so."""
+    async with Views(RULES, clock, taints=store) as views:
+        view = Tab(views).view
+        await views.call_begins(view, "call-1")
+        await views._taints.flush()
+        assert (LOCAL.id, "cart") in await store.all(9)
+        views.call_ended(view, "call-1")
+        await views._taints.flush()
+        assert await store.all(9) == {}
+
+
+async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock: Clock) -> None:
+    """Each page's own person, after its own calls; and what was closed since then is another page."""
+    first, second = Tab(views), Tab(views)
+    views.call_started(first.view, "call-1")
+    assert (first.asks(), second.asks()) == (Initiator.MODEL, Initiator.MODEL)
+    third = Tab(views)
+    clock.now += GRACE + 1
+    assert [tab.asks(gesture=0.0) for tab in (second, third)] == [Initiator.MODEL] * 2  # it still runs
+    views.call_ended(first.view, "call-1")
+    clock.now += GRACE + 1
+    assert [tab.asks(gesture=0.0) for tab in (second, third)] == [Initiator.PERSON] * 2
+    assert first.asks() is Initiator.MODEL
+    first.close()
+    assert second.asks(gesture=0.0) is Initiator.PERSON
+    assert Tab(views).asks() is Initiator.MODEL
+
+
+async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: Views, clock: Clock) -> None:
+    """A tab that was open before has nothing to do with the one that was closed."""
+    beside, tainted = views.open_bridged(LOCAL, "cart"), views.open_bridged(LOCAL, "cart")
+    views.caller_of(tainted, Door.BRIDGE, reported_model=True)
+    assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PAGE
+    views.close(tainted)
+    clock.now += GRACE + 1
+    views.gesture(beside, 0.0)
+    assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PERSON
+    assert bridged(views) is Initiator.MODEL
+
+
+async def test_what_a_model_chose_reaches_pages_that_are_there(views: Views, clock: Clock) -> None:
+    """A host may hand it to the page that it shows already, which need not say so."""
+    tab = Tab(views)
+    views.open(LOCAL, "cart", chosen=True)
+    assert tab.asks() is Initiator.MODEL
+
+
+async def test_launch_values_that_are_forgotten_open_nothing(
+    views: Views, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused, and the next one is as tainted."""
+    monkeypatch.setattr(launches, "EACH", 2)
+    tab = Tab(views)
+    tab.run()
+    for _ in range(3):
+        views.open(LOCAL, "cart")
+    with pytest.raises(Refusal, match="not known here"):
+        Tab(views, tab.launch)
+    assert Tab(views).asks() is Initiator.MODEL
+
+
+@pytest.mark.bound("apps of principals whose closed views were the model's")
+async def test_taints_that_do_not_fit_make_every_new_view_the_models(
+    views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody gets rid of a taint by making many."""
+    monkeypatch.setattr(taints, "MOST", 2)
+    for name in ("a", "b", "c"):
+        someone = replace(LOCAL, subject=name)
+        view = views.open_bridged(someone, "cart")
+        views.caller_of(view, Door.BRIDGE, reported_model=True)
+        views.close(view)
+    for someone in (replace(LOCAL, subject="c"), EVE):
+        caller = views.caller_of(views.open_bridged(someone, "cart"), Door.BRIDGE)
+        assert caller.initiator is Initiator.MODEL
+
+
+async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: Clock) -> None:
+    """It is told when it is there again."""
+    database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    store = TaintStore(database)
+    async with database, Views(RULES, clock, taints=store) as views:
+        view = views.open_bridged(LOCAL, "cart")
+        engine, database._engine = database._engine, None
+        await views.call_begins(view, "call-1")
+        views.call_started(view, "call-1")
+        views.call_ended(view, "call-1")
+        assert not await views._taints.flush()
+        database._engine = engine
+        assert await views._taints.flush()
+        assert await store.all(9)
+
+
+async def test_a_real_restart(world: World) -> None:
+    """A model's call, a restart, the page opened again: what it deletes is the model's, and its person is asked."""
+    async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as model:
+        assert not (await model.call_tool("cart_get_cart", {})).is_error
+        assert page.ran == ["get_cart"]
+    await world.gateway.stop()
+    await world.start_gateway()
+    async with person(world) as ann, shown(world, ann) as page, asyncio.TaskGroup() as tasks:
+        removing = tasks.create_task(page.fetch(url="/api/cart/tea", method="DELETE"))
+        question = await answer_next(ann, world, "decline")
+        assert (question["initiator"], question["evidence"]) == ("model", "model-call")
+        assert (await removing)["headers"]["gateway-reason"] == "approval-declined"
