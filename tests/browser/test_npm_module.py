@@ -179,6 +179,27 @@ async def test_the_options_decide(host: Host, script: str) -> None:
     assert await host.run("() => host.calls('other_request').length") == 1
 
 
+async def test_what_the_tool_says_in_place_of_an_answer_is_the_error(host: Host, script: str) -> None:
+    """As the published adapter has it; of a tool that says nothing there are words, too, and an `XMLHttpRequest` fails."""
+    frame = await ready(host, bare(script))
+    seen = []
+    for content in ("[{ type: 'text', text: 'boom' }]", "[]"):
+        await host.run(f"() => {{ host.tools.http_request = async () => ({{ isError: true, content: {content} }}); }}")
+        seen.append(
+            await frame.evaluate(
+                """async () => {
+                  const failed = await fetch("/api/x").catch((error) => error);
+                  const xhr = new XMLHttpRequest();
+                  xhr.open("GET", "/api/x");
+                  xhr.send();
+                  const type = await new Promise((resolve) => (xhr.onloadend = xhr.onerror = ({type}) => resolve(type)));
+                  return [failed instanceof TypeError, failed.message, type, xhr.status];
+                }"""
+            )
+        )
+    assert seen == [[True, "boom", "error", 0], [True, "The tool gave an error", "error", 0]]
+
+
 async def test_each_half_is_there_alone(host: Host, script: str) -> None:
     """`initMcpFetch`, `initMcpXhr` with its own `shouldIntercept`, `patchFetch` and `patchXhr`: the other is left."""
     await host.answers("return { bodyType: 'text', body: args.url };")

@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.async_api import Browser, async_playwright
 
 from tests.browser.conftest import launch
-from tests.wpt.checkout import AREAS, sent_headers, tests_of
+from tests.wpt.checkout import AREAS, cases_of, sent_headers
 from tests.wpt.results import Result, read, summary, written
 from tests.wpt.running import Gateway, Outcome, Site, gateway, run_natively, site
 
@@ -40,9 +40,9 @@ def main() -> None:
 
 async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int, file: Path, *, again: bool) -> None:
     """Run the pages below `prefixes`, write each result into `file`, and print what differs."""
-    tests, left_out = tests_of(checkout, prefixes)
+    cases, left_out = cases_of(checkout, prefixes)
     known = read(file) if again else {}
-    urls = [test.url for test in tests if test.url not in known or known[test.url].differs()]
+    urls = [case.url for case in cases if case.url not in known or known[case.url].differs()]
     headers = sent_headers(checkout, prefixes)
     results = dict(known)
     count = 0

@@ -42,16 +42,16 @@ _SENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Case:
     """A page of the checkout: where it is served, and its file there."""
 
     url: str
     file: Path
 
 
-def tests_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Test], dict[str, list[str]]]:
+def cases_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Case], dict[str, list[str]]]:
     """The pages below these prefixes, in order, and what is left out by its class."""
-    tests: list[Test] = []
+    cases: list[Case] = []
     left_out: dict[str, list[str]] = {}
     for file in sorted(_files(checkout, prefixes)):
         name = file.relative_to(checkout).as_posix()
@@ -69,8 +69,8 @@ def tests_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Test], dic
             continue
         page = re.sub(r"\.js$", ".html", name)
         variants = ["".join(each) for each in _VARIANT.findall(text)] or [""]
-        tests += [Test(f"/{page}{variant}", file) for variant in dict.fromkeys(variants)]
-    return tests, left_out
+        cases += [Case(f"/{page}{variant}", file) for variant in dict.fromkeys(variants)]
+    return cases, left_out
 
 
 def _in_windows(scopes: str) -> bool:

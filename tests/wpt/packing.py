@@ -28,25 +28,28 @@ async def write_app(client: aiohttp.ClientSession, origin: str, url: str, folder
         html = await response.text("utf-8", "replace")
     if re.search(r"^\s*<\?xml|xmlns=", html[:400]) and url.partition("?")[0].endswith((".xhtml", ".xht")):
         raise Unpackable("it is XML")
+    declared = re.search(r"<base\b", html, re.I)
+    here = "" if declared else urljoin(url, ".")
     names: dict[str, str] = {}
     for found in _SCRIPT.finditer(html):
         named = found[2] or found[3] or found[4]
         target = urlsplit(urljoin(origin + url, named))
         if f"{target.scheme}://{target.netloc}" == origin and target.path.endswith(".js"):
             names[found[0]] = found[1] + f'"{target.path}"'
-            await _copy(client, origin + target.path, target.query, folder)
+            # The packer takes paths below the base of a page for those of the app's folder.
+            place = folder / unquote(target.path.removeprefix(here)).lstrip("/")
+            await _copy(client, origin + target.path, target.query, place)
     for written, rooted in names.items():
         html = html.replace(written, rooted)
-    place = "<script>history.replaceState(null, '', {})</script>".format(json.dumps(url).replace("<", "\\u003c"))
-    base = "" if re.search(r"<base\b", html, re.I) else f'<base href="{urljoin(url, ".")}">'
+    moved = "<script>history.replaceState(null, '', {})</script>".format(json.dumps(url).replace("<", "\\u003c"))
+    base = "" if declared else f'<base href="{here}">'
     start = _START.match(html)
     at = start.end() if start else 0
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "index.html").write_text(html[:at] + place + base + html[at:], "utf-8")
+    (folder / "index.html").write_text(html[:at] + moved + base + html[at:], "utf-8")
 
 
-async def _copy(client: aiohttp.ClientSession, url: str, query: str, folder: Path) -> None:
-    path = folder / unquote(urlsplit(url).path).lstrip("/")
+async def _copy(client: aiohttp.ClientSession, url: str, query: str, path: Path) -> None:
     if path.exists():
         return
     async with client.get(f"{url}?{query}" if query else url) as response:

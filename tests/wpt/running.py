@@ -28,10 +28,10 @@ _HARNESS = ("", "error", "timeout", "precondition failed")
 _MARK = "wpt:"
 """Before what a page tells on its console; report.js has it, too."""
 
-PATIENCE: Final = 45.0
+PATIENCE: Final = 70.0
 """Seconds that a page may take."""
 
-SILENCE: Final = 20.0
+SILENCE: Final = 40.0
 """Seconds after which a page that has told nothing at all is given up."""
 
 _HERE = Path(__file__).parent
@@ -178,7 +178,7 @@ async def gateway(folder: Path, served: Site, urls: Sequence[str], headers: Sequ
             await process.wait()
             refused = {url: line for url, app in apps.items() for line in said if f"{folder}/{app}/" in line}
             if not refused:
-                raise SystemExit("".join(said))
+                raise SystemExit("".join(said) or "the gateway does not start")
             problems |= refused
             apps = {url: app for url, app in apps.items() if url not in refused}
             continue

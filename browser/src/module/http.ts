@@ -83,6 +83,15 @@ export interface McpXhrHandle extends McpHandle {
 
 export type McpHttpHandle = McpFetchHandle & McpXhrHandle;
 
+/** What the tool says in place of an answer: the published adapter rejects with its words. */
+class ToolError extends TypeError {}
+
+function answered(result: Values): Values {
+  if (!result["isError"]) return result;
+  const [first] = (result["content"] ?? []) as { text?: string }[];
+  throw new ToolError(first?.text || "The tool gave an error");
+}
+
 /** A tool that holds on to an answer must not be ended by the client's own clock before the gateway's. */
 const PATIENCE = 300000;
 
@@ -98,7 +107,7 @@ function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpH
   });
   const ends: PendingEnds = { stream: (args, signal) => call("http_stream", args, signal), notice, later };
   return {
-    http: async (read, signal) => settle(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal),
+    http: async (read, signal) => answered(await settle(await call(toolName, { ...(await read()), ...(timeoutMs && { timeoutMs }) }, signal), ends, signal)),
     stream: ends.stream,
     bulk: async () => false,
   } as Partial<Calls> as Calls;
@@ -167,7 +176,11 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
         const request = new Rebased(input, ...rest);
         const mine = carrier.carries(request);
         say?.(`webmcp-gateway-view: ${request.method} ${request.url}: ${mine ? "carried" : "the browser's own"}`);
-        if (mine) return carried(request);
+        if (mine) {
+          return carried(request).catch((error: Error) => {
+            throw error.cause instanceof ToolError ? error.cause : error;
+          });
+        }
         if (!fallbackToNative && carrier.active) throw new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
         // A `Request` was given up to the new one with its body.
         return input instanceof NativeRequest ? native(request) : native(input, ...rest);

@@ -1,0 +1,1 @@
+"""Stands in for the module that puts the tools of web-platform-tests on the path."""

@@ -1,0 +1,48 @@
+"""The program behind `make wpt`, on a checkout of a few pages with a harness and a server of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.wpt.__main__ import run
+from tests.wpt.checkout import cases_of, sent_headers
+from tests.wpt.results import read
+
+SMALL = Path(__file__).parent / "small"
+"""A checkout of three pages that are run, others that are not, and what serves them."""
+
+
+def test_pages_are_found_and_others_left_out_by_class() -> None:
+    """No helper of a test, no worker, nothing of another folder; each variant of a page is one."""
+    cases, left_out = cases_of(SMALL, ("fetch/api/",))
+    names = ["many.any.html?1", "many.any.html?2", "one.any.html", "two.html"]
+    assert [case.url for case in cases] == [f"/fetch/api/{name}" for name in names]
+    assert left_out == {
+        "done by hand": ["fetch/api/by-hand-manual.html"],
+        "of workers alone": ["fetch/api/worker.any.js"],
+    }
+    assert "x-told" in sent_headers(SMALL, ("fetch/api/",))
+
+
+async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A subtest that passes natively alone, with the reason, and the figures; what was the same is not run again."""
+    file = tmp_path / "results.jsonl"
+    await run(SMALL, SMALL, ("fetch/api/",), 2, file, again=False)
+    printed = capsys.readouterr().out
+    assert printed.partition("\n\n")[2].split("\n\nLeft out:")[0].split("\n") == [
+        "1/2 /fetch/api/two.html",
+        "    protocol",
+        "        fail: https: is not http:",
+    ]
+    assert printed.split()[-3:] == ["fetch/api", "5", "4"]
+    results = read(file)
+    assert {url: result.differs() for url, result in results.items()} == {
+        "/fetch/api/many.any.html?1": [],
+        "/fetch/api/many.any.html?2": [],
+        "/fetch/api/one.any.html": [],
+        "/fetch/api/two.html": ["protocol"],
+    }
+    await run(SMALL, SMALL, ("fetch/api/",), 2, file, again=True)
+    again = capsys.readouterr().out
+    assert [line for line in again.splitlines() if line.startswith("[")] == ["[1/1] 1/2 /fetch/api/two.html"]
+    assert sorted(read(file)) == sorted(results)
