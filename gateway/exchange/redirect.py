@@ -55,7 +55,8 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
         raise denied("The backend redirects from https to http.")
     method = _method(leg.canonical.method, response.status)
     if method in SAFE_METHODS:
-        return Hop(_without_body(replace(request, method=method, url=place.url)), place.backend)
+        followed = replace(request, method=method, url=place.url)
+        return Hop(followed if method == leg.canonical.method else _without_body(followed), place.backend)
     if response.status not in _SAME_METHOD or leg.obligations.redirects is not Redirects.SAME_ROUTE:
         raise denied(f"The backend redirects a {method}; it is not sent to another place.")
     return Hop(replace(request, method=method, url=place.url), place.backend)

@@ -73,6 +73,23 @@ async def test_what_is_not_followed(tmp_path: Path, redirects: Redirects, status
         assert len(requests) == 1
 
 
+@pytest.mark.parametrize(("method", "status", "kept"), [
+    ("GET", 301, True), ("GET", 302, True), ("GET", 303, True), ("GET", 307, True), ("HEAD", 302, True),
+    ("HEAD", 303, True),
+    ("OPTIONS", 302, True), ("OPTIONS", 307, True), ("OPTIONS", 303, False), ("POST", 302, False), ("POST", 303, False),
+])  # fmt: skip
+async def test_fields_of_a_body_go_with_the_method(tmp_path: Path, method: str, status: int, kept: bool) -> None:
+    """They are left out where the method becomes GET (Fetch, HTTP-redirect fetch, step 13), and else stay."""
+    about = (("content-language", "en"), ("content-location", "here"), ("content-type", "text/plain"))
+    policy = POLICY.replace("POST, DELETE", "POST, DELETE, HEAD, OPTIONS")
+    async with built(tmp_path, policy, redirects=Redirects.SAFE) as house:
+        answer, (_, second) = await sent(house, status, "/v2/api/carts/8", Request(method, "/api/carts/7", about))
+        assert answer.status == 200
+        assert {name for name, _ in second.headers if name.startswith("content-")} == (
+            dict(about).keys() if kept else set()
+        )
+
+
 @pytest.mark.parametrize("status", [301, 302])
 async def test_only_307_and_308_repeat_a_change(tmp_path: Path, status: int) -> None:
     """Of a DELETE the older ones would keep the method too, and are not followed."""

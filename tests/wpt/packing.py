@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape as html_of
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -29,20 +30,18 @@ async def write_app(client: aiohttp.ClientSession, origin: str, url: str, folder
     if re.search(r"^\s*<\?xml|xmlns=", html[:400]) and url.partition("?")[0].endswith((".xhtml", ".xht")):
         raise Unpackable("it is XML")
     declared = re.search(r"<base\b", html, re.I)
-    here = "" if declared else urljoin(url, ".")
     names: dict[str, str] = {}
     for found in _SCRIPT.finditer(html):
         named = found[2] or found[3] or found[4]
         target = urlsplit(urljoin(origin + url, named))
         if f"{target.scheme}://{target.netloc}" == origin and target.path.endswith(".js"):
             names[found[0]] = found[1] + f'"{target.path}"'
-            # The packer takes paths below the base of a page for those of the app's folder.
-            place = folder / unquote(target.path.removeprefix(here)).lstrip("/")
+            place = folder / unquote(target.path).lstrip("/")
             await _copy(client, origin + target.path, target.query, place)
     for written, rooted in names.items():
         html = html.replace(written, rooted)
     moved = "<script>history.replaceState(null, '', {})</script>".format(json.dumps(url).replace("<", "\\u003c"))
-    base = "" if declared else f'<base href="{here}">'
+    base = "" if declared else f'<base href="{html_of(url)}">'
     start = _START.match(html)
     at = start.end() if start else 0
     folder.mkdir(parents=True, exist_ok=True)

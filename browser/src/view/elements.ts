@@ -183,9 +183,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const kind = kindOf(element, attribute);
     // What we write ourselves is not remote.
     const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
-    if (!kind || !urls.some(files.remote)) return false;
-    const slot = slotOf(element, attribute);
+    if (!kind) return false;
     const inside = INSIDE.test(kind);
+    if (!urls.some((one) => files.remote(one, !inside))) return false;
+    const slot = slotOf(element, attribute);
     const before = noted(element, attribute);
     // One that ran does not run again.
     if (kind === "script" && before?.begun) return !write?.();
@@ -249,7 +250,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const place = element.localName + attribute;
     const typed = place === "linktype" && getAttribute.call(element, "type")?.includes(OURS);
     // What is of no type that they know browsers do not try to load themselves.
-    if (typed || (place === "linkhref" && files.remote(value))) {
+    if (typed || (place === "linkhref" && files.remote(value, true))) {
       setAttribute.call(element, "type", OURS + encodeURI(typed ? value : (element as HTMLLinkElement).type));
       if (typed) return;
     }

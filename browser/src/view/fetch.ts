@@ -97,6 +97,8 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     const found = readLocal(url);
     if (found) return local(request.method, url, found);
     if (!/^https?:/.test(url)) throw `not HTTP: ${url}`;
+    // A view has no cache of its own (Fetch, 4.6, "only-if-cached").
+    if (request.cache === "only-if-cached") throw "not cached";
     return remote(request, addresses.wire(url), onProgress);
   }
 

@@ -8,6 +8,7 @@ type Submitter = HTMLButtonElement | HTMLInputElement;
 interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
+  later(run: () => void, milliseconds: number): number;
   /** Asks, at the end of an event of a type, what is done in place of what the browser would. */
   instead(type: string, find: Find): void;
   /** Tells the person that it failed, and a developer why. */
@@ -33,8 +34,10 @@ function submits(one: unknown): one is Submitter {
 const lines = (text: string): string => text.replace(/\r\n?|\n/g, "\r\n");
 
 /** Gives what a click on an element submits. */
-export function watchForms({ fetch, resolve, instead, failed }: Ends) {
+export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
   const { prototype } = HTMLFormElement;
+  /** What each submitted last: of submissions at one time no other is sent (HTML, 4.10.21.3, "planned navigation"). */
+  const planned = new WeakMap<HTMLFormElement, FormData>();
 
   /** That is told of, itself or its data, and whose listeners cannot submit it again. */
   let busy: HTMLFormElement | undefined;
@@ -51,15 +54,17 @@ export function watchForms({ fetch, resolve, instead, failed }: Ends) {
     busy = former;
     // While its data is told of, it is not sent again.
     if (!data) return;
+    planned.set(form, data);
     const ask = async (): Promise<Response> => {
       const url = new URL(resolve(said("action")));
       const type = said("enctype").toLowerCase();
       const pairs = [...data].map(([name, value]) => [lines(name), lines(typeof value === "string" ? value : value.name)] as [string, string]);
       const query = String(new URLSearchParams(pairs));
       const text = type === "text/plain" ? new Blob(pairs.map(([name, value]) => `${name}=${value}\r\n`), { type }) : new Blob([query], { type: "application/x-www-form-urlencoded" });
-      if (method === "post") return fetch(url, { method, body: type === "multipart/form-data" ? data : text });
-      url.search = query;
-      return fetch(url);
+      const posts = method === "post";
+      if (!posts) url.search = query;
+      await new Promise<void>((go) => later(() => planned.get(form) === data && go(), 0));
+      return fetch(url, posts ? { method, body: type === "multipart/form-data" ? data : text } : {});
     };
     const answer = ask().catch((error: unknown) => error as Error & Partial<Response>);
     form[ANSWERS]?.(answer);

@@ -1,7 +1,7 @@
 /** Starts the scripts of a page that the packer made wait, as if the page were parsed only now. */
 
 import { modulesRun } from "./modules";
-import { fileOf } from "./page-files";
+import { fileOf, textOf } from "./page-files";
 
 /** The type of a script that waits, and the attribute with what it was: "module", "defer" or "". */
 const WAITS = "webmcp-gateway-waits";
@@ -60,7 +60,9 @@ export function startScripts(ready: Promise<unknown>): void {
     for (const one of all) {
       const url = one.getAttribute(SOURCE);
       if (url === null) continue;
-      const text = fileOf(fetch, url, one.integrity).then((file) => file.text());
+      const { integrity, noModule } = one;
+      const type = one.getAttribute(WAITS)!;
+      const text = fileOf(fetch, url, integrity).then((file) => textOf(file, { integrity, noModule, type }));
       text.catch(() => undefined); // its turn comes
       texts.set(one, text);
     }

@@ -10,13 +10,20 @@ const KEPT = 64;
  */
 const NAMED = /(?<!@import\s*)url\(\s*(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?:"([^"]+)"|'([^']+)')|\/\*.*?\*\/|"(?:\\.|[^\\])*?"|'(?:\\.|[^\\])*?'/gis;
 
+/** An element that names a file; only one of a script says `noModule`. */
+interface Wanted {
+  integrity: string;
+  type?: string;
+  noModule?: boolean;
+}
+
 export interface Files {
-  /** Whether an element that names `url` needs a file of the backend. */
-  remote(url: string): boolean;
+  /** Whether an element that names `url` needs a file of the backend, or as `inline` one that content policies admit inline alone. */
+  remote(url: string, inline?: boolean): boolean;
   /** The file as a `data:` URL. Rejects where there is none. */
   data(url: string): Promise<string>;
   /** The file as text, where it is what `integrity` says; `ahead` keeps it for who asks next. */
-  text(url: string, wanted: { integrity: string; as?: string }, ahead?: boolean): Promise<string>;
+  text(url: string, wanted: Wanted & { as?: string }, ahead?: boolean): Promise<string>;
   /** `css` with the files that it names, relative to `base`; undefined where it names none. */
   styled(css: string, base?: string): Promise<string> | undefined;
 }
@@ -26,6 +33,13 @@ export async function fileOf(fetch: typeof globalThis.fetch, url: string, integr
   const response = await fetch(url, { integrity });
   if (!response.ok) throw `${url}: ${response.status}`;
   return response.blob();
+}
+
+/** The text of `file`, as `local` of a `data:` or `blob:` URL. Rejects where it is no script by its type (Fetch, 2.9; HTML, 8.1.4.2), and is to be one. */
+export async function textOf(file: Blob, { noModule, type }: Wanted, local?: boolean): Promise<string> {
+  const refused = noModule !== undefined && (/module/i.test(type!) ? !/^\w+\/(x-)?(java|ecma)script\b/.test(file.type) : !local && /^(audio|image|video)\/|^text\/csv/.test(file.type));
+  if (refused) throw file.type;
+  return file.text();
 }
 
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
@@ -53,13 +67,13 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
     return file;
   }
 
-  const remote = (url: string): boolean => /^\s*(?!data:|blob:|about:|#|javascript:)\S/i.test(url);
+  const remote = (url: string, inline?: boolean): boolean => /^\s*(?!about:|#|javascript:)\S/i.test(url) && (inline || !/^\s*(data|blob):/i.test(url));
 
   return {
     remote,
     data,
     // What is loaded ahead for `fetch` is `fetch`'s to load, once.
-    text: async (url, { integrity, as }, ahead) => (ahead && as === "fetch" ? "" : (await load(url, integrity, ahead)).text()),
+    text: async (url, wanted, ahead) => (ahead && wanted.as === "fetch" ? "" : textOf(await load(url, wanted.integrity, ahead), wanted, !remote(url))),
     styled(css, base = "") {
       let named: true | undefined;
       const files = [...css.matchAll(NAMED)].map(async ([token, ...found]) => {

@@ -70,6 +70,8 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
     id = undefined;
   };
   return new ReadableStream({
+    // Pages put things on `Object.prototype`.
+    __proto__: null,
     // WebKit has no streams of bytes.
     type: globalThis.ReadableByteStreamController && "bytes",
     start(controller) {
@@ -100,7 +102,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
     },
     cancel,
     // Another would ask for a part that nobody reads yet.
-  }, { highWaterMark: 0 });
+  } as UnderlyingByteSource, { __proto__: null, highWaterMark: 0 } as object);
 }
 
 interface Shown {
@@ -127,14 +129,11 @@ export function shown(response: Response, { signal, ...facts }: Shown): Response
   for (const name of READERS) {
     const read = response[name] as (() => Promise<unknown>) | undefined;
     if (!read) continue;
-    put(name, async () => {
-      const used = response.bodyUsed;
-      try {
-        return await read.call(response);
-      } catch (error) {
-        // Chromium turns the stream's reason into a TypeError.
-        throw signal?.aborted && !used ? signal.reason : error;
-      }
+    put(name, () => {
+      const { bodyUsed, body } = response;
+      const reason = (error?: unknown): Promise<never> => Promise.reject(signal?.aborted && !bodyUsed ? signal.reason : error);
+      // Of what is aborted nothing is read, and that is said at once. Chromium turns the stream's reason into a TypeError.
+      return signal?.aborted && body && !bodyUsed ? reason() : read.call(response).catch(reason);
     });
   }
   return response;

@@ -42,6 +42,7 @@ class Backend:
         app.router.add_get("/api/asked", self.tell_asked)
         app.router.add_get("/api/sheet.css", self.sheet)
         app.router.add_get("/api/named.{kind}", self.named)
+        app.router.add_get("/api/typed", self.typed)
         app.router.add_route("*", "/api/echo", self.echo)
         app.router.add_route("*", "/api/echo/{rest}", self.echo)
         app.router.add_route("*", "/api/status/{status}", self.status)
@@ -91,6 +92,10 @@ class Backend:
             return web.Response(text="#named { color: red }", content_type="text/css")
         return web.Response(text=f"order.push('{request.query['name']}')", content_type="text/javascript")
 
+    async def typed(self, request: web.Request) -> web.Response:
+        """This body under this type."""
+        return web.Response(body=request.query["body"].encode(), headers={"content-type": request.query["type"]})
+
     async def echo(self, request: web.Request) -> web.Response:
         """What was asked."""
         kind = request.headers.get("content-type", "").partition(";")[0]
@@ -112,6 +117,7 @@ class Backend:
                 "method": request.method,
                 "path": request.path,
                 "query": request.query_string,
+                "language": request.headers.get("content-language", ""),
                 "type": request.headers.get("content-type", "") if kind != "multipart/form-data" else kind,
                 "headers": dict(sorted(said.items())),
                 "fields": fields,

@@ -53,6 +53,53 @@ twin("element: shadow roots that HTML declares", async (see) => {
   see(await failure(() => host.attachShadow({ mode: "open" })));
 });
 
+twin("element: scripts by the type of their file", async (see) => {
+  const types = [
+    ...["text/javascript", "text/csv", "TEXT/CSV; a=b", "text/csvx", "text/plain", "text/html", "application/json", "application/octet-stream"],
+    ...["image/png", "audio/x", "video/mp4; codecs=a", "application/image", "font/woff", "x/y", "none"],
+  ];
+  for (const kind of ["", "module"]) {
+    for (const type of kind ? ["application/x-javascript; charset=utf-8", "text/ecmascript", "text/javascripts", ...types] : types) {
+      const script = document.createElement("script");
+      Object.assign(script, { type: kind, src: `/api/typed?${new URLSearchParams({ type, body: "window.ran = (window.ran ?? 0) + 1" })}` });
+      delete window.ran;
+      document.getElementById("stage").append(script);
+      see(kind, type, await loaded(script), window.ran);
+    }
+  }
+});
+
+twin("element: scripts and sheets of data: and blob: URLs", async (see) => {
+  const stage = document.getElementById("stage");
+  const urlOf = (text, type) => URL.createObjectURL(new Blob([text], { type }));
+  const ran = window.ranLocally = [];
+  const scripts = [
+    "data:text/javascript,ranLocally.push(document.currentScript.id, this === window)", "data:text/csv,ranLocally.push('never')",
+    `data:text/javascript;base64,${btoa("ranLocally.push('base64')")}`, urlOf("ranLocally.push('blob')", "text/javascript"),
+    urlOf("ranLocally.push('untyped')"), urlOf("ranLocally.push('never')", "image/png"), "data:text/javascript,throw new Error('own')", "data:broken",
+  ];
+  for (const [at, src] of scripts.entries()) {
+    const script = document.createElement("script");
+    script.id = `local${at}`;
+    const heard = loaded(script);
+    if (at % 2) stage.append(script);
+    script.src = src;
+    stage.append(script);
+    see(at, await heard, script.src.slice(0, 5), script.getAttribute("src") === src, script.text);
+  }
+  const ordered = ["1", "2", "3"].map((name) => Object.assign(document.createElement("script"), { async: false, src: `data:text/javascript,ranLocally.push(${name})` }));
+  stage.append(...ordered);
+  await Promise.all(ordered.map(loaded));
+  see(ran);
+  const paragraph = stage.appendChild(document.createElement("p"));
+  for (const href of ["data:text/css,p { color: rgb(1, 2, 3) }", urlOf("p { color: rgb(4, 5, 6) }", "text/css")]) {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href });
+    stage.append(link);
+    see(await loaded(link), getComputedStyle(paragraph).color, link.sheet instanceof CSSStyleSheet, link.getAttribute("href") === href);
+    link.remove();
+  }
+});
+
 twin("element: srcset", async (see) => {
   const picture = new Image();
   // Of those that it has already, a browser takes the densest.

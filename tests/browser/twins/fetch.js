@@ -55,6 +55,53 @@ twin("fetch: unbound, with a Request, an init over it", async (see) => {
   see(await (await fetch(new URL("/api/echo", location.href))).json());
 });
 
+twin("fetch: redirects keep what is said of a body with the method", async (see) => {
+  const headers = { "content-language": "en", "x-a": "1" };
+  for (const [method, status] of [["GET", 302], ["GET", 307], ["GET", 303], ["OPTIONS", 308], ["POST", 303], ["POST", 301]]) {
+    const said = await (await fetch(`/api/redirect?status=${status}`, { method, headers })).json();
+    see(method, status, said.method, said.language, said.headers["x-a"]);
+  }
+});
+
+twin("fetch: an aborted answer is told of at once", async (see) => {
+  const readers = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"];
+  for (const path of ["/api/json", "/api/empty", "/api/status/200"]) {
+    for (const name of readers) {
+      const control = new AbortController();
+      const response = await fetch(path, { signal: control.signal });
+      control.abort("why");
+      const order = [];
+      const tell = (what) => (value) => void order.push(what, String(value?.name ?? value));
+      const read = response[name]().then(tell("read"), tell("failed"));
+      await Promise.resolve().then(() => order.push("next"));
+      await read;
+      see(path, name, order, await response[name]().then(() => "read", (error) => String(error?.name ?? error)));
+    }
+  }
+  const control = new AbortController();
+  const whole = await fetch("/api/json", { signal: control.signal });
+  await whole.text();
+  control.abort("late");
+  see(whole.bodyUsed, await failure(() => whole.text()));
+});
+
+twin("fetch: only what is in a cache", async (see) => {
+  see(await failure(() => fetch("/api/json?never", { cache: "only-if-cached", mode: "same-origin" })), await failure(() => fetch("/api/json", { cache: "only-if-cached" })));
+  const local = await fetch("data:text/plain,local", { cache: "only-if-cached", mode: "same-origin" }).then((response) => response.text(), (error) => error.name);
+  see(typeof local);
+});
+
+twin("fetch: what others put on prototypes does not matter", async (see) => {
+  for (const name of ["size", "highWaterMark", "type", "start", "pull", "cancel", "autoAllocateChunkSize", "then"]) {
+    for (const given of [{ get() { throw new Error(name); } }, { value: -1, writable: true }, { value: {}, writable: true }]) {
+      if (name === "then" && given.get) continue;
+      Object.defineProperty(Object.prototype, name, { ...given, configurable: true });
+      const text = await fetch("/api/json").then((response) => response.text(), (error) => error.name).finally(() => delete Object.prototype[name]);
+      see(name, text);
+    }
+  }
+});
+
 twin("fetch: null bodies and statuses", async (see) => {
   for (const status of [200, 201, 204, 205, 304, 400, 401, 404, 409, 418, 422, 500, 503]) {
     const response = await fetch(`/api/status/${status}`);

@@ -33,6 +33,43 @@ twin("form: what a submitter says", async (see) => {
   see(await arrived());
 });
 
+twin("form: of submissions at one time the last is sent", async (see) => {
+  const counted = async (name) => (await fetch(`/api/asked?url=${encodeURIComponent(`/api/sink?${name}`)}`)).json();
+  const attempts = {
+    "a click that submits": (form, to) => {
+      form.onclick = () => (to("first"), form.submit(), to("last"));
+      form.querySelector("button").click();
+    },
+    "a listener that submits": (form, to) => {
+      form.onsubmit = () => (to("first"), form.submit(), to("last"));
+      form.requestSubmit();
+    },
+    "one that submits in its place": (form, to) => {
+      form.onsubmit = (event) => (event.preventDefault(), to("last"), form.submit());
+      form.querySelector("button").click();
+    },
+    "twice": (form, to) => (to("first"), form.submit(), to("last"), form.submit()),
+    "changed afterwards": (form, to) => {
+      to("last");
+      form.submit();
+      to("first");
+      form.elements.a.value = "changed";
+      form.method = "get";
+    },
+  };
+  for (const [name, run] of Object.entries(attempts)) {
+    const form = await formed(`<form target="sink" method="post"><input name="a" value="${name}"><button>go</button></form>`);
+    // Both twins ask one backend.
+    const tag = Math.random();
+    const place = (which) => `/api/sink?${tag}-${which}`;
+    run(form, (which) => (form.action = place(which)));
+    const { query, body } = await arrived();
+    see(name, query.replace(tag, ""), atob(body));
+    await new Promise((go) => setTimeout(go, 50));
+    see(await Promise.all(["first", "last"].map((which) => counted(place(which).slice("/api/sink?".length)))));
+  }
+});
+
 twin("form: the page sends it by itself", async (see) => {
   const form = await formed(`<form action="/api/sink" target="sink"><input name="a" value="1"><button name="b" value="2"><i>go</i></button><button type="button" id="no">no</button></form>`);
   for (const type of ["click", "submit"]) form.addEventListener(type, (event) => see(event.type, event.target.localName, event.submitter?.name ?? null, event.cancelable, event.bubbles));
