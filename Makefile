@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo test test-oidc test-interop lint lock bench fuzz wpt clean chromium
+.PHONY: help demo test test-oidc test-interop lint lock bench fuzz wpt clean chromium postgresql
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -59,6 +59,9 @@ demo: $(VENV)/.built
 chromium:
 	@scripts/chromium
 
+postgresql:
+	@scripts/postgresql
+
 lint: $(VENV)/.built
 	ruff check $(ROOMS) hatch_build.py
 	ruff format --check $(ROOMS) hatch_build.py
@@ -79,7 +82,7 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 	@npm --prefix tests/interop ci --silent
 	@touch $@
 
-test: chromium lint test-oidc test-interop
+test: chromium postgresql lint test-oidc test-interop
 	npm --prefix browser run --silent test
 	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
 
