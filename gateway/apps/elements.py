@@ -128,8 +128,8 @@ class Packing:
     def _element(self, element: Element) -> list[Splice]:
         styled = self._style_attribute(element)
         match element.name:
-            case "base":
-                return [removed(element)]
+            case "base" if "href" in element.attributes:
+                return [removed(element)]  # it would lead to the host's site
             case "script":
                 return self.scripts.take(element)
             case "svg:script":

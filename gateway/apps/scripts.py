@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from gateway.apps.places import Text
+from gateway.apps.places import Splice, Text, splice
+from gateway.apps.raw_text import regular_expression, template_call
 from gateway.apps.words import match_of, matches
 from gateway.errors import Problem
 
@@ -292,27 +294,91 @@ def _exports(found: list[Token], index: int) -> bool:
 def as_element_text(code: str, *, module: bool = False) -> str:
     """`code` so that it neither ends the `<script>` element it stands in nor changes how that is read.
 
-    As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart.
+    As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart. A
+    literal whose text the page itself can read becomes an expression with that text.
     """
     dangers = [found.start() for found in _DANGEROUS.finditer(code)]
     if not dangers:
         return code
-    parts: list[str] = []
-    at = 0
+    changes: list[Splice] = []
+    templates = _Templates(code)
     for token in tokens(code):
-        if token.start > dangers[-1]:
+        if token.start > dangers[-1] and not templates.open:
             break
-        if token.start < at or "<" not in token.text:
-            continue
-        if token.kind in (Kind.LITERAL, Kind.COMMENT):
-            parts += (code[at : token.start], _DANGEROUS.sub(r"\\x3C", token.text))
-            at = token.end
+        if token.kind is Kind.LITERAL and token.text[0] in "`}":
+            changes += templates.part(token)
+        elif "<" in token.text and token.kind in (Kind.LITERAL, Kind.COMMENT):
+            changes += _literal(token)
         elif _DANGEROUS.match(code, token.start):
             # In a classic script `<!--` begins a comment (ECMA-262, B.1.1).
             comment = not module and code.startswith("<!--", token.start)
-            parts += (code[at : token.start], "//" if comment else "< ")
-            at = token.start + (len("<!--") if comment else 1)
-    return "".join((*parts, code[at:]))
+            end = token.start + (len("<!--") if comment else 1)
+            changes.append(Splice(token.start, end, "//" if comment else "< "))
+        templates.passed(token)
+    return splice(code, _apart(changes))
+
+
+def _apart(changes: list[Splice]) -> list[Splice]:
+    """Those of them that begin where no other has ended yet are left out: what an HTML comment hides is one token."""
+    kept: list[Splice] = []
+    for change in sorted(changes, key=lambda one: one.start):
+        if not kept or change.start >= kept[-1].end:
+            kept.append(change)
+    return kept
+
+
+def _literal(token: Token) -> list[Splice]:
+    safe = _DANGEROUS.sub(r"\\x3C", token.text)
+    if safe == token.text:
+        return []
+    is_regex = token.kind is Kind.LITERAL and token.text[0] == "/"
+    return [Splice(token.start, token.end, regular_expression(token.text) if is_regex else safe)]
+
+
+class _Templates:
+    """The template literals of `code` whose end was not read yet; `open` tells whether there are any."""
+
+    def __init__(self, code: str) -> None:
+        self._name = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        self._count = 0
+        self._open: list[tuple[bool, list[Token]]] = []
+        self._before: list[Token] = []
+
+    @property
+    def open(self) -> bool:
+        return bool(self._open)
+
+    def passed(self, token: Token) -> None:
+        """Remember what may be a tag of the next template."""
+        if token.kind is not Kind.COMMENT:
+            self._before = [*self._before[-40:], token]
+
+    def part(self, token: Token) -> list[Splice]:
+        """The changes for a template that ends with `token`."""
+        if token.text[0] == "`":
+            self._open.append((self._is_tagged(), []))
+        tagged, parts = self._open[-1] if self._open else (False, [])
+        parts.append(token)
+        if token.text.endswith("${"):
+            return []
+        if self._open:
+            self._open.pop()
+        safe = [_DANGEROUS.sub(r"\\x3C", part.text) for part in parts]
+        changed = [(part, text) for part, text in zip(parts, safe, strict=True) if part.text != text]
+        if not tagged or not changed:
+            return [Splice(part.start, part.end, text) for part, text in changed]
+        self._count += 1
+        return template_call([part[1:] for part in parts], f"{self._name}.{self._count}", safe)
+
+    def _is_tagged(self) -> bool:
+        """Whether what stands before is a function that gets the template; not after `new`, which takes its result."""
+        last = self._before[-1] if self._before else None
+        if last is None or last.kind is Kind.LITERAL or _expects_expression(last, after_head=False):
+            return False
+        names = [token.text for token in self._before]
+        while len(names) > 2 and names[-2] in (".", "?."):
+            names = names[:-2]
+        return names[-2:-1] != ["new"]
 
 
 def with_source(code: str, url: str) -> str:

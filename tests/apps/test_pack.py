@@ -245,6 +245,13 @@ def test_one_html_file_is_an_app(tmp_path: Path) -> None:
     assert PIXEL_URL in pack(tmp_path / "shop.html", app="cart", title="", runtime="").html
 
 
+def test_a_base_without_an_address_stays(tmp_path: Path) -> None:
+    """Pages look for it by its id, and links by its target."""
+    page = '<base id="b" target="_blank"><base href="/shop/"><p>'
+    resource = packed(tmp_path, index__html=page)
+    assert '<base id="b" target="_blank"><p>' in resource.html
+
+
 def test_a_base_element_becomes_the_base_of_the_apps_urls(tmp_path: Path) -> None:
     """The element itself would point into the host's page."""
     resource = packed(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)

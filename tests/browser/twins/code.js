@@ -36,3 +36,13 @@ twin("code: made of a text", async (see) => {
     setTimeout("throw new RangeError('late')");
   }));
 });
+
+twin("code: text that a page reads of its own script", async (see) => {
+  const tag = (strings, ...values) => [[...strings], [...strings.raw], values, Object.isFrozen(strings), Object.isFrozen(strings.raw)];
+  const owner = { tag(strings) { return [this === owner, strings.raw[0]]; } };
+  see(String.raw`</script>`, String.raw`<!-- <script>`, "</script>", `</script>${1}`, String.raw`a</script>${"x", "y"}b${`<script>${2}`}c\n</SCRIPT>\u0041`);
+  see(tag`\user</script>\x3c`, tag`plain`, tag`a</script>
+b`, owner.tag`</script>`, owner["tag"]`<script>${1}`, (tag)`<!--`);
+  const site = () => ((strings) => strings)`</script>`;
+  see(site() === site(), /<script>[/"</script>"]/gi.source, /<!--/.flags, /a<\/script>/.source, ((x) => /<script>/.test(x))("<script>"));
+});
