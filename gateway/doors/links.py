@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
+from gateway.bounds import Area, Bound
 from gateway.doors.answers import fresh, json_of, refused
 from gateway.doors.guard import PRINCIPAL
 from gateway.errors import STATUS, Reason, Refusal
@@ -16,8 +19,20 @@ from gateway.policy import decide_link
 from gateway.views.registry import Views
 from gateway.views.view import View
 
-WAITING = 64
-"""Questions that may wait for their answer; the oldest goes first."""
+WAITING = 1024
+"""Questions that may wait for their answer: one for each view."""
+
+EACH = 32
+"""Those of one principal; its oldest goes first."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "questions about links",
+        f"1 per view, {EACH} per principal, {WAITING:,} in all",
+        "the oldest of that principal, or of whoever has most, ends unanswered",
+    ),
+)
 
 _NO_QUESTION = "Nobody was asked about this link, or the question was answered or replaced."
 
@@ -36,6 +51,7 @@ class _Asked:
     url: str
     version: str
     record: Record
+    principal: str
 
     async def end(self, state: State, reason: Reason | None = None) -> None:
         self.record.note(decision=state.value)
@@ -56,12 +72,13 @@ class LinkDoor:
         if wish is None:
             return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
         try:
-            told = await self._decide(wish, request[PRINCIPAL])
+            told = await self.decide(wish, request[PRINCIPAL])
         except Refusal as refusal:
             return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return fresh(told)
 
-    async def _decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
+    async def decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
+        """What a host page is told. Raises `Refusal`."""
         view = self._views.find(wish.view, principal)
         if view is None:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
@@ -87,7 +104,7 @@ class LinkDoor:
             return {"decision": "open"}
         record.note(decision="ask", message=message)
         await record.open()
-        await self._wait(view.id, _Asked(url, policy.version, record))
+        await self._wait(view.id, _Asked(url, policy.version, record, view.principal.id))
         return {"decision": "ask", "message": message, "url": url}
 
     async def _answer(self, view: View, url: str, answered: bool) -> dict[str, Json]:
@@ -107,11 +124,17 @@ class LinkDoor:
     async def _wait(self, view: str, asked: _Asked) -> None:
         """Keep the question; the one before it of the same view, and the oldest of too many, end unanswered."""
         older = [self._asked.pop(view)] if view in self._asked else []
-        if len(self._asked) >= WAITING:
-            older.append(self._asked.pop(next(iter(self._asked))))
+        count = Counter(one.principal for one in self._asked.values())
+        if count[asked.principal] >= EACH:
+            older.append(self._drop_oldest(asked.principal))
+        elif len(self._asked) >= WAITING:
+            older.append(self._drop_oldest(count.most_common(1)[0][0]))
         self._asked[view] = asked
         for one in older:
             await one.end(State.EXPIRED, Reason.APPROVAL_EXPIRED)
+
+    def _drop_oldest(self, principal: str) -> _Asked:
+        return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))
 
 
 def _wish(body: object) -> Wish | None:

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import CookieJar
 from yarl import URL
 
+from gateway.bounds import Area, Bound
 from gateway.exchange.leg import Leg
 from gateway.model import Caller, Headers, person_of
 from gateway.policy import BackendSpec, Cookies
 
 JARS: Final = 10_000
-"""Jars that are kept; the one that was not used for longest goes first."""
+"""Jars that are kept; the one of whoever has most that was not used for longest goes first."""
+
+EACH: Final = 256
+"""Jars of one principal, such as of the views of a shared one."""
+
+COOKIES: Final = 180
+"""Cookies of one jar, as in browsers: what the jar of aiohttp keeps of a host; its first ones go."""
 
 LONGEST: Final = 4096
 """Bytes of one `set-cookie` field that is taken."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "cookie jars of backends",
+        f"{EACH} per principal, {JARS:,} in all",
+        "the jar of that principal, or of whoever has most, that was not used for longest is emptied",
+    ),
+    Bound(
+        Area.EXCHANGE,
+        "cookies that a backend sets",
+        f"{COOKIES} per jar, {LONGEST:,} bytes each",
+        "the first of them go; a longer one is not kept",
+    ),
+)
 
 # The usual way to delete a cookie, and the one second that aiohttp's jar takes for no time at all.
 _EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
@@ -44,6 +66,7 @@ class CookieJars:
 
     def __init__(self) -> None:
         self._jars: OrderedDict[JarKey, CookieJar] = OrderedDict()
+        self._count = Counter[str]()
 
     def cookies(self, key: JarKey, url: str) -> Headers:
         """The `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
@@ -66,10 +89,14 @@ class CookieJars:
         if jar is None:
             # Addresses are hosts like any other here: each jar has one origin.
             jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
+            self._count[key.principal] += 1
         jar.update_cookies_from_headers(fields, URL(url, encoded=True))
         self._jars.move_to_end(key)
-        while len(self._jars) > JARS:
-            self._jars.popitem(last=False)
+        if self._count[key.principal] > EACH:
+            self._drop(next(old for old in self._jars if old.principal == key.principal))
+        elif len(self._jars) > JARS:
+            most = max(self._count.values())
+            self._drop(next(key for key in self._jars if self._count[key.principal] == most))
 
     def secrets(self, key: JarKey) -> list[str]:
         """The values that the backend wants to be hidden from scripts (`HttpOnly`)."""
@@ -79,7 +106,13 @@ class CookieJars:
     def empty(self, principal: str, credential: str | None = None) -> None:
         """Forget the cookies of a principal: all (logout), or those had with one version of a credential."""
         for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
-            del self._jars[key]
+            self._drop(key)
+
+    def _drop(self, key: JarKey) -> None:
+        del self._jars[key]
+        self._count[key.principal] -= 1
+        if not self._count[key.principal]:
+            del self._count[key.principal]
 
     def empty_person(self, person: str, credential: str | None = None) -> None:
         """The same for a person at every client of theirs: all at their logout, or those of one account."""

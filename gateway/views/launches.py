@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Final
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
 from gateway.views.view import Opened
 
 EACH = 256
 """Launch values of one principal that may wait for their view; the oldest goes first."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "launch values that wait for their view",
+        f"{EACH} per principal",
+        "the oldest of that principal goes",
+    ),
+)
 
 LIFE = 24 * 3600.0
 """Seconds for which a launch value is good."""
@@ -35,14 +47,25 @@ class Launches:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._given: dict[str, Launch] = {}
+        self._of: dict[Principal, dict[str, None]] = {}
+        self._turn = deque[Principal]()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._given)
 
     def give(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
         """A new one, for a view of `app`."""
-        mine = [value for value, launch in self._given.items() if launch.principal == principal]
-        for value in mine[: max(0, len(mine) - EACH + 1)]:
-            del self._given[value]
+        self._forget()
+        if principal not in self._of:
+            self._of[principal] = {}
+            self._turn.append(principal)
+        mine = self._of[principal]
+        while len(mine) >= EACH:
+            self._drop(next(iter(mine)))
         opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
         self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)
+        mine[opened.launch.reveal()] = None
         return opened
 
     def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
@@ -54,7 +77,7 @@ class Launches:
         if launch is None or launch.principal != principal or launch.app not in apps:
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
         if self._clock() > launch.expires:
-            del self._given[value]
+            self._drop(value)
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
         return launch
 
@@ -62,6 +85,22 @@ class Launches:
         """Whether a value was given to this principal for `view`, and no page has said yet that it is this view."""
         return any(
             (launch.view, launch.principal, launch.came) == (view, principal, False) and app in (None, launch.app)
-            for launch in self._given.values()
+            for launch in map(self._given.__getitem__, self._of.get(principal, ()))
             if launch.expires > self._clock()
         )
+
+    def _drop(self, value: str) -> None:
+        launch = self._given.pop(value)
+        self._of[launch.principal].pop(value)
+
+    def _forget(self) -> None:
+        """Look at the values of one principal, in turn: those that have expired are forgotten."""
+        if not self._turn:
+            return
+        principal, now = self._turn.popleft(), self._clock()
+        for value in [value for value in self._of[principal] if self._given[value].expires < now]:
+            self._drop(value)
+        if self._of[principal]:
+            self._turn.append(principal)
+        else:
+            del self._of[principal]

@@ -7,12 +7,15 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from mcp import types as mcp
 
+from gateway.bounds import Area, Bound
+from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
+from gateway.policy import Rate, take
 from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.launches import Launches
 from gateway.views.precedence import Precedence
@@ -26,6 +29,24 @@ from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, 
 
 LIVE = 32
 """Views that one principal may have where nothing is said."""
+
+OPENING = Rate(300, 60.0)
+"""How often one principal may open views: each is told of, counted apart, and has a line in the record."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "live views",
+        f"`mcp.views_each` ({LIVE}) per principal",
+        "one that is quiet gives its place, else `rate-limited`",
+    ),
+    Bound(
+        Area.VIEWS,
+        "views that are opened",
+        f"{OPENING.count} in {OPENING.period:g} s per principal",
+        "`rate-limited`",
+    ),
+)
 
 IDLE = 1800.0
 """Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
@@ -65,6 +86,7 @@ class Views:
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._draining = False
+        self._opened: Buckets[str] = Buckets()
 
     async def __aenter__(self) -> Self:
         await self._taints.load()
@@ -382,6 +404,7 @@ class Views:
 
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()
+        self._count_opening(view.principal.id, view.used)
         mine = self.of(view.principal)
         key = (view.principal.id, view.app)
         view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
@@ -397,6 +420,13 @@ class Views:
         self._views[view.id] = view
         self._changed(view.principal)
         return view
+
+    def _count_opening(self, who: str, now: float) -> None:
+        taken = take(self._opened.tats.get(who, 0.0), now, OPENING)
+        self._opened.put(who, taken.tat, now)
+        if not taken.allowed:
+            detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
+            raise Refusal(Reason.RATE_LIMITED, detail)
 
     def _taint_beside(self, view: View, mine: Sequence[View]) -> Taint | None:
         """The taint of a live view that `view` shares: of one that was lost, and of any that came by a launch value.

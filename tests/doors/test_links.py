@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,16 @@ import pytest
 
 from gateway import mux
 from gateway.app import RELOAD
+from gateway.doors import links
+from gateway.doors.links import LinkDoor, Wish
+from gateway.errors import Refusal
+from gateway.exchange.record import OnFailure, Recorder
+from gateway.hooks import Hooks
+from gateway.model import LOCAL, Principal
+from gateway.policy import parse_policy
+from gateway.stores.journal import Journal
+from gateway.views.registry import Views
+from gateway.views.view import AppRules, View
 from tests.doors.test_bridge import Host, connected, console
 from tests.world import EXAMPLE, World, running
 
@@ -179,3 +189,32 @@ async def test_links_need_the_consoles_own_token(tmp_path: Path) -> None:
         ask.client.headers["webmcp-gateway-csrf"] = "0" * 64
         status, problem = await ask(DOCS)
     assert (status, problem["type"]) == (403, "urn:webmcp-gateway:bad-csrf")
+
+
+@pytest.mark.bound("questions about links")
+async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A principal loses its own oldest one, and where all are taken whoever has most does; the record says so."""
+    monkeypatch.setattr(links, "EACH", 2)
+    monkeypatch.setattr(links, "WAITING", 3)
+    async with Journal(tmp_path / "journal") as journal:
+        recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
+        policy = parse_policy((EXAMPLE / "policy.yaml").read_text("utf-8") + LINKS, "policy.yaml")
+        views = Views({"cart": AppRules("Cart", policy, "as-model", trust_view_gestures=False)})
+        door = LinkDoor(views, recorder)
+        ada, bob, cy = (replace(LOCAL, subject=name) for name in ("ada", "bob", "cy"))
+
+        async def asks(who: Principal) -> View:
+            view = views.open_bridged(who, "cart")
+            view.taint.model_reported(views.now())
+            assert (await door.decide(Wish(view.id, DOCS, None), who))["decision"] == "ask"
+            return view
+
+        async def answers(view: View) -> bool:
+            try:
+                return (await door.decide(Wish(view.id, DOCS, False), view.principal))["decision"] == "declined"
+            except Refusal:
+                return False
+
+        first, mine = await asks(bob), [await asks(ada) for _ in range(4)]
+        last = await asks(cy)
+        assert [await answers(view) for view in (*mine, first, last)] == [False, False, False, True, True, True]

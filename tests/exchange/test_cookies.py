@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gateway.credentials import Token
-from gateway.exchange.cookies import CookieJars, JarKey
+from gateway.exchange.cookies import COOKIES, CookieJars, JarKey
 from gateway.exchange.fetched import Ownership
 from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
@@ -41,6 +41,7 @@ async def test_what_is_set_comes_back(tmp_path: Path) -> None:
         assert await cookie(house) == "session=s3cr3t-of-ann"
 
 
+@pytest.mark.bound("cookies that a backend sets")
 async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
     """A backend that sets ever more cookies fills no memory: the first ones go."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
@@ -48,7 +49,7 @@ async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
             house.shop.answer = setting(*(f"c{number}=x" for number in range(start, start + 50)))
             await house.exchange.run(ITEMS, PAGE)
         sent = (await cookie(house) or "").split("; ")
-        assert len(sent) <= 180  # what browsers keep of a site, and the jar of aiohttp too
+        assert len(sent) <= COOKIES  # what browsers keep of a site, and the jar of aiohttp too
         assert {"c0=x", "c299=x"} & {*sent} == {"c299=x"}
 
 
@@ -252,3 +253,20 @@ routes:
         async with built(tmp_path, policy, cookies=cookies) as house:
             house.shop.answer = lambda request: Response(200, (("cache-control", "public, max-age=60"),))
             assert (await house.exchange.run(ITEMS, PAGE)).header("cache-control") == told
+
+
+@pytest.mark.bound("cookie jars of backends")
+async def test_nobody_empties_the_jars_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A principal with a jar for each view has so many, and who comes late finds room with whoever has most."""
+    monkeypatch.setattr("gateway.exchange.cookies.EACH", 3)
+    monkeypatch.setattr("gateway.exchange.cookies.JARS", 4)
+    jars = CookieJars()
+    ann = replace(KEY, principal="ann")
+    jars.keep(ann, URL, (("set-cookie", "a=1"),))
+    churned = [replace(KEY, principal="shared", view=f"view {number}") for number in range(20)]
+    for key in churned:
+        jars.keep(key, URL, (("set-cookie", "a=1"),))
+    assert [bool(jars.cookies(key, URL)) for key in churned] == [*[False] * 17, True, True, True]
+    jars.keep(replace(KEY, principal="bob"), URL, (("set-cookie", "a=1"),))
+    assert bool(jars.cookies(ann, URL))
+    assert sum(bool(jars.cookies(key, URL)) for key in churned) == 2

@@ -13,9 +13,9 @@ from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.policy import parse_policy
-from gateway.views import launches
+from gateway.views import launches, registry
 from gateway.views.initiator import GRACE
-from gateway.views.launches import LIFE
+from gateway.views.launches import LIFE, Launches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached, View
@@ -203,6 +203,7 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
         views.attach(LOCAL, "cart", launch, {})
 
 
+@pytest.mark.bound("launch values that wait for their view")
 async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them is none any more; another principal's stays."""
     monkeypatch.setattr(launches, "EACH", 2)
@@ -336,6 +337,31 @@ async def test_a_closed_view_speaks_no_more(views: Views) -> None:
         views.caller_of(view, Door.BRIDGE)
 
 
+@pytest.mark.bound("views that are opened")
+async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clock) -> None:
+    """However fast it closes them again; another one is not concerned."""
+    for _ in range(registry.OPENING.count):
+        views.close(views.open_bridged(LOCAL, "cart"))
+    with pytest.raises(Refusal, match="Wait a moment") as refused:
+        views.open_bridged(LOCAL, "cart")
+    assert refused.value.reason is Reason.RATE_LIMITED
+    views.open_bridged(EVE, "cart")
+    clock.now += registry.OPENING.period
+    views.open_bridged(LOCAL, "cart")
+
+
+def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
+    """With those of whoever opens no more, looking at one principal at a time."""
+    given = Launches(clock)
+    for number in range(50):
+        given.give(replace(LOCAL, subject=f"{number}"), "cart", chosen=False)
+    clock.now += LIFE + 1
+    for _ in range(60):
+        given.give(EVE, "cart", chosen=False)
+    assert len(given) == 60
+
+
+@pytest.mark.bound("live views")
 async def test_views_of_one_principal_are_bounded(views: Views) -> None:
     """One that only attached makes room; when all are connected, no more are opened. Others are not concerned."""
     idle = views.attach(LOCAL, "cart", None, {})
