@@ -1,7 +1,9 @@
 """Who caused a request: the model's taint, and what ends it."""
 
+import pytest
+
 from gateway.model import Initiator
-from gateway.views.initiator import ATTESTED, CLAIMED, GRACE, Taint
+from gateway.views.initiator import ATTESTED, CLAIMED, GRACE, LONGEST_GESTURE, Taint
 
 
 def test_without_call_or_gesture_it_is_the_page() -> None:
@@ -60,6 +62,42 @@ def test_a_gesture_from_before_does_not_end_the_taint() -> None:
     taint.call_ended("call-1", 100.0)
     taint.gesture_seen(4.0, 103.0)
     assert taint.cause(103.0).initiator is Initiator.MODEL
+
+
+@pytest.mark.parametrize("pause", [0.5, 2.0, 4.9])
+def test_clicks_without_a_pause_from_the_call_on_count_after_seven_seconds(pause: float) -> None:
+    """A host knows that there was a click in the last five seconds, not when: its age is that of the first one at most.
+
+    docs/policy.md says so. After the browser has forgotten the click of the call's time, the next one counts at once.
+    """
+    taint, began, ended = Taint(), 99.0, 100.0
+    taint.call_started("call-1")
+    taint.gesture_seen(0.0, began)
+    taint.call_ended("call-1", ended)
+    now, counts = began, []
+    while now < ended + 15:
+        now += pause
+        taint.gesture_seen(min(now - began, LONGEST_GESTURE), now)
+        counts.append((now, taint.cause(now).initiator))
+    latest = ended + GRACE + LONGEST_GESTURE
+    assert {initiator for at, initiator in counts if at <= latest} == {Initiator.MODEL}
+    assert {initiator for at, initiator in counts if at > latest} == {Initiator.PERSON}
+    paused = Taint()
+    paused.call_started("call-2")
+    paused.gesture_seen(0.0, began)
+    paused.call_ended("call-2", ended)
+    paused.gesture_seen(0.1, ended + GRACE + 0.2)
+    assert paused.cause(ended + GRACE + 0.2).initiator is Initiator.PERSON
+
+
+def test_a_view_that_is_trusted_knows_when_each_click_was() -> None:
+    """The second of two within five seconds counts at once, where the first was during the call."""
+    taint = Taint()
+    taint.call_started("call-1")
+    taint.gesture_seen(0.0, 99.0, CLAIMED)
+    taint.call_ended("call-1", 100.0)
+    taint.gesture_seen(0.0, 100.0 + GRACE + 0.1, CLAIMED)
+    assert taint.cause(100.0 + GRACE + 0.1).initiator is Initiator.PERSON
 
 
 def test_a_gesture_during_a_call_does_not_end_the_taint() -> None:

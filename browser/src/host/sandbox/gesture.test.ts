@@ -29,3 +29,13 @@ test("a gesture that was just told of is not told again, another one is", () => 
   gestures.look(false, 360);
   expect(gestures.age(true, 400)).toBe(40);
 });
+
+test("of two clicks within five seconds the age is the first one's; after a pause it is the next one's", () => {
+  const gestures = new Gestures(0);
+  gestures.look(false, 900);
+  expect(gestures.age(true, 1000)).toBe(100); // while a model's call runs
+  expect(gestures.age(true, 4500)).toBe(3600); // the person clicked again at 4400, which no window outside of the page can see
+  expect(gestures.age(true, 9000)).toBe(5000); // and at 8900
+  gestures.look(false, 14_000);
+  expect(gestures.age(true, 14_150)).toBe(150);
+});
