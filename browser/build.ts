@@ -10,9 +10,9 @@ import { build, minifySync, type InlineConfig } from "vite";
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
   "absolute", "acknowledge", "activated", "active", "activity", "addresses", "answer", "answered", "appTools", "ask", "attach", "began", "begin", "begun",
-  "bulk", "calls", "can", "cancelled", "carries", "changed", "crypto", "definition", "definitions", "departs", "dispatch", "envelope", "eventMessage",
+  "bulk", "calls", "can", "cancelled", "carries", "changed", "crypto", "definitions", "departs", "dispatch", "envelope", "eventMessage",
   "eventOrigin", "eventPorts", "eventSource", "failed", "filled", "first", "flying", "fromHost", "fromPage", "gesture", "gestures", "giveWay", "handshake", "host",
-  "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "next", "notice", "notify", "offered", "offline", "onChange",
+  "http", "hurry", "ifClosed", "instead", "isMember", "isOpen", "keep", "kind", "later", "launched", "left", "listen", "model", "next", "notice", "notify", "offered", "offline",
   "onProgress", "opened", "ours", "own", "ownProperty", "page", "pageHasTools", "pageInitialized", "pageInitializes", "pageSpeaks", "pageTools", "post",
   "postToParent", "prefix", "progressed", "proof", "read", "ready", "receive", "registry", "relay", "remote", "renew", "renewed", "reported", "reports",
   "requests", "reset", "rest", "room", "save", "seen", "send", "settle", "settled", "speaks", "stop", "styled", "take", "taken", "tell", "timeout", "toHost", "toPage", "unwritten", "update",
@@ -37,6 +37,7 @@ const part = (entry: string, name: string): InlineConfig => ({
     outDir: `../gateway/static/${name}`,
     target: "es2022",
     lib: { entry: `src/view/${entry}.ts`, formats: ["iife"], name: "webmcpGatewayPart", fileName: () => `${name}.js` },
+    rolldownOptions: { checks: { pluginTimings: false } },
   },
   plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }],
 });
@@ -48,7 +49,7 @@ const bundles: Record<string, InlineConfig> = {
       outDir: "../gateway/static/view",
       target: "es2022",
       lib: { entry: "src/view/index.ts", formats: ["iife"], name: "webmcpGatewayRuntime", fileName: () => "runtime.js" },
-      rolldownOptions: { checks: { pluginTimings: false } }, // two minifiers take their time, and are meant to
+      rolldownOptions: { checks: { pluginTimings: false } }, // as of its parts: two minifiers take their time, and are meant to
     },
     plugins: [
       { name: "minify", renderChunk: (code) => smallest(code, INTERNAL) },
@@ -61,7 +62,9 @@ const bundles: Record<string, InlineConfig> = {
       },
     ],
   },
-  /** Parts of it for some pages, which the packer adds: for declarative forms, */
+  /** Parts of it for some pages, which the packer adds: for those that name WebMCP, */
+  tools: part("model-context-part", "tools"),
+  /** for declarative forms, */
   forms: part("form-tools", "forms"),
   /** for pages that name `EventSource`, */
   events: part("event-source-part", "events"),

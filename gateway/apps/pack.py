@@ -80,11 +80,14 @@ _DATA_URLS = (
 _FOR_ADDED = ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")
 _WRITES = ".write("
 _FORMS = "FormData"
+_TOOLS = "odelContext"
+"""`modelContext` and `ModelContext`."""
 PARTS = {
+    **dict.fromkeys((_TOOLS, "ToolActivatedEvent", "ToolCancelEvent", "agentInvoked"), ("tools/tools.js",)),
     **dict.fromkeys((_WRITES, ".writeln(", "document.open", ".open()"), ("rewritten/rewritten.js",)),
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
     # Before the one that tells of shadow roots which HTML declares.
-    "toolname": ("forms/forms.js",),
+    "toolname": ("tools/tools.js", "forms/forms.js"),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
     **dict.fromkeys(_DATA_URLS, ("data/data.js",)),
@@ -95,9 +98,10 @@ PARTS = {
     **dict.fromkeys(("CSSStyleSheet", "cssRules", "insertRule", "@import", "stylesheet"), ("sheets/sheets.js",)),
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(
-        _ADDS_SCRIPTS, ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")
+        _ADDS_SCRIPTS,
+        ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "tools/tools.js", "xhr/xhr.js"),
     ),
-    **dict.fromkeys(_MAKES_CODE, ("code/code.js",)),
+    **dict.fromkeys(_MAKES_CODE, ("code/code.js", "tools/tools.js")),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),
     WAITS: ("late/late.js",),
     HELD: ("alone/alone.js",),
@@ -183,6 +187,8 @@ def pack(
     # What is named in scripts of the backend cannot be seen here.
     unseen = any(one.scripts.waits for one in packings)
     words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
+    if not words and not any(one.scripts.any for one in packings):
+        words = [word for word in parts or {} if word == _TOOLS]  # for scripts from elsewhere, such as a console's
     asked = [script for word in words for script in (parts or {})[word]]
     runtime = with_parts(runtime, asked, parts or {})
     kept = [storage] if storage is not None else []
@@ -224,7 +230,7 @@ def pack(
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
     """The runtime with those of `parts` that are `asked` for: behind it, but for what it builds on itself."""
-    wanted, first = dict.fromkeys(asked), [*parts.get(_WRITES, ()), *parts.get(_FORMS, ())]
+    wanted, first = dict.fromkeys(asked), [*parts.get(_WRITES, ()), *parts.get(_FORMS, ()), *parts.get(_TOOLS, ())]
     behind = [script for script in wanted if script not in first]
     return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 

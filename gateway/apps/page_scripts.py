@@ -48,13 +48,14 @@ class PageScripts:
     """Those of `page`, which is the file `path`; `home` is its absolute URL for modules that ask where they lie.
 
     `sheets` are style sheets that modules load, for the head. `waits` says that a script is the backend's, for which
-    the others wait.
+    the others wait; `any`, that one runs at all.
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
         self.problems: list[Problem] = []
         self.sheets: list[str] = []
         self.waits = False
+        self.any = False
         self._page = page
         self._path = path
         self._folder = folder
@@ -78,6 +79,7 @@ class PageScripts:
             return [removed(element)]
         if not module and kind not in RUN:
             return []
+        self.any = True
         if not element.closed:
             raise self._page.text.error(element.start, "this <script> has no end tag, and runs in no browser")
         if source is None:

@@ -234,6 +234,15 @@ async def test_a_page_reports_in_its_own_words(host: Host, tmp_path: Path) -> No
     await expect(frame.locator("webmcp-gateway-notice")).to_have_count(0)
 
 
+async def test_where_the_host_carries_calls_none_is_said_to_have_failed(host: Host, tmp_path: Path) -> None:
+    """A report in the page's own words is that and no more, for the model and for the person."""
+    frame = await shown(host, page_of(tmp_path), FULL | SYNCED)
+    assert await frame.evaluate("webmcpGateway.reportInteraction({action: 'zoom'})") is True
+    text = await host.run("() => host.of('ui/update-model-context').at(-1).params.content[0].text")
+    assert text.endswith("---\nThe person did this in the app.")
+    assert await noticed(frame) == "Reported to the assistant The assistant was told of this."
+
+
 async def test_an_ordinary_web_site_is_standalone(page: Page, tmp_path: Path) -> None:
     """The browser's own fetch, and nobody to report to."""
     file = tmp_path / "packed.html"

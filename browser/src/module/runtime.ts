@@ -1,5 +1,6 @@
 /** `webmcp-gateway-view/runtime`: the whole view runtime, for a page that no gateway packed. Import it before anything else. */
 
+import "../view/model-context-part";
 import "../view/index";
 import "../view/buffers-part";
 import "../view/data-part";

@@ -5,26 +5,30 @@ type Handler = ((this: EventTarget, event: Event) => unknown) | null;
 /** A handler keeps its place among the listeners until it is set to null. */
 export function defineHandler(prototype: EventTarget, type: string): void {
   const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
-  Object.defineProperty(prototype, `on${type}`, {
-    configurable: true,
-    enumerable: true,
-    get(this: EventTarget) {
-      return handlers.get(this)?.now ?? null;
+  const handlerOf = (target: EventTarget) => {
+    if (!Object.prototype.isPrototypeOf.call(prototype, target)) throw new TypeError("Illegal invocation");
+    return handlers.get(target);
+  };
+  const added = {
+    get [`on${type}`](): Handler {
+      return handlerOf(this as never)?.now ?? null;
     },
-    set(this: EventTarget, value: unknown) {
+    set [`on${type}`](value: unknown) {
+      const target = this as unknown as EventTarget;
       const now = typeof value === "function" ? (value as Handler) : null;
-      const held = handlers.get(this);
+      const held = handlerOf(target);
       if (held && now) held.now = now;
       else if (held) {
-        handlers.delete(this);
-        this.removeEventListener(type, held);
+        handlers.delete(target);
+        target.removeEventListener(type, held);
       } else if (now) {
-        const made = { now, handleEvent: (event: Event) => made.now.call(this, event) };
-        handlers.set(this, made);
-        this.addEventListener(type, made);
+        const made = { now, handleEvent: (event: Event) => made.now.call(target, event) };
+        handlers.set(target, made);
+        target.addEventListener(type, made);
       }
     },
-  });
+  };
+  Object.defineProperties(prototype, Object.getOwnPropertyDescriptors(added));
 }
 
 /** The name of a class as scripts see it. */

@@ -16,8 +16,6 @@ import { createGestures } from "./gesture";
 import { createHandshake, type Host } from "./handshake";
 import type { Params } from "./json-rpc";
 import { watchLinks } from "./links";
-import { createModelContext, installModelContext } from "./model-context";
-import { mirrorNatively, type NativeContext } from "./native-mirror";
 import { takeNatives, type Natives } from "./natives";
 import { createNotice } from "./notice";
 import { createPageTools } from "./page-tools";
@@ -30,6 +28,7 @@ import { createReports } from "./reports";
 import { createRequests } from "./requests";
 import { watchSize } from "./size";
 import { createTiers, readSnapshot, standalone } from "./tiers";
+import { takeToolPart, type TakeTools } from "./tool-part";
 import { createUi } from "./ui";
 import { wrap } from "./wrapped";
 import { openWire, type Receivers, type Wire } from "./wire";
@@ -52,7 +51,7 @@ function parsed(): Promise<unknown> {
   });
 }
 
-function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, native: NativeContext | undefined): Receivers {
+function connect(wire: Wire, natives: Natives, config: Config, registry: Registry, mirroring: ReturnType<TakeTools>): Receivers {
   const { later, warn } = natives;
   const activity = createActivity(natives.now);
   const calling = createActivity(natives.now);
@@ -103,7 +102,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     began: () => (host?.ours ? calling : activity).begin(),
     first: () => relay.changed(),
   });
-  const mirror = native && mirrorNatively(registry, native, proof.offered, activity.begin);
+  const mirror = mirroring?.(proof.offered, activity.begin);
   function past(): void {
     appTools.changed();
     mirror?.();
@@ -130,6 +129,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const reports = createReports({
     app: config.app,
     update: (params) => requests.send("ui/update-model-context", params),
+    carries: () => handshake.can("serverTools"),
     time: () => new Date().toISOString(),
   });
   const tiers = createTiers({
@@ -137,7 +137,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     handshake,
     reports,
     tool: calls.tool,
-    reported: () => tell("Reported to the assistant", "The assistant was asked to do this."),
+    reported: () => tell("Reported to the assistant", `The assistant was ${handshake.can("serverTools") ? "told of" : "asked to do"} this.`),
   });
   Object.assign(window, { webmcpGateway: tiers.page });
   const relay = createRelay(registry, {
@@ -200,17 +200,16 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
 
 function start(): void {
   const registry = createRegistry();
-  const native = (document as { modelContext?: NativeContext }).modelContext;
-  if (window.parent === window) {
+  const framed = window.parent !== window;
+  const mirroring = takeToolPart()(registry, framed);
+  if (!framed) {
     // An ordinary web site: the browser's own fetch, and its own tools where it has them.
     Object.assign(window, { webmcpGateway: standalone(registry) });
-    installModelContext(native ?? createModelContext(registry, window));
     return;
   }
   const natives = takeNatives();
   const config = readConfig(document);
-  installModelContext(createModelContext(registry, window));
-  openWire(window, natives, (wire) => connect(wire, natives, config, registry, native));
+  openWire(window, natives, (wire) => connect(wire, natives, config, registry, mirroring));
 }
 
 start();

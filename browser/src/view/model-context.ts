@@ -1,23 +1,20 @@
-/** `document.modelContext` as WebMCP specifies it, with the names of earlier drafts that pages still use. */
+/** `document.modelContext` as WebMCP specifies it and Chromium has it, with the names of earlier drafts that pages still use. */
 
-import { coalesced } from "./coalesced";
+import { attempt } from "./attempt";
+import {
+  abortSignal, annotations, callback, demandSecure, dictionary, failing, isObjectLike, json, object, originOf, string, strings, usvString, wellFormed, windowObject, type Fail,
+} from "./conversions";
 import { defineClass, defineHandler } from "./handlers";
 import { isObject, type Params } from "./json-rpc";
-import { execute, type Definition, type Execute, type Registry, type Tool } from "./registry";
+import { createRegistry, execute, type Definition, type Registry, type Tool } from "./registry";
+import { task } from "./tasks";
+import { ToolActivatedEvent, ToolCancelEvent } from "./tool-events";
 
 const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
-
-/** What a page hands to `registerTool`. */
-interface Registration {
-  name?: unknown;
-  title?: unknown;
-  description?: unknown;
-  inputSchema?: unknown;
-  annotations?: unknown;
-  execute?: unknown;
-  /** The name of `execute` in earlier drafts. */
-  handler?: unknown;
-}
+/** Hints of MCP, which WebMCP does not know; the page's definition has them. */
+const MCP_HINTS = ["title", "destructiveHint", "idempotentHint", "openWorldHint"];
+const UNKNOWN = "The operation failed for an unknown transient reason (e.g. out of memory).";
+const FAILED = "Tool was executed but the invocation failed. For example, the script function threw an error";
 
 /** The window that the tools belong to. */
 interface Scope {
@@ -25,100 +22,201 @@ interface Scope {
 }
 
 interface Listed {
-  name: string;
-  title: string;
+  annotations?: { [hint: string]: boolean };
   description: string;
-  inputSchema: Params | null;
-  annotations?: Params;
+  inputSchema?: unknown;
+  name: string;
   origin: string;
+  title: string;
   window: unknown;
 }
 
-function invalid(message: string): DOMException {
-  return new DOMException(message, "InvalidStateError");
+/** What `getTools` gives of a tool that its definition for MCP does not say. */
+interface Given {
+  schema: string | undefined;
+  hints: { [hint: string]: boolean } | undefined;
 }
 
-/** The errors of WebIDL, which demands these before anything else is looked at. */
-function demand(met: boolean, what: string): void {
-  if (!met) throw new TypeError(`a tool needs ${what}`);
+type Client = { signal: AbortSignal; requestUserInteraction?: (ask: () => unknown) => unknown };
+
+const invalid = (message: string): DOMException => new DOMException(message, "InvalidStateError");
+const unknown = (message: string): DOMException => new DOMException(message, "UnknownError");
+
+/** MCP demands `type: "object"`; WebMCP leaves it to the page. */
+function objectSchema(text: string | undefined): Params | undefined {
+  const schema: unknown = text === undefined ? undefined : JSON.parse(text);
+  return schema === undefined ? undefined : { type: "object", ...(isObject(schema) && schema) };
 }
 
-function schema(given: unknown): Params {
-  if (given === undefined) return { type: "object", properties: {} };
-  const json = isObject(given) ? JSON.stringify(given) : undefined;
-  if (json === undefined) throw new TypeError("inputSchema must be a JSON object");
-  // MCP demands `type: "object"`; WebMCP leaves it to the page.
-  return { type: "object", ...(JSON.parse(json) as Params) };
+/** What the page wrote as annotations, with the booleans that WebMCP makes of it. */
+function mcpAnnotations(given: unknown, hints: { [hint: string]: boolean }): Params {
+  const written = Object(given) as Params;
+  const known = Object.fromEntries(Object.entries(hints).filter(([name, value]) => value || name in written));
+  const more = Object.fromEntries(MCP_HINTS.map((name) => [name, written[name]]));
+  return { ...known, ...((attempt(() => JSON.parse(JSON.stringify(more))) as Params | undefined) ?? {}) };
 }
 
-function readTool(given: Registration | null | undefined): Tool {
-  // As WebIDL reads a dictionary: getters of a class count, too.
-  const { name: called, title, description: said, inputSchema, annotations, execute, handler } = given ?? {};
-  const run = execute ?? handler;
-  demand(called !== undefined, "a name");
-  demand(said !== undefined, "a description");
-  demand(typeof run === "function", "a function execute");
-  const name = String(called);
-  if (!NAME.test(name)) throw invalid(`Invalid tool name: ${name}`);
-  const description = String(said);
-  if (!description) throw invalid("Description is required");
-  const definition: Definition = { name, description, inputSchema: schema(inputSchema) };
-  if (title !== undefined) definition.title = String(title);
-  if (isObject(annotations)) definition.annotations = JSON.parse(JSON.stringify(annotations)) as Params;
-  // Called as a method of what the page handed in, as it may read `this`.
-  return { definition, execute: (run as Execute).bind(given) };
-}
-
-function readInput(input: unknown): Params {
-  const value: unknown = typeof input === "string" ? JSON.parse(input) : input;
-  if (!isObject(value)) throw new TypeError("the input of a tool is an object");
-  return JSON.parse(JSON.stringify(value)) as Params;
-}
-
-function toText(value: unknown): string | null {
-  return typeof value === "string" ? value : (JSON.stringify(value) ?? null);
-}
-
-function listed({ definition }: Tool, scope: Scope): Listed {
-  const { name, title = "", description, inputSchema, annotations } = definition;
-  return {
-    ...(JSON.parse(JSON.stringify({ name, title, description, inputSchema, annotations })) as Omit<Listed, "window">),
-    origin: scope.location.origin,
-    window: scope,
-  };
+/** What a tool gave, as text (ECMA-262, JSON.stringify; text stays as it is, and what JSON has no word for is that word). */
+function toText(value: unknown): string {
+  const text = typeof value === "object" || typeof value === "function" ? String(JSON.stringify(value)) : String(value);
+  return wellFormed(text) || "Operation succeeded";
 }
 
 /** The object for `document.modelContext`. It holds no reference through which the page reaches more than its tools. */
-export function createModelContext(registry: Registry, scope: Scope): EventTarget {
+export function createModelContext(registry: Registry, scope: Scope, active = true): EventTarget {
+  const KEY = Symbol();
+  const givens = new WeakMap<Tool, Given>();
   let provided: Tool[] = [];
 
-  function add(given: unknown, signal?: AbortSignal): Tool {
-    const tool = readTool(given as Registration);
-    if (registry.get(tool.definition.name)) throw invalid(`Duplicate tool name: ${tool.definition.name}`);
+  /** The page's function, with the events around its run. */
+  function watched(name: string, run: (...given: unknown[]) => unknown, tool: unknown): Tool["execute"] {
+    const tell = (event: Event): void => queueMicrotask(() => target.dispatchEvent(event));
+    return (input, { signal }) => {
+      const client: Client = { signal };
+      // Of an earlier draft, in which it asked the browser for the person's attention.
+      Object.defineProperty(client, "requestUserInteraction", { value: (ask: () => unknown) => ask() });
+      const cancelled = (): void => tell(new ToolCancelEvent("toolcancel", { toolName: name }));
+      tell(new ToolActivatedEvent("toolactivated", { toolName: name }));
+      signal.addEventListener("abort", cancelled, { once: true });
+      // Called as a method of what the page handed in, as libraries do, of which some read `this`.
+      const result = (async () => run.call(tool, input, client))();
+      const over = (): void => signal.removeEventListener("abort", cancelled);
+      result.then(over, over);
+      return result;
+    };
+  }
+
+  function add(tool: unknown, options: unknown, fail: Fail): { added: Tool; signal: AbortSignal | undefined } {
+    const member = dictionary(tool, "ModelContextTool", fail, false);
+    let hinted: unknown;
+    const hints = member("annotations", (value, failHere) => annotations((hinted = value), failHere));
+    const description = wellFormed(member("description", string, true));
+    // `handler` is the name of `execute` in earlier drafts.
+    const run = member("execute", callback) ?? member("handler", callback) ?? member("execute", callback, true);
+    const given = member("inputSchema", object);
+    const name = member("name", string, true);
+    const title = member("title", usvString);
+    const option = dictionary(options, "ModelContextRegisterToolOptions", fail);
+    const exposedTo = option("exposedTo", strings);
+    const signal = option("signal", abortSignal);
+
+    if (!NAME.test(name)) throw invalid("Invalid tool name");
+    if (registry.get(name)) throw invalid("Duplicate tool name");
+    if (!description) throw invalid("Description is required");
+    const schema = given && json(given, "invalid input schema", fail);
     signal?.throwIfAborted();
-    registry.add(tool);
-    signal?.addEventListener("abort", () => registry.remove(tool), { once: true });
-    return tool;
+    // Nobody but the page itself could see a tool here: the list has no effect beyond this.
+    demandSecure(exposedTo ?? [], "exposedTo");
+
+    const definition: Definition = { name, description, inputSchema: objectSchema(schema) ?? { type: "object", properties: {} } };
+    if (title !== undefined) definition.title = title;
+    if (hints) definition.annotations = mcpAnnotations(hinted, hints);
+    // Of mcp-b, and of MCP.
+    const output = attempt(() => objectSchema(JSON.stringify((tool as { outputSchema?: unknown }).outputSchema)));
+    if (output) definition.outputSchema = output;
+    const added: Tool = { definition, execute: watched(name, run, tool) };
+    givens.set(added, { schema, hints });
+    registry.add(added);
+    signal?.addEventListener("abort", () => registry.remove(added), { once: true });
+    return { added, signal };
+  }
+
+  function listed(tool: Tool): Listed {
+    const { name, title = "", description, inputSchema, annotations: written } = tool.definition;
+    const { schema, hints } = givens.get(tool) ?? { schema: JSON.stringify(inputSchema), hints: written && annotations(written, failing("getTools")) };
+    return {
+      ...(hints && { annotations: { ...hints } }),
+      description,
+      ...(schema !== undefined && { inputSchema: JSON.parse(schema) as unknown }),
+      name,
+      origin: scope.location.origin,
+      title,
+      window: scope,
+    };
+  }
+
+  /** Runs a tool for the page itself. The promise is the caller's; the tool hears of an abort a moment later. */
+  function run(name: string, here: boolean, input: string, signal: AbortSignal | undefined): Promise<string> {
+    return new Promise((resolve, reject) => {
+      const controller = new AbortController();
+      signal?.addEventListener("abort", () => {
+        reject(signal.reason);
+        task(() => controller.abort());
+      }, { once: true });
+      task(() => {
+        if (signal?.aborted) return;
+        const tool = here && registry.get(name);
+        if (!tool) return reject(unknown(UNKNOWN));
+        const value: unknown = JSON.parse(input);
+        if (typeof value !== "object") {
+          target.dispatchEvent(new ToolActivatedEvent("toolactivated", { toolName: name }));
+          return reject(unknown("Failed to parse input arguments"));
+        }
+        execute(tool, value as Params, controller.signal).then(toText).then(resolve, (error: unknown) => {
+          if (!controller.signal.aborted) console.warn(`WebMCP tool execution failed: ${attempt(() => String(error))}`);
+          // A form says what it did not take.
+          reject(error instanceof DOMException && error.name === "UnknownError" ? error : unknown(FAILED));
+        });
+      });
+    });
   }
 
   class ModelContext extends EventTarget {
+    #here = true;
+
+    constructor(...given: unknown[]) {
+      if (given[0] !== KEY) throw new TypeError("Failed to construct 'ModelContext': Illegal constructor");
+      super();
+    }
+
+    /** Begins an operation, with so many arguments at least. */
+    static #begin(target: unknown, operation: string, given: unknown[], least = 0): Fail {
+      const fail = failing(operation);
+      if (!(#here in (target as object))) fail("Illegal invocation");
+      if (given.length < least) fail("1 argument required, but only 0 present.");
+      if (!active) throw invalid("The document is not active.");
+      return fail;
+    }
+
     /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
-    registerTool(tool: unknown, options: { signal?: AbortSignal } | null = {}): Promise<void> & { unregister(): void } {
-      let added: Tool | undefined;
+    registerTool(tool: unknown, ..._options: unknown[]): Promise<void> & { unregister(): void } {
+      const given = [...arguments];
+      let made: Tool | undefined;
       const done = (async () => {
-        added = add(tool, options?.signal);
+        const { added, signal } = add(tool, given[1], ModelContext.#begin(this, "registerTool", given, 1));
+        made = added;
+        await new Promise<void>((resolve, reject) => {
+          signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+          task(resolve);
+        });
       })();
-      return Object.assign(done, { unregister: () => added && registry.remove(added) });
+      return Object.defineProperty(done as Promise<void> & { unregister(): void }, "unregister", { value: () => made && registry.remove(made) });
     }
 
-    async getTools(): Promise<Listed[]> {
-      return registry.all().map((tool) => listed(tool, scope));
+    async getTools(...given: unknown[]): Promise<Listed[]> {
+      const fail = ModelContext.#begin(this, "getTools", given);
+      demandSecure(dictionary(given[0], "ModelContextGetToolOptions", fail)("fromOrigins", strings) ?? [], "fromOrigins");
+      return registry.all().map(listed).sort((one, other) => (one.name < other.name ? -1 : 1));
     }
 
-    async executeTool(tool: { name?: unknown }, input: unknown = {}, options: { signal?: AbortSignal } | null = {}): Promise<string | null> {
-      const known = registry.get(tool?.name as string);
-      if (!known) throw new TypeError("This tool is not of getTools()");
-      return toText(await execute(known, readInput(input), options?.signal));
+    async executeTool(tool: unknown, ...more: unknown[]): Promise<string | null> {
+      const fail = ModelContext.#begin(this, "executeTool", [...arguments], 1);
+      const member = dictionary(tool, "RegisteredTool", fail, false);
+      member("annotations", annotations);
+      member("description", string, true);
+      member("inputSchema", object);
+      const name = member("name", string, true);
+      const origin = member("origin", usvString, true);
+      member("title", string);
+      const here = member("window", windowObject, true) === scope;
+      const signal = dictionary(more[1], "ExecuteToolOptions", fail)("signal", abortSignal);
+      // mcp-b gives the input as JSON.
+      const input = typeof more[0] === "string" ? attempt(() => JSON.parse(more[0] as string) as unknown) : (more[0] ?? (more[0] === undefined && {}));
+      if (!isObjectLike(input)) return fail("invalid input object: value is not an object");
+      const same = originOf(origin, scope.location.origin) === scope.location.origin;
+      const text = json(input, "invalid input object", fail);
+      signal?.throwIfAborted();
+      return run(name, here && same, text, signal);
     }
 
     unregisterTool(name: string): void {
@@ -128,7 +226,7 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
 
     provideContext(context: { tools?: unknown[] } = {}): void {
       this.clearContext();
-      provided = (context.tools ?? []).map((tool) => add(tool));
+      provided = (context.tools ?? []).map((tool) => add(tool, undefined, failing("provideContext")).added);
     }
 
     clearContext(): void {
@@ -136,17 +234,30 @@ export function createModelContext(registry: Registry, scope: Scope): EventTarge
       provided = [];
     }
   }
-  defineHandler(ModelContext.prototype, "toolchange");
+  const { prototype } = ModelContext;
+  for (const type of ["toolchange", "toolactivated", "toolcancel"]) defineHandler(prototype, type);
+  for (const name of ["executeTool", "getTools", "registerTool"]) Object.defineProperty(prototype, name, { enumerable: true });
   defineClass(ModelContext, "ModelContext");
-  const target = new ModelContext();
+  const target = new ModelContext(KEY);
   // In a task of its own, as of browsers: a listener that registers tools would never end a turn of the event loop.
-  registry.onChange(coalesced(() => target.dispatchEvent(new Event("toolchange")), setTimeout));
+  registry.onChange(() => task(() => target.dispatchEvent(new Event("toolchange"))));
   return target;
 }
 
-/** Puts `context` where pages look for it; configurable, as libraries that build on it replace it. */
-export function installModelContext(context: object): void {
-  for (const place of [document, navigator]) {
-    Object.defineProperty(place, "modelContext", { value: context, configurable: true, enumerable: true, writable: true });
+/** Puts `context` where pages look for it, and its interfaces into `window`. */
+export function installModelContext(context: EventTarget): void {
+  const contexts = new WeakMap<object, EventTarget>([[document, context]]);
+  const { get: typeOf } = Object.getOwnPropertyDescriptor(Node.prototype, "nodeType")!;
+  const places = {
+    get modelContext(): EventTarget {
+      if (typeOf!.call(this) !== Node.DOCUMENT_NODE) throw new TypeError("Illegal invocation");
+      const known = contexts.get(this) ?? createModelContext(createRegistry(), window, false);
+      contexts.set(this, known);
+      return known;
+    },
+  };
+  Object.defineProperties(Document.prototype, Object.getOwnPropertyDescriptors(places));
+  for (const value of [context.constructor as { name: string }, ToolActivatedEvent, ToolCancelEvent]) {
+    Object.defineProperty(window, value.name, { value, configurable: true, writable: true });
   }
 }

@@ -4,7 +4,7 @@ import { unlessAborted } from "./abort";
 import { objectOf, type Params } from "./json-rpc";
 import { toolFailure, toolResult, type ToolResult } from "./results";
 
-export type Execute = (input: Params, client: { signal: AbortSignal; requestUserInteraction: (ask: () => unknown) => unknown }) => unknown;
+export type Execute = (input: Params, client: { signal: AbortSignal }) => unknown;
 
 /** A tool as `tools/list` of MCP describes it. */
 export interface Definition {
@@ -12,6 +12,7 @@ export interface Definition {
   title?: string;
   description: string;
   inputSchema: Params;
+  outputSchema?: Params;
   annotations?: Params;
 }
 
@@ -52,7 +53,7 @@ export function createRegistry(): Registry {
 /** What the page's function gives for `input`, raw. Rejects with the signal's reason as soon as that is aborted. */
 export async function execute(tool: Tool, input: Params, signal = new AbortController().signal): Promise<unknown> {
   signal.throwIfAborted();
-  return unlessAborted((async () => tool.execute(input, { signal, requestUserInteraction: (ask) => ask() }))(), signal);
+  return unlessAborted((async () => tool.execute(input, { signal }))(), signal);
 }
 
 /** The same as an MCP result; what the page throws becomes `isError`. */

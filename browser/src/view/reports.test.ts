@@ -3,13 +3,16 @@ import { createReports, type Reports } from "./reports";
 
 let told: string[];
 let takes: boolean;
+let carries: boolean;
 let reports: Reports;
 
 beforeEach(() => {
   told = [];
   takes = true;
+  carries = false;
   reports = createReports({
     app: "cart",
+    carries: () => carries,
     update: async ({ content }) => {
       if (!takes) throw new Error("no");
       told.push((content as { text: string }[])[0]!.text);
@@ -52,4 +55,22 @@ test("what has no words is told to nobody, and fails nobody", async () => {
   expect(await reports.add({ action: "one", data: circle })).toBe(undefined);
   expect(await reports.add({ action: "two" })).toBe("a2");
   expect(ids()).toEqual(["a2"]);
+});
+
+test("where requests reach the server, only what did not is said to have failed", async () => {
+  const failed = (): boolean => told.at(-1)!.includes("have not reached its server");
+  await reports.add({ action: "one" });
+  expect(failed()).toBe(true);
+  carries = true;
+  await reports.add({ action: "two" });
+  expect(failed()).toBe(false);
+  await reports.add({ action: "request", path: "/api/cart" });
+  expect(failed()).toBe(true);
+  await reports.add({ action: "three" });
+  expect(failed()).toBe(true);
+  reports.acknowledge();
+  await reports.add({ action: "four" });
+  expect(failed()).toBe(false);
+  await reports.add({ action: "call tool", tool: "add" });
+  expect(failed()).toBe(true);
 });

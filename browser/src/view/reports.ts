@@ -17,10 +17,12 @@ interface Ends {
   app: string;
   /** `ui/update-model-context`; each one replaces the one before. */
   update(params: Params): Promise<unknown>;
+  /** Whether requests and calls reach the server now. */
+  carries(): boolean;
   time(): string;
 }
 
-export function createReports({ app, update, time }: Ends): Reports {
+export function createReports({ app, update, carries, time }: Ends): Reports {
   let waiting: Params[] = [];
   let taken = new Set<Params>();
   let count = 0;
@@ -29,7 +31,9 @@ export function createReports({ app, update, time }: Ends): Reports {
     const actions = waiting.map((action) =>
       Object.entries(action).map(([key, value], place) => `${place ? "    " : "  - "}${key}: ${JSON.stringify(value)}\n`).join(""),
     );
-    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app. Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it.`;
+    // A request has a path and a call a tool; what a page reports in its own words has neither.
+    const lost = !carries() || waiting.some(({ path, tool }) => path ?? tool);
+    return `---\napp: ${JSON.stringify(app)}\nactions:\n${actions.join("")}---\nThe person did this in the app.${lost ? " Requests and tool calls have not reached its server: please perform them in order, each id once, and say what came of it." : ""}`;
   }
 
   return {

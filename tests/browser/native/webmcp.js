@@ -1,8 +1,6 @@
 /**
- * What a page observes of WebMCP, natively and in a view. Left out is where a view does more on purpose, or Chromium's
- * own is about to change: the input may be JSON, as mcp-b writes it; the error of a tool keeps its name and message, which
- * Chromium turns into an UnknownError; nothing as a result is null, there "undefined"; a tool without a schema is listed with
- * an empty one; annotations are those that the page wrote; tools are listed in the order in which they came.
+ * How a page uses WebMCP, natively and in a view of the same browser: tools come, are called, and go. What each member does with
+ * each argument is in `members.js`.
  */
 async () => {
   const seen = [];

@@ -1,0 +1,118 @@
+/** Arguments of WebMCP's operations, converted as WebIDL says; the messages are those of Chromium. */
+
+export type Fail = (why: string) => never;
+export type Convert<Value> = (value: unknown, fail: Fail) => Value;
+
+/** Reads one member of a dictionary; undefined where it is not given, and not required. */
+export interface Members {
+  <Value>(name: string, convert: Convert<Value>): Value | undefined;
+  <Value>(name: string, convert: Convert<Value>, required: true): Value;
+}
+
+/** What throws the errors of one operation. */
+export const failing = (operation: string): Fail => (why) => {
+  throw new TypeError(`Failed to execute '${operation}' on 'ModelContext': ${why}`);
+};
+
+const quoted = (name: string): string => `'${name}'`;
+/** Why the member `name` of a dictionary cannot be taken. */
+const unreadable = (name: string, type: string, why: string): string => `Failed to read the ${quoted(name)} property from ${quoted(type)}: ${why}`;
+
+export const isObjectLike = (value: unknown): value is object => typeof value === "function" || (typeof value === "object" && value !== null);
+
+/** The dictionary `type` in `given` (WebIDL, 3.2.17), whose members are to be read in the order of their names. */
+export function dictionary(given: unknown, type: string, fail: Fail, nullable = true): Members {
+  if (!isObjectLike(given) && !(nullable && (given === undefined || given === null))) fail(`The provided value is not of type '${type}'.`);
+  return <Value>(name: string, convert: Convert<Value>, required?: boolean): Value => {
+    const value: unknown = isObjectLike(given) ? Reflect.get(given, name) : undefined;
+    const failHere: Fail = (why) => fail(unreadable(name, type, why));
+    if (value === undefined && required) failHere("Required member is undefined.");
+    return value === undefined ? (value as Value) : convert(value, failHere);
+  };
+}
+
+export const string: Convert<string> = (value, fail) => {
+  if (typeof value === "symbol") fail("Cannot convert a Symbol value to a string");
+  return String(value);
+};
+
+/** `text` with U+FFFD in the place of each lone surrogate, which no message can carry. */
+export const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd");
+
+export const usvString: Convert<string> = (value, fail) => wellFormed(string(value, fail));
+
+export const object: Convert<object> = (value, fail) => (isObjectLike(value) ? value : fail("Failed to convert value to 'object'."));
+
+export const callback: Convert<(...given: unknown[]) => unknown> = (value, fail) =>
+  typeof value === "function" ? (value as (...given: unknown[]) => unknown) : fail("The given value is not a function.");
+
+export const strings: Convert<string[]> = (value, fail) => {
+  if (!isObjectLike(value)) return fail("The provided value cannot be converted to a sequence.");
+  const given = value as Iterable<unknown>;
+  const iterator: unknown = given[Symbol.iterator];
+  if (iterator === undefined || iterator === null) fail("The object must have a callable @@iterator property.");
+  if (typeof iterator !== "function") fail("@@iterator must be a callable.");
+  return [...given].map((one) => usvString(one, fail));
+};
+
+/** A platform object, which that getter takes (it throws for anything else, also where the object is of another realm). */
+function branded<Value>(type: string, getter: ((this: never) => unknown) | undefined): Convert<Value> {
+  return (value, fail) => {
+    try {
+      getter?.call(object(value, fail) as never);
+    } catch {
+      fail(`Failed to convert value to '${type}'.`);
+    }
+    return value as Value;
+  };
+}
+
+const getterOf = (owner: object, name: string): ((this: never) => unknown) | undefined => Object.getOwnPropertyDescriptor(owner, name)?.get;
+
+export const abortSignal = branded<AbortSignal>("AbortSignal", getterOf(AbortSignal.prototype, "aborted"));
+export const windowObject = branded<unknown>("Window", getterOf(globalThis, "window"));
+
+const boolean: Convert<boolean> = Boolean;
+const HINTS = ["consequentialHint", "debugging", "readOnlyHint", "untrustedContentHint"];
+
+/** The hints that WebMCP knows. */
+export const annotations: Convert<{ [hint: string]: boolean }> = (value, fail) => {
+  const hint = dictionary(value, "ToolAnnotations", fail);
+  return Object.fromEntries(HINTS.map((name) => [name, hint(name, boolean) ?? false]));
+};
+
+/** `value` as JSON text. Fails where there is none; what JSON itself throws is told in its own words. */
+export function json(value: object, what: string, fail: Fail): string {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch (error) {
+    // What the page's own getters throw goes through as it is.
+    if (!(error instanceof TypeError)) throw error;
+    fail(error.message);
+  }
+  return text ?? fail(`${what}: toJSON() returns undefined`);
+}
+
+// Taken now: in a view the page's own is another.
+const { URL } = globalThis;
+const LOCAL = /^(localhost|.*\.localhost|127\..*|\[::1\])$/;
+
+/** Throws a SecurityError unless each is potentially trustworthy (Secure Contexts, 3.1). */
+export function demandSecure(origins: string[], list: string): void {
+  for (const given of origins) {
+    const url = URL.canParse(given) ? new URL(given) : undefined;
+    const { protocol, hostname } = url?.protocol === "blob:" && URL.canParse(url.pathname) ? new URL(url.pathname) : (url ?? { protocol: "", hostname: "" });
+    if (/^(https|wss|file|chrome|chrome-extension):$/.test(protocol) || (/^(http|ws):$/.test(protocol) && LOCAL.test(hostname))) continue;
+    throw new DOMException(`Only secure origins are allowed in the ${list} list.`, "SecurityError");
+  }
+}
+
+/** The origin in a tool that `getTools` gave. Throws a NotSupportedError where that can be no document's. */
+export function originOf(given: string, own: string): string {
+  if (given === own) return own;
+  if (!URL.canParse(given)) throw new DOMException("The provided origin is invalid.", "NotSupportedError");
+  const { origin } = new URL(given);
+  if (origin === "null") throw new DOMException("Cannot execute tools that live in a document with an opaque origin.", "NotSupportedError");
+  return origin;
+}

@@ -1,0 +1,24 @@
+/**
+ * `document.modelContext` for pages that name it: a script of its own, before the runtime, which hands it the page's tools.
+ * Other pages have no tools but those of their own client.
+ */
+
+import { createModelContext, installModelContext } from "./model-context";
+import { mirrorNatively, type NativeContext } from "./native-mirror";
+import { installSubmitEvent } from "./tool-events";
+import type { TakeTools } from "./tool-part";
+
+const native = (document as { modelContext?: NativeContext & EventTarget }).modelContext;
+
+const take: TakeTools = (registry, framed) => {
+  // An ordinary web site has the browser's own tools where there are any.
+  const context = (!framed && native) || createModelContext(registry, window);
+  if (context !== native) {
+    installModelContext(context);
+    installSubmitEvent(window);
+  }
+  // Its place in earlier drafts; libraries that build on it replace it.
+  Object.defineProperty(navigator, "modelContext", { value: context, configurable: true, enumerable: true, writable: true });
+  return native && ((offered, began) => mirrorNatively(registry, native, offered, began));
+};
+Object.assign(window, { webmcpGatewayTools: take });
