@@ -77,7 +77,6 @@ _DATA_URLS = (
     *(f"{before}data:," for before in ('("', ' "', "'", "`")),
 )
 """How such URLs begin, but for those that the packer writes itself."""
-_FOR_ADDED = ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "xhr/xhr.js")
 _WRITES = ".write("
 _FORMS = "FormData"
 _TOOLS = "odelContext"
