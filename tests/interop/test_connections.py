@@ -24,6 +24,7 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import link
 from gateway.mcp.upstreams.conversation import Carrier, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.link import Link
+from gateway.mcp.upstreams.room import Upstreams
 from tests.interop.probe import said, text
 from tests.interop.serving import gateway, over_http
 from tests.world import local_client
@@ -236,3 +237,28 @@ async def test_an_upstream_asks_for_the_folders_of_its_client(tmp_path: Path, mo
             async with asyncio.timeout(20):
                 await rooted.heard.wait()
         assert text(await client.call_tool(name)) == "file:///one file:///two"
+
+
+async def test_an_upstream_that_does_not_end_keeps_no_other_one_open(caplog: pytest.LogCaptureFixture) -> None:
+    """When the gateway stops: one hangs for a while, one fails, and the next one is closed all the same."""
+    hung, closed = asyncio.Event(), asyncio.Event()
+
+    async def fails() -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def closes() -> None:
+        closed.set()
+
+    ways = {"slow": hung.wait, "broken": fails, "well": closes}
+    mounted = {
+        name: SimpleNamespace(proxy=SimpleNamespace(close=way), upstream=SimpleNamespace(close=way))
+        for name, way in ways.items()
+    }
+    room: Any = SimpleNamespace(mounted=mounted)
+    ending = asyncio.create_task(Upstreams.close(room))
+    async with asyncio.timeout(20):
+        await closed.wait()
+        assert not ending.done()
+        hung.set()
+        await ending
+    assert "upstream broken did not end" in caplog.text

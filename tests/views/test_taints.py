@@ -21,7 +21,8 @@ from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, Attached, View
 from tests.approvals.page import shown
 from tests.clock import Clock
-from tests.test_main_job import answer_next, person
+from tests.test_main_job import UI, answer_next, person
+from tests.views.pages import Page, connect
 from tests.views.test_registry import EVE, POLICY, proof
 from tests.world import World
 
@@ -312,6 +313,39 @@ async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: C
         database._engine = engine
         assert await views._taints.flush()
         assert await store.all(9)
+
+
+async def test_a_view_that_is_resumed_is_as_tainted(views: Views) -> None:
+    """Its connection broke, and came back with the token of that view."""
+    page = Page()
+    view = connect(views, LOCAL, page)
+    views.caller_of(view, Door.BRIDGE, reported_model=True)
+    views.disconnect(view)
+    views.connect(view, page.hear)
+    assert views.caller_of(view, Door.BRIDGE).initiator is Initiator.MODEL
+
+
+async def test_over_mcp(world: World) -> None:
+    """A page says what a model did, closes its view by the relay, and attaches with the same launch value."""
+    async with person(world) as ann, Client(f"{world.url}/mcp/cart", extensions=UI) as host:
+        opened = await host.call_tool("open_cart", {})
+        launch = {"launch": (opened.meta or {})["webmcp-gateway/launch"]}
+
+        async def attached() -> Attached:
+            told = (await host.call_tool("webmcp_attach", launch)).structured_content
+            assert told is not None
+            return Attached(told["view"], told["key"], told["proven"], ())
+
+        first = await attached()
+        wanted = {"url": "/api/cart/tea", "method": "DELETE"}
+        await host.call_tool("http_request", {"url": "/api/cart", "_view": proof(first, 1), "_initiator": "model"})
+        assert not (await host.call_tool("webmcp_poll", {"closing": True, "_view": proof(first, 2)})).is_error
+        again = await host.call_tool("http_request", {**wanted, "_view": proof(await attached(), 1)})
+        assert again.structured_content is not None
+        assert "gateway-pending" in again.structured_content["headers"]
+        question = await answer_next(ann, world, "decline")
+        assert question["initiator"] == "model"
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
 
 
 async def test_a_real_restart(world: World) -> None:

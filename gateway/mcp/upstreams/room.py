@@ -209,10 +209,11 @@ class Upstreams:
         self.say()
 
     async def close(self) -> None:
-        """End all connections."""
-        for one in self.mounted.values():
-            await one.proxy.close()
-            await one.upstream.close()
+        """End all connections, side by side: one that takes its time, or fails, keeps no other one open."""
+        ending = [_closed(one) for one in self.mounted.values()]
+        for name, failure in zip(self.mounted, await asyncio.gather(*ending, return_exceptions=True), strict=True):
+            if isinstance(failure, BaseException):
+                log.error("the connections of upstream %s did not end as they should: %r", name, failure)
 
     def _wake_early(self, one: Mounted) -> None:
         if not one.upstream.spec.lazy:
@@ -286,6 +287,15 @@ def _unknown(upstream: Upstream) -> list[str]:
 
 async def _ended(one: Mounted, leave: Callable[[Face], Awaitable[None]]) -> None:
     one.face.drain()
-    await one.proxy.close()
-    await one.upstream.close()
+    try:
+        await _closed(one)
+    except Exception:
+        log.exception("the connections of upstream %s did not end as they should", one.upstream.spec.name)
     await leave(one.face)
+
+
+async def _closed(one: Mounted) -> None:
+    try:
+        await one.proxy.close()
+    finally:
+        await one.upstream.close()
