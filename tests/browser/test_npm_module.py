@@ -127,6 +127,91 @@ async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, scri
     assert [(args["method"], args["timeoutMs"]) for args in await sent(host)] == [("POST", 9000), ("GET", 9000)]
 
 
+async def test_an_answer_may_tell_its_length(host: Host, script: str) -> None:
+    """As servers of others do: once, and progress is told by it."""
+    await host.answers(
+        "return { bodyType: 'text', body: 'hello world',"
+        " headers: {'content-length': '11', 'content-type': 'text/plain'} };"
+    )
+    frame = await ready(host, bare(script))
+    seen = await frame.evaluate(
+        """() => new Promise((resolve) => {
+          const xhr = new XMLHttpRequest();
+          const told = [];
+          xhr.open("GET", "/api/y");
+          xhr.onprogress = ({lengthComputable, loaded, total}) => told.push([lengthComputable, loaded, total]);
+          xhr.onloadend = () =>
+            resolve([xhr.status, xhr.responseText, xhr.getResponseHeader("content-length"), told.at(-1)]);
+          xhr.send();
+        })"""
+    )
+    assert seen == [200, "hello world", "11", [True, 11, 11]]
+
+
+async def test_a_request_that_is_not_carried_is_the_browsers_own_xhr(host: Host, script: str) -> None:
+    """As `open()` finds: what was set before goes with it, and it may wait for its answer; what is carried may not."""
+    await host.answers("return { bodyType: 'text', body: 'carried' };")
+    frame = await ready(host, bare(script))
+    seen = await frame.evaluate(
+        """async () => {
+          const seen = [];
+          const name = (run) => {
+            try {
+              run();
+              return "none";
+            } catch (error) {
+              return [error.name, /not supported in MCP Apps/.test(error.message)];
+            }
+          };
+          const xhr = new XMLHttpRequest();
+          xhr.responseType = "json";
+          xhr.withCredentials = true;
+          const events = [];
+          const see = (event) => events.push([event.type, event.target === xhr, xhr.readyState]);
+          for (const type of ["readystatechange", "loadstart", "error", "loadend"]) xhr[`on${type}`] = see;
+          xhr.open("GET", "/other");
+          seen.push(xhr.responseType, xhr.withCredentials, xhr.readyState, name(() => xhr.send()));
+          await new Promise((go) => xhr.addEventListener("loadend", go));
+          seen.push(events, xhr.status);
+          const sync = new XMLHttpRequest();
+          seen.push(name(() => sync.open("GET", "/other", false)), name(() => sync.send()));
+          seen.push(name(() => sync.open("GET", "/api/x", false)));
+          sync.open("GET", "/api/x");
+          const loaded = new Promise((go) => sync.addEventListener("load", go));
+          sync.send();
+          await loaded;
+          seen.push(sync.responseText, sync instanceof XMLHttpRequest, String(sync));
+          seen.push(Object.keys(sync), XMLHttpRequest.DONE);
+          return seen;
+        }"""
+    )
+    blocked = [
+        ["readystatechange", True, 1],
+        ["loadstart", True, 1],
+        ["readystatechange", True, 4],
+        ["error", True, 4],
+        ["loadend", True, 4],
+    ]
+    assert seen == [
+        "json", True, 1, "none", blocked, 0, "none", ["NetworkError", False], ["InvalidAccessError", True],
+        "carried", True, "[object XMLHttpRequest]", [], 4,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "sent_limit"),
+    [("2 ** 53", 2**53 - 1), ("0", None), ("-5", None), ("NaN", None), ("1.5", 2), ("Infinity", None)],
+)
+async def test_a_limit_in_time_is_one_that_the_tool_takes(
+    host: Host, script: str, given: str, sent_limit: int | None
+) -> None:
+    """Whatever a page gives as `timeoutMs`."""
+    await host.answers("return { bodyType: 'text', body: 'ok' };")
+    frame = await ready(host, bare(script))
+    await frame.evaluate(f"handle.restore(), init(app, {{installGlobal: false, timeoutMs: {given}}}).fetch('/api/x')")
+    assert [args.get("timeoutMs") for args in await sent(host)] == [sent_limit]
+
+
 async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str) -> None:
     """Other paths, other origins, a stopped handle; here the content policy refuses them all."""
     await host.answers("return { bodyType: 'text', body: 'carried' };")

@@ -12,7 +12,7 @@ import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
 import { OUT_OF_REACH, problem } from "../view/problem";
 import { rebasedRequest } from "../view/request";
-import { createXhr } from "../view/xhr";
+import { createXhrOf } from "./xhr";
 
 type Values = { [name: string]: unknown };
 
@@ -95,7 +95,11 @@ function answered(result: Values): Values {
 /** A tool that holds on to an answer must not be ended by the client's own clock before the gateway's. */
 const PATIENCE = 300000;
 
-function createCalls(app: McpApp, { toolName = "http_request", timeoutMs }: McpHttpBaseOptions): Calls {
+/** A number of milliseconds as the tool takes it; undefined where there is to be no limit. */
+const limitOf = (given = 0): number | undefined => (given > 0 && given < Infinity ? Math.min(Math.ceil(given), Number.MAX_SAFE_INTEGER) : undefined);
+
+function createCalls(app: McpApp, { toolName = "http_request", timeoutMs: given }: McpHttpBaseOptions): Calls {
+  const timeoutMs = limitOf(given);
   const later = (run: () => void, milliseconds: number): number => window.setTimeout(run, milliseconds);
   const call = async (name: string, args: Values, signal?: AbortSignal): Promise<Values> => {
     const options = { timeout: PATIENCE, ...(signal && { signal }) };
@@ -117,14 +121,22 @@ function matches(path: string, prefix: string): boolean {
   return path === prefix || path.startsWith(prefix.endsWith("/") ? prefix : `${prefix}/`);
 }
 
-interface Carrier {
+export interface Carrier {
   fetch: typeof fetch;
   native: typeof fetch;
+  /** `fetch` of what is carried, whatever `carries` says of it. */
+  carry: typeof fetch;
+  /** Whether what is not carried goes to the browser's own. */
+  fallsBack(): boolean;
+  /** Writes where a request goes. */
+  tell(method: string, url: string, mine: boolean): void;
   /** Whether `request` is carried; throws where it may go nowhere. */
   carries(request: Request): boolean;
   resolve(url: string): string;
   active: boolean;
 }
+
+export const notCarried = (): TypeError => new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
 
 /** `decides` is asked with the absolute URL of a request, and its path and query where it is the app's own. */
 function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldIntercept">, decides?: (request: Request, url: string, address: string) => boolean): Carrier {
@@ -158,6 +170,13 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
     active: true,
     native,
     resolve: addresses.resolve,
+    carry: (...given) => {
+      const request = new Rebased(...given);
+      carrier.tell(request.method, request.url, true);
+      return carried(request);
+    },
+    fallsBack: () => fallbackToNative || !carrier.active,
+    tell: (method, url, mine) => say?.(`webmcp-gateway-view: ${method} ${url}: ${mine ? "carried" : "the browser's own"}`),
     carries(request) {
       const enabled = typeof interceptEnabled === "function" ? interceptEnabled() : interceptEnabled;
       if (!carrier.active || !enabled) return false;
@@ -175,13 +194,13 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
       async (input: RequestInfo | URL, ...rest: [RequestInit?]): Promise<Response> => {
         const request = new Rebased(input, ...rest);
         const mine = carrier.carries(request);
-        say?.(`webmcp-gateway-view: ${request.method} ${request.url}: ${mine ? "carried" : "the browser's own"}`);
+        carrier.tell(request.method, request.url, mine);
         if (mine) {
           return carried(request).catch((error: Error) => {
             throw error.cause instanceof ToolError ? error.cause : error;
           });
         }
-        if (!fallbackToNative && carrier.active) throw new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
+        if (!carrier.fallsBack()) throw notCarried();
         // A `Request` was given up to the new one with its body.
         return input instanceof NativeRequest ? native(request) : native(input, ...rest);
       },
@@ -215,19 +234,6 @@ function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (ty
   return () => {
     if (window[name] === value) window[name] = before;
   };
-}
-
-function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
-  const Native = window.XMLHttpRequest;
-  const Carried = createXhr({
-    fetch: carrier.fetch,
-    resolve: carrier.resolve,
-    later: (run, milliseconds) => window.setTimeout(run, milliseconds),
-    cancel: (timer) => window.clearTimeout(timer),
-  });
-  return new Proxy(Carried, {
-    construct: (target, args: unknown[], made: Function) => (carrier.active ? Reflect.construct(target, args, made) : new Native()) as object,
-  });
 }
 
 /** `decides` of a carrier, of a function that is asked by URL and request. */

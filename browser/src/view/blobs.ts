@@ -33,7 +33,7 @@ export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined 
 let fetched: { url: string; blob: Blob } | undefined;
 
 /** `Request` and `fetch` such that a request has the blob of its URL also after that is revoked. */
-export function keepBlobs(scope: { Request: typeof Request; fetch: typeof fetch }, blobOf: (made: string) => Blob | undefined): void {
+export function keepBlobs(scope: { Request: typeof globalThis.Request; fetch: typeof globalThis.fetch }, blobOf: (made: string) => Blob | undefined): void {
   const kept = new WeakMap<Request, Blob>();
   const { Request: Native, fetch } = scope;
   const keep = (made: Request, from: unknown): Request => {

@@ -33,7 +33,8 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
     constructor(url: string | URL, init: EventSourceInit | null = {}) {
       if (!arguments.length) throw new TypeError("Failed to construct 'EventSource': 1 argument required, but only 0 present.");
       super();
-      const text = `${url}`;
+      // Not the origin of an opaque frame, which has the same name.
+      const text = `${(url as string | null) ?? `./${url}`}`;
       try {
         this.#url = resolve(text);
       } catch {

@@ -22,6 +22,8 @@ export class Upload extends Progressing {
   }
 }
 defineClass(Upload, "XMLHttpRequestUpload");
+/** Whether anybody listens to an upload. */
+export const hears = (upload: Upload): boolean => heard.has(upload);
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TOKEN = /^[!#$%&'*+\-.^_`|~\w]+$/;

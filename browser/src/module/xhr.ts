@@ -1,0 +1,108 @@
+/** `XMLHttpRequest` that is carried, or the browser's own, as `open()` decides. */
+
+import { attempt } from "../view/attempt";
+import { defineClass, defineConstants, defineHandler } from "../view/handlers";
+import { createXhr, hears, Progressing, Upload } from "../view/xhr";
+import { notCarried, type Carrier } from "./http";
+
+type Xhr = XMLHttpRequest;
+
+const READ = ["readyState", "status", "statusText", "responseURL", "response", "responseText", "responseXML"] as const;
+const WRITTEN = ["responseType", "timeout", "withCredentials"] as const;
+const CALLED = ["setRequestHeader", "abort", "getResponseHeader", "getAllResponseHeaders"] as const;
+const TYPES = ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"];
+
+/** Each event of `from` is one of `to`. */
+function forward(from: EventTarget, to: EventTarget, types: string[], wanted: () => boolean): void {
+  for (const type of types) {
+    from.addEventListener(type, (event) => {
+      if (!wanted()) return;
+      const { lengthComputable, loaded, total } = event as ProgressEvent;
+      to.dispatchEvent(event instanceof ProgressEvent ? new ProgressEvent(type, { lengthComputable, loaded, total }) : new Event(type));
+    });
+  }
+}
+
+export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
+  const Native = window.XMLHttpRequest;
+  const ends = {
+    resolve: carrier.resolve,
+    later: (run: () => void, milliseconds: number) => window.setTimeout(run, milliseconds),
+    cancel: (timer: number | undefined) => window.clearTimeout(timer),
+  };
+  const Carried = createXhr({ ...ends, fetch: carrier.carry });
+  const Refused = createXhr({ ...ends, fetch: () => Promise.reject(notCarried()) });
+
+  class McpXhr extends Progressing {
+    readonly #upload = new Upload();
+    #inner!: Xhr;
+    #mime: string | undefined;
+
+    constructor() {
+      super();
+      this.#take(carrier.active || !Native ? Carried : Native);
+    }
+
+    /** The one that does what this one is asked for. */
+    static of(one: McpXhr): Xhr {
+      return one.#inner;
+    }
+
+    get upload() { return this.#upload; }
+
+    open(...given: Parameters<Xhr["open"]>) {
+      const [method, url, ...rest] = given as [string, string | URL, ...unknown[]];
+      const request = attempt(() => new Request(carrier.resolve(`${url}`), { method: `${method}` }));
+      // What is no request at all is for ours to refuse.
+      const mine = !request || carrier.carries(request);
+      if (mine && rest.length && !rest[0]) {
+        throw new DOMException("Failed to execute 'open' on 'XMLHttpRequest': Synchronous XMLHttpRequest is not supported in MCP Apps.", "InvalidAccessError");
+      }
+      const wanted = mine ? Carried : carrier.fallsBack() ? Native : Refused;
+      if (!(this.#inner instanceof wanted)) this.#take(wanted);
+      if (wanted === Native && request) carrier.tell(request.method, request.url, false);
+      this.#inner.open(...given);
+    }
+
+    overrideMimeType(mime: string) {
+      this.#inner.overrideMimeType(...(arguments as unknown as [string]));
+      this.#mime = mime;
+    }
+
+    send(body?: Document | XMLHttpRequestBodyInit | null) {
+      const inner = this.#inner;
+      // Who listens to an upload asks other sites first whether it may be sent (Fetch, "CORS-preflight").
+      if (hears(this.#upload)) forward(inner.upload, this.#upload, TYPES, () => this.#inner === inner);
+      inner.send(body);
+    }
+
+    #take(wanted: typeof XMLHttpRequest) {
+      const former = this.#inner as Xhr | undefined;
+      const inner = (this.#inner = new wanted());
+      forward(inner, this, ["readystatechange", ...TYPES], () => this.#inner === inner);
+      if (!former) return;
+      for (const name of WRITTEN) if (former[name]) Object.assign(inner, { [name]: former[name] });
+      if (this.#mime !== undefined) inner.overrideMimeType(this.#mime);
+      former.abort();
+    }
+  }
+
+  const { prototype } = McpXhr;
+  const define = (name: string, descriptor: PropertyDescriptor): unknown => Object.defineProperty(prototype, name, { configurable: true, enumerable: true, ...descriptor });
+  for (const name of [...READ, ...WRITTEN]) {
+    const set = WRITTEN.includes(name as never) && { set(this: McpXhr, value: unknown) { Object.assign(McpXhr.of(this), { [name]: value }); } };
+    define(name, { get(this: McpXhr) { return McpXhr.of(this)[name]; }, ...set });
+  }
+  for (const name of CALLED) {
+    define(name, {
+      writable: true,
+      value(this: McpXhr, ...given: unknown[]) { return (McpXhr.of(this)[name] as Function).apply(McpXhr.of(this), given); },
+    });
+  }
+  for (const name of ["upload", "open", "overrideMimeType", "send"]) Object.defineProperty(prototype, name, { enumerable: true });
+  defineHandler(prototype, "readystatechange");
+  defineClass(McpXhr, "XMLHttpRequest");
+  defineConstants(McpXhr, "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
+  Object.defineProperties(McpXhr, { length: { value: 0 }, of: { enumerable: false } });
+  return McpXhr as unknown as typeof XMLHttpRequest;
+}
