@@ -57,7 +57,8 @@ async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int,
                         print(f"[{count}/{len(urls)}] {result.line()}", flush=True)
                         file.write_text("".join(map(written, results.values())), "utf-8")
             await browser.close()
-    print(summary(results.values(), left_out))
+    pages = {case.url: case.file.read_text("utf-8", "replace") for case in cases}
+    print(summary(results.values(), left_out, pages))
 
 
 def _batches(urls: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.wpt.exceptions import exempt
 from tests.wpt.running import Outcome
 
 
@@ -26,6 +27,12 @@ class Result:
     def differs(self) -> list[str]:
         """Those of them that do not pass in a view."""
         return [name for name in self.passing() if not self.view.passes(name)]
+
+    @property
+    def area(self) -> str:
+        """What it is a test of."""
+        names = self.url.split("/")
+        return "/".join(names[1:3]) if names[1] in ("fetch", "html") else names[1]
 
     def line(self) -> str:
         """The page in one line."""
@@ -50,24 +57,29 @@ def _outcome(subtests: dict[str, list[str]], problem: str) -> Outcome:
     return Outcome({name: (status, message) for name, (status, message) in subtests.items()}, problem)
 
 
-def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]]) -> str:
-    """The subtests that differ by page, then the figures by area."""
+def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]], pages: Mapping[str, str]) -> str:
+    """The subtests that differ by page, then the figures by area; `pages` has the text of each page by its URL."""
     lines: list[str] = []
-    passing: Counter[str] = Counter()
-    differing: Counter[str] = Counter()
+    figures: dict[str, list[int]] = {}
+    classes: Counter[str] = Counter()
     for result in sorted(results, key=lambda each: each.url):
-        area = (
-            "/".join(result.url.split("/")[1:3])
-            if result.url.startswith(("/fetch", "/html"))
-            else result.url.split("/")[1]
-        )
-        passing[area] += len(result.passing())
         differs = result.differs()
-        differing[area] += len(differs)
+        named = {
+            name: exempt(result.url, pages.get(result.url, ""), result.view.why(name, named=True)) for name in differs
+        }
+        figure = figures.setdefault(result.area, [0, 0, 0])
+        named_here = [found for found in named.values() if found]
+        for at, count in enumerate((len(result.passing()), len(differs), len(named_here))):
+            figure[at] += count
+        classes.update(named_here)
         if differs:
-            lines += ["", f"{result.line()}"]
-            lines += [f"    {name}\n        {result.view.why(name)}" for name in differs]
+            lines += ["", result.line()]
+            for name, found in named.items():
+                mark = f"[{found}] " if found else ""
+                lines += [f"    {mark}{name}", f"        {result.view.why(name)}"]
     lines += ["", "Left out:", *(f"  {len(names):>5} pages {reason}" for reason, names in left_out.items())]
-    lines += ["", "Subtests that pass natively, and of those in a view:"]
-    lines += [f"  {area:<16} {count:>6} {count - differing[area]:>6}" for area, count in sorted(passing.items())]
+    lines += ["", "Named exceptions:", *(f"  {count:>5} {name}" for name, count in sorted(classes.items()))]
+    lines += ["", "Subtests: passing natively, of those in a view, named exceptions, and what is left:"]
+    for area, (passing, differing, exceptions) in sorted(figures.items()):
+        lines.append(f"  {area:<16} {passing:>6} {passing - differing:>6} {exceptions:>6} {differing - exceptions:>6}")
     return "\n".join(lines)

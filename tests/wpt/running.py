@@ -48,10 +48,10 @@ class Outcome:
         """Whether this subtest passed."""
         return self.subtests.get(name, ("", ""))[0] == _STATUS[PASS]
 
-    def why(self, name: str) -> str:
-        """Why it did not."""
+    def why(self, name: str, *, named: bool = False) -> str:
+        """Why it did not, behind its name if it is to be `named`."""
         status, message = self.subtests.get(name, ("not reported", self.problem))
-        return f"{status}: {message}"
+        return f"{name}\n{status}: {message}" if named else f"{status}: {message}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.wpt.__main__ import run
 from tests.wpt.checkout import cases_of, sent_headers
+from tests.wpt.exceptions import EXEMPT, REASONS, exempt
 from tests.wpt.results import read
 
 SMALL = Path(__file__).parent / "small"
@@ -34,7 +35,7 @@ async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
         "    protocol",
         "        fail: https: is not http:",
     ]
-    assert printed.split()[-3:] == ["fetch/api", "5", "4"]
+    assert printed.split()[-3:] == ["4", "0", "1"]
     results = read(file)
     assert {url: result.differs() for url, result in results.items()} == {
         "/fetch/api/many.any.html?1": [],
@@ -46,3 +47,12 @@ async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
     again = capsys.readouterr().out
     assert [line for line in again.splitlines() if line.startswith("[")] == ["[1/1] 1/2 /fetch/api/two.html"]
     assert sorted(read(file)) == sorted(results)
+
+
+def test_each_exception_is_named_with_its_reason() -> None:
+    """In the documentation as here; of each class there is a subtest, and one that just fails is of none."""
+    text = " ".join((Path(__file__).parents[2] / "docs" / "app-authors.md").read_text("utf-8").split())
+    assert [name for name, reason in REASONS.items() if f"| {name} | {reason} |" not in text] == []
+    assert {each.name for each in EXEMPT} == REASONS.keys()
+    assert exempt("/fetch/api/a.html", "", "reads\nfail: expected 1 but got 2") is None
+    assert exempt("/xhr/a.html", "<iframe>", "reads\nfail: expected 1 but got 2") == "frames and windows"
