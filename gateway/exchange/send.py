@@ -15,6 +15,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
 from gateway.exchange.answer import Answer, nothing
 from gateway.exchange.authenticate import Authenticator, Injected
+from gateway.exchange.backend_turns import Turns
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
 from gateway.exchange.cookies import CookieJars, jar_key
 from gateway.exchange.idempotency import FIELD
@@ -62,6 +63,7 @@ class Sender:
         self._circuits = circuits or Circuits()
         self._retries = retries or Retries()
         self._absences = absences or Absences()
+        self._turns = Turns()
 
     async def send(
         self,
@@ -154,7 +156,12 @@ class Sender:
         if way.leg.streams:
             response, parts, close = await _begun(way, request)
         else:
-            response, parts, close = await way.backend.send(request), None, nothing
+            turn = (principal.id, way.caller.app, way.spec.name)
+            await self._turns.enter(turn, timeout)
+            try:
+                response, parts, close = await way.backend.send(request), None, nothing
+            finally:
+                self._turns.leave(turn)
         answer = Answer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers

@@ -1,0 +1,77 @@
+"""A caller with very many requests at a backend waits for itself alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.backend_turns import EACH, Turns
+from gateway.model import LOCAL, Request
+from tests.exchange.house import PAGE, Shop, built, reason
+
+ITEMS = Request("GET", "/api/items")
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Let all go on until that is so."""
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.bound("requests that a backend has at a time")
+async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
+    """Its further requests wait, in their order; all are answered in the end."""
+    hold = asyncio.Event()
+    shop = Shop(hold=hold)
+    other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
+    async with built(tmp_path, shop=shop) as house, asyncio.TaskGroup() as tasks:
+        mine = [tasks.create_task(house.exchange.run(ITEMS, PAGE)) for _ in range(3 * EACH)]
+        await until(lambda: len(shop.sent) == EACH)
+        theirs = tasks.create_task(house.exchange.run(ITEMS, other))
+        await until(lambda: len(shop.sent) == EACH + 1)
+        mine[-1].cancel()
+        hold.set()
+        assert (await theirs).status == 200
+        await asyncio.wait(mine)
+        assert [task.result().status for task in mine[:-1]] == [200] * (3 * EACH - 1)
+        assert (await house.exchange.run(ITEMS, PAGE)).status == 200
+
+
+async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> None:
+    """As of a backend that is slow; nothing was sent."""
+    hold = asyncio.Event()
+    shop = Shop(hold=hold)
+    async with built(tmp_path, shop=shop, timeout=0.2) as house, asyncio.TaskGroup() as tasks:
+        for _ in range(EACH):
+            tasks.create_task(house.exchange.run(ITEMS, PAGE))
+        await until(lambda: len(shop.sent) == EACH)
+        late = await house.exchange.run(ITEMS, PAGE)
+        assert (late.status, reason(late), len(shop.sent)) == (504, Reason.BACKEND_TIMEOUT, EACH)
+        hold.set()
+
+
+@pytest.mark.parametrize("turns_of_the_loop", range(3))
+async def test_a_turn_that_comes_with_a_cancellation_is_not_lost(turns_of_the_loop: int) -> None:
+    """Whichever comes first."""
+    turns, key = Turns(1), ("p", "app", "shop")
+    await turns.enter(key, 1.0)
+    waiting = asyncio.create_task(turns.enter(key, 1.0))
+    await asyncio.sleep(0)
+    turns.leave(key)
+    for _ in range(turns_of_the_loop):
+        await asyncio.sleep(0)
+    if not waiting.done():
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    if not waiting.cancelled():
+        turns.leave(key)
+    await asyncio.wait_for(turns.enter(key, 1.0), 1.0)
+    with pytest.raises(Refusal):
+        await turns.enter(key, 0.01)
