@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gateway.backends.codings import Coding, Undone, codings
+from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 
 ACCEPT_ENCODING = "gzip, deflate"
@@ -14,6 +16,15 @@ RATIO = 200
 """Bytes out per byte in, beyond which a body larger than `RATIO_FROM` counts as a bomb (Apache's default)."""
 
 RATIO_FROM = 1024 * 1024
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "compressed answers",
+        f"the `response` of the route when unpacked; {RATIO} times what came, after {size(RATIO_FROM)}",
+        "`response-too-large`",
+    ),
+)
 
 
 class Decoder:

@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 
 from gateway.backends.alarms import Alarms
 from gateway.backends.arrival import Arrival
+from gateway.bounds import Area, Bound, size
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, read_head
@@ -38,6 +39,15 @@ PIECES: Final = 4
 
 STRANGE: Final = 64 * 1024
 """Bytes of the largest request that is kept and read for somebody who never showed on this connection who they are."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "what an unknown caller sends in a body",
+        f"{size(STRANGE)} before it is known who calls",
+        "nothing of the rest is read before",
+    ),
+)
 
 LOOK: Final = 1.0
 """Seconds for which a caller that was found good is not asked again, on one connection with one head."""

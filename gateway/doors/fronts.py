@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.backends.alarms import Alarms
+from gateway.bounds import Area, Bound
 from gateway.doors.front import Front, Gate
 
 IDLE: Final = 75.0
@@ -23,6 +24,21 @@ TAKEN_WITHIN = 120.0
 
 The system notices only where a good part of its own buffer became free, which takes a slow client a while.
 """
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "a head of a request that does not come",
+        f"{HEAD_WITHIN:g} s",
+        "the connection is closed",
+    ),
+    Bound(
+        Area.DOORS,
+        "answers that their client does not take",
+        f"{TAKEN_WITHIN:g} s without a byte taken",
+        "the connection is closed",
+    ),
+)
 
 SWEEP = 5.0
 """Seconds between two looks at all connections."""

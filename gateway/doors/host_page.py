@@ -8,11 +8,13 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import WSMsgType, web
 
 from gateway import mux
 from gateway.backends.frames import NORMAL
+from gateway.bounds import Area, Bound
 from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.apart import BYTES, names_bytes
@@ -32,6 +34,15 @@ TOO_LARGE = "too-large"
 
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "a connection of the bridge without a ticket",
+        f"{GREETING:g} s",
+        "it is closed",
+    ),
+)
 
 BATCH = 16
 """Frames that are taken in one go."""

@@ -9,11 +9,21 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.bounds import Area, Bound, size
 from gateway.doors.event_ids import escaped
 from gateway.doors.heads import is_one, is_whole
 
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head: nobody is known before its end, and so much is held for anybody who never ends one."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "the head of a request",
+        size(HEAD_BYTES),
+        "431",
+    ),
+)
 
 HEAD_END: Final = b"\r\n\r\n"
 """What a head ends with."""

@@ -5,14 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from aiohttp import web
+
+from gateway.bounds import Area, Bound
 
 SILENCE = 30.0
 """Seconds within which a body that is not whole must grow."""
 
 RATE = 500.0
 """Bytes a second that must come of it, after the first `SILENCE` seconds (what Apache asks for)."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "a body of a request that does not come",
+        f"{SILENCE:g} s without a byte, {RATE:g} bytes a second after that",
+        "the connection is closed",
+    ),
+)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Headers, Principal, Question, Request, Response
 
@@ -30,6 +31,21 @@ PER_VIEW = 2
 PER_PRINCIPAL = 10
 REFUSALS = 3
 REFUSAL_WINDOW = 300.0
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "questions that are open",
+        f"{PER_VIEW} per view, {PER_PRINCIPAL} per principal, {size(SHOWN)} of a body; {SILENCE:g} s without a caller",
+        "`approval-unavailable`",
+    ),
+    Bound(
+        Area.APPROVALS,
+        "questions after a person said no",
+        f"{REFUSALS} in {REFUSAL_WINDOW:g} s per view",
+        "`approval-declined` without a question",
+    ),
+)
 
 
 class State(StrEnum):

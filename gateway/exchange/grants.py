@@ -9,11 +9,22 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
+from gateway.bounds import Area, Bound
 from gateway.model import Caller, Principal, Question
 
 MOST = 100
 """Grants of one principal; the oldest goes first."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "grants",
+        f"{MOST} per principal",
+        "the oldest of that principal ends",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

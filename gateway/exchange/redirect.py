@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
@@ -16,6 +18,15 @@ from gateway.policy import SAFE_METHODS, Policy, Redirects, landing
 
 HOPS = 5
 """Redirects that are followed for one request."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "redirects that are followed",
+        f"{HOPS}, each of which counts as a request",
+        "`redirect-denied`",
+    ),
+)
 
 _MOVED = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)

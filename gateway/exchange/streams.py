@@ -15,6 +15,7 @@ from typing import Final, Self, TypeAlias
 
 from msgspec.structs import replace
 
+from gateway.bounds import Area, Bound, size
 from gateway.contract import problem, whole_characters
 from gateway.errors import Reason, Refusal
 from gateway.exchange.stream import Stream, failed
@@ -48,6 +49,16 @@ IN_ALL: Final = 2048
 
 SILENCE: Final = 60.0
 """Seconds after which a caller that no longer asks is taken for gone."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "answers that stream",
+        f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} are read ahead; {SILENCE:g} s "
+        "until somebody asks",
+        "`rate-limited`, or the answer comes whole; one that nobody asks for ends",
+    ),
+)
 
 PREFIX: Final = "stream-"
 """How the id of a stream begins."""

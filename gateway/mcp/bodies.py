@@ -10,11 +10,21 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.bounds import Area, Bound, size
 from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.mcp.apart import LONG, keep, taken_out
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of one message, beside a large body; what is larger is answered with 413."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "a message",
+        f"{size(BODY_LIMIT)}, beside a large body",
+        "413",
+    ),
+)
 
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """How JSON begins that says how it is coded; without one, other codings have a NUL in the first four bytes."""

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, Final, Protocol, Self, TypeGuard
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import serialize_server_result
 from pydantic import BaseModel
 
+from gateway.bounds import Area, Bound
 from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.answers import Answers, Speaker
@@ -25,6 +26,15 @@ log = logging.getLogger(__name__)
 
 MAX_CALLS = 64
 """Calls of one view in flight."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "calls of a view over the bridge that are under way",
+        f"{MAX_CALLS} per view",
+        "`-32000 busy`",
+    ),
+)
 
 BUSY = -32000
 """The JSON-RPC error code for one call too many."""

@@ -25,6 +25,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from gateway.bounds import Area, Bound, size
 from gateway.mcp.spliced import MARK
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,21 @@ STANDING: Final = "."
 
 PER_PRINCIPAL = 1000
 """Sessions that one principal may have on a mount where nothing is said: nobody takes the room of all others."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "sessions of the handshake protocols",
+        f"`mcp.sessions_each` ({PER_PRINCIPAL:,}) per principal, `mcp.sessions` in all, of a mount; `mcp.session_idle`",
+        "503",
+    ),
+    Bound(
+        Area.MCP,
+        "events that are kept for a stream that breaks",
+        f"{EVENTS} and {size(SESSION_BYTES)} per session, {size(ALL_BYTES)} per mount",
+        "the oldest go; a stream before them is refused",
+    ),
+)
 
 
 @dataclass(slots=True)

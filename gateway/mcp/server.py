@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import anyio
 import mcp_types as types
@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from gateway.arriving import NoRoom, counting, whole
+from gateway.bounds import Area, Bound
 from gateway.mcp import absent
 from gateway.mcp.apart import kept
 from gateway.mcp.asgi import Ending, ending_of, serve
@@ -51,6 +52,15 @@ MAX_LISTENERS = 1024
 
 LISTENERS_EACH = 128
 """Those of one principal."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "streams of changes (`subscriptions/listen`)",
+        f"{LISTENERS_EACH} per principal, {MAX_LISTENERS:,} in all, of a mount",
+        "an error",
+    ),
+)
 
 SESSIONS = 10_000
 """Sessions of the handshake protocols that one mount keeps; another one is answered with 503."""

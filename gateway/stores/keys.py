@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.bounds import Area, Bound
 from gateway.stores.schema import IDEMPOTENCY_KEYS, SECRETS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
@@ -18,6 +20,15 @@ LIFE = 24 * 3600.0
 
 PER_OWNER = 1000
 """Keys of one principal in one app that are kept; the oldest goes first."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "idempotency keys",
+        f"{PER_OWNER:,} per principal, app and route, {LIFE / 3600:g} h",
+        "the oldest of that owner goes",
+    ),
+)
 
 
 class IdempotencyKeys:

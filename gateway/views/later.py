@@ -6,10 +6,11 @@ import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mcp import types as mcp
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal
 from gateway.views.relay import Relay
@@ -25,6 +26,15 @@ KEPT = 600.0
 
 MOST_KEPT = 64
 """Calls of one principal that may run on, or wait to be collected."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "answers that wait to be collected",
+        f"{MOST_KEPT} per principal, {KEPT:g} s",
+        "the oldest of that principal goes",
+    ),
+)
 
 Work = Coroutine[Any, Any, mcp.CallToolResult]
 

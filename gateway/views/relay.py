@@ -6,11 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp import types as mcp
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
 from gateway.policy.gcra import Rate, take
@@ -44,6 +45,21 @@ ABSENT = "its view did not ask for calls: its tab sleeps, or is closed"
 
 MOST_CALLS = 64
 """Calls of one view that may be under way."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "calls of models that wait for a view",
+        f"{MOST_CALLS} per view",
+        "the call is refused",
+    ),
+    Bound(
+        Area.VIEWS,
+        "how often a view asks for calls",
+        f"{ASKING.count} in {ASKING.period:g} s",
+        "`rate-limited`",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp import types as mcp
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
 from gateway.mux import IN_FLIGHT_LIMIT
@@ -39,6 +40,21 @@ LIST_PAGES = 5
 
 MOST_CALLS = IN_FLIGHT_LIMIT - 1
 """Calls of one page that may be under way: it can still be asked what its tools are, without which its session ends."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "messages to a page that does not take them",
+        f"{QUEUE} per view",
+        "the session with that page ends",
+    ),
+    Bound(
+        Area.VIEWS,
+        "calls into a page that are under way",
+        f"{MOST_CALLS} per view",
+        "further ones are refused",
+    ),
+)
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mcp import types as mcp
 
+from gateway.bounds import Area, Bound, size
 from gateway.model import ViewTool
 from gateway.policy import Policy, tool_pin
 from gateway.views.names import model_name
@@ -21,6 +22,15 @@ MOST = 50
 SCHEMA_BYTES = 16 * 1024
 SCHEMA_DEPTH = 16
 TEXT = 4096
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "tools of a page",
+        f"{MOST} per view, {size(SCHEMA_BYTES)} and depth {SCHEMA_DEPTH} of a schema, {TEXT:,} characters of a text",
+        "further ones are not offered",
+    ),
+)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", "title")
 

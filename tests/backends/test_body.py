@@ -134,6 +134,7 @@ def test_large_but_honest() -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.bound("compressed answers")
 def test_bomb_by_ratio(coding: str) -> None:
     """A body that grows too fast is refused soon after the first mebibyte, whatever its limit is."""
     body = Body(coding, 10**10)

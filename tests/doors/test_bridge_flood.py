@@ -41,6 +41,7 @@ async def test_pings_leave_others_their_turns(world: World, monkeypatch: pytest.
     assert longest <= BATCH
 
 
+@pytest.mark.bound("a connection of the bridge without a ticket")
 async def test_what_comes_before_the_greeting_ends_the_connection(world: World) -> None:
     """A ping, too: who greets nobody is owed no answer."""
     async with (

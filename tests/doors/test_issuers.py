@@ -94,6 +94,7 @@ async def test_a_wrong_token_is_told_so(guarded: World, evil: Issuer) -> None:
 
 @pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart", "/mcp/everything"])
 @pytest.mark.parametrize("token", ["", "Bearer none"])
+@pytest.mark.bound("what an unknown caller sends in a body")
 async def test_nothing_of_a_strangers_large_call_is_waited_for(guarded: World, mount: str, token: str) -> None:
     """Its head is refused before its body is there, which nobody keeps."""
     fields = {

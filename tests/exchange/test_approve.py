@@ -221,6 +221,7 @@ def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
     assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
 
 
+@pytest.mark.bound("questions that are open")
 def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
     """In however many views; another principal is asked all the same."""
     for number in range(PER_PRINCIPAL):
@@ -231,6 +232,7 @@ def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
     approvals.park(ASK, structs.replace(CALLER, principal=replace(LOCAL, subject="ann")))
 
 
+@pytest.mark.bound("questions after a person said no")
 def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:
     """A view that insists is no longer shown; later it may ask again."""
     for number in range(3):

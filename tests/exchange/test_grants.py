@@ -43,6 +43,7 @@ def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(clock: Clock
     assert found == [True, True, False, False]
 
 
+@pytest.mark.bound("grants")
 def test_grants_of_one_principal_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes; another principal's stays."""
     monkeypatch.setattr(grants, "MOST", 2)

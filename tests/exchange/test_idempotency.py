@@ -150,6 +150,7 @@ async def test_nothing_of_the_request_is_stored(tmp_path: Path) -> None:
     assert "order-7" not in rows
 
 
+@pytest.mark.bound("idempotency keys")
 async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
     """Each caller has room for so many, at nobody else's cost."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:

@@ -129,6 +129,7 @@ async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
         assert [request.url for request in house.shop.sent] == ["http://shop.test/v2/api/asked/7"]
 
 
+@pytest.mark.bound("redirects that are followed")
 async def test_each_hop_counts(tmp_path: Path) -> None:
     """A redirect takes from the rate of the place that it leads to."""
     policy = obliged(

@@ -256,6 +256,7 @@ def place(house: House, person: int, view: int) -> ExitStack:
     return held
 
 
+@pytest.mark.bound("answers that stream")
 async def test_a_person_and_all_together_have_so_many(house: House) -> None:
     """Many views give nobody more than their own, which others do not lose; the refusal names the bound."""
     views = math.ceil(PER_PERSON / PER_VIEW)

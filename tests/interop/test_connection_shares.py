@@ -50,6 +50,7 @@ async def test_who_wants_more_loses_the_oldest_of_their_own(tmp_path: Path) -> N
         assert other.link.now is not None
 
 
+@pytest.mark.bound("calls and connections of an upstream")
 async def test_who_uses_all_of_their_own_is_refused_and_others_are_not(tmp_path: Path) -> None:
     """Connections with followers are never ended for another one."""
     async with upstream(tmp_path, 4) as made:

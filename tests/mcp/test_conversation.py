@@ -173,6 +173,7 @@ class Slow(Client):
         return await super().ask(method, params)
 
 
+@pytest.mark.bound("requests of an upstream to its clients")
 async def test_a_client_is_asked_so_much_at_a_time() -> None:
     """What is asked beyond that is refused at once."""
     upstream, client = Near(), Slow()

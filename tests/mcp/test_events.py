@@ -42,6 +42,7 @@ def test_events_however_they_are_cut(size: int) -> None:
         b"id: 1\n\n" * 50 + b"data: 7\n\n",
     ],
 )
+@pytest.mark.bound("lines of an event stream that are of no message")
 def test_lines_that_are_of_no_message_end_a_stream(idle: bytes) -> None:
     """So many at once: each takes time, and a thousand of them hold up everybody."""
     with pytest.raises(ValueError, match="of no message"):

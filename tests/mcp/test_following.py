@@ -28,6 +28,7 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
     assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
 
 
+@pytest.mark.bound("notifications that wait for a client")
 async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
     """Those that wait are told of again all the same."""
     news = News()
@@ -42,6 +43,7 @@ async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
     ]
 
 
+@pytest.mark.bound("streams of changes of an upstream")
 def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has so many, and all have; one that ended makes room."""
     monkeypatch.setattr(following, "STREAMS_EACH", 2)

@@ -18,6 +18,7 @@ def of(names: Names, first: list[str], second: list[str]) -> dict[str, str]:
     return {public: named.upstream for public, named in names.of(listed).items()}
 
 
+@pytest.mark.bound("names of upstreams without a prefix")
 def test_an_upstream_with_ever_new_names_takes_none_of_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it lists beyond those that are remembered is listed too, and may change hands; the others keep theirs."""
     monkeypatch.setattr(merging, "MOST_NAMES", 3)

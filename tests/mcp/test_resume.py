@@ -72,6 +72,7 @@ async def answers(http: aiohttp.ClientSession, url: str, *users: str) -> list[tu
     ],
     ids=("each", "all"),
 )
+@pytest.mark.bound("sessions of the handshake protocols")
 async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
     mount: Mount, users: tuple[str, ...], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +230,7 @@ def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
     assert runpy.run_path(spliced.__file__)["MARK"] != MARK
 
 
+@pytest.mark.bound("events that are kept for a stream that breaks")
 async def test_a_session_keeps_its_newest_events_alone() -> None:
     """By number, by size, and by what all sessions of the mount have."""
     room = Room(limit=4000)

@@ -286,6 +286,7 @@ async def test_another_principals_tools_are_neither_told_nor_listed(served: Serv
         assert ADD.name not in [tool.name for tool in (await client.list_tools()).tools]
 
 
+@pytest.mark.bound("streams of changes (`subscriptions/listen`)")
 async def test_one_principal_may_listen_so_often(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody takes the room of all others; who ends a stream may open another."""
     monkeypatch.setattr(server, "LISTENERS_EACH", 1)

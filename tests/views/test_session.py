@@ -94,6 +94,7 @@ async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObjec
         assert not (await page.call()).is_error
 
 
+@pytest.mark.bound("tools of a page")
 async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
     """What is no tool is left out of each."""
     asked: list[JsonObject] = []
@@ -195,6 +196,7 @@ async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late
         assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
 
 
+@pytest.mark.bound("calls into a page that are under way")
 async def test_so_many_calls_are_under_way_that_the_page_can_tell_of_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused, and has not run. The mux has the last word: for a question too many a session would end."""
     monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
@@ -229,6 +231,7 @@ async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
     assert page.heard[-1]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "a=b"}
 
 
+@pytest.mark.bound("messages to a page that does not take them")
 async def test_a_page_that_asks_faster_than_it_is_answered_loses_its_session() -> None:
     """So much may wait for it, and no more."""
     async with open_(Page()) as page:

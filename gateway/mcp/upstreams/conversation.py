@@ -8,12 +8,13 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.flood import ASKED, Flood
 from gateway.mcp.upstreams.telling import CHANGES, LARGEST_CHANGE, Telling
@@ -26,6 +27,15 @@ MAX_ASKED = 16
 
 MAX_REPLIES = 64
 """Answers of ours that an upstream has not taken yet, refusals too; to what it asks beyond there is none."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "requests of an upstream to its clients",
+        f"{MAX_ASKED} at a time, {MAX_REPLIES} answers that it has not taken",
+        "further ones are refused, then not answered",
+    ),
+)
 
 Message = dict[str, Any]
 

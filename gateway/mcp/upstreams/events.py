@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
+
+from gateway.bounds import Area, Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,15 @@ class Event:
 
 MOST_IDLE = 1000
 """Lines, in what comes at once, that are of no message: to read them takes time from all others."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "lines of an event stream that are of no message",
+        f"{MOST_IDLE:,}",
+        "the stream ends",
+    ),
+)
 
 IDLE_EACH = 16
 """Those that a message may have beside it, without being one of so many."""

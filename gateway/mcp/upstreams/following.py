@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import feed
 from gateway.mcp.upstreams.accounts import is_missing
@@ -30,6 +32,21 @@ MAX_STREAMS = 1024
 
 STREAMS_EACH = 128
 """Those of one principal."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "streams of changes of an upstream",
+        f"{STREAMS_EACH} per principal, {MAX_STREAMS:,} in all",
+        "an error",
+    ),
+    Bound(
+        Area.UPSTREAMS,
+        "notifications that wait for a client",
+        f"{BACKLOG} per client; of lists and resources the last one each, {MOST:,}",
+        "further ones are left out",
+    ),
+)
 
 
 class News:

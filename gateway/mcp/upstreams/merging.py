@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.bounds import Area, Bound
 from gateway.config import Upstream
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, VISIBILITY, app_of, ui_of, visibility
@@ -19,6 +20,15 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 MOST_NAMES = 100_000
 """Names of each upstream that are remembered: one that lists ever new ones has no room left, the others theirs."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "names of upstreams without a prefix",
+        f"{MOST_NAMES:,}, a share for each upstream",
+        "further ones are not offered",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

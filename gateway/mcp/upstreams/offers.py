@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 from weakref import WeakValueDictionary
 
+from gateway.bounds import Area, Bound, size
 from gateway.mcp.upstreams.conversation import Message
 from gateway.mcp.upstreams.fingerprints import Fingerprints
 from gateway.mcp.upstreams.listing import tools_of
@@ -26,6 +28,15 @@ ROOM = 256 * 1024 * 1024
 
 WALKS = 16
 """Clients that read the pages of one list at a time, and whose pages are put together."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "lists of upstreams that are read page by page",
+        f"{WALKS} per list, {size(ROOM)} of all lists, of {MOST:,} principals",
+        "the one that was not used for longest is asked for anew",
+    ),
+)
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.backends.connect import Connections
+from gateway.bounds import Area, Bound
 from gateway.config import Upstream as Spec
 from gateway.config.upstreams import Kind
 from gateway.errors import Reason, Refusal
@@ -35,6 +36,15 @@ log = logging.getLogger(__name__)
 
 SHARE = 2
 """One of so many calls and connections of an upstream is the most that one principal gets, so that others get some."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "calls and connections of an upstream",
+        f"`calls` and `connections` of its entry, one of {SHARE} for one principal",
+        "its own oldest idle connection goes, else 503",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
