@@ -54,7 +54,6 @@ _PHRASE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 DEEPEST: Final = MAX_DEPTH - 4
 """Levels of a JSON body that is given as JSON: around it are a message of MCP and a frame of the bridge."""
 
-_CHARSET = re.compile(r""";\s*charset\s*=\s*"?([A-Za-z0-9_\-:.]{1,40})"?""", re.IGNORECASE)
 _SCRIPTS: Final = frozenset(
     {
         "application/javascript",
@@ -67,33 +66,6 @@ _SCRIPTS: Final = frozenset(
 _JSON_TYPES: Final = frozenset(
     {"application/json", "application/json-seq", "application/jsonl", "application/x-ndjson"}
 )
-# The labels of the Encoding Standard that are met in practice, and the codec that decodes each.
-_CODECS: Final = {
-    "utf-8": "utf-8",
-    "utf8": "utf-8",
-    "us-ascii": "cp1252",
-    "ascii": "cp1252",
-    "iso-8859-1": "cp1252",
-    "latin1": "cp1252",
-    "windows-1252": "cp1252",
-    "utf-16": "utf-16-le",
-    "utf-16le": "utf-16-le",
-    "utf-16be": "utf-16-be",
-    "shift_jis": "cp932",
-    "windows-31j": "cp932",
-    "euc-jp": "euc-jp",
-    "iso-2022-jp": "iso2022-jp",
-    "euc-kr": "cp949",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "gb18030": "gb18030",
-    "big5": "big5hkscs",
-    "koi8-r": "koi8-r",
-    "koi8-u": "koi8-u",
-    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
-    "iso-8859-9": "cp1254",
-    **{f"windows-125{digit}": f"cp125{digit}" for digit in (0, 1, 3, 4, 5, 6, 7, 8)},
-}
 
 
 def in_base64(body: bytes) -> Json:
@@ -245,11 +217,8 @@ def _body(response: Response, content_type: str) -> tuple[BodyType, Body]:
     if _says_json(media_type):
         return _json(response.body)
     if media_type == "application/x-www-form-urlencoded":
-        return _text(response.body, "utf-8", BodyType.URL_ENCODED)
-    if _is_text(media_type):
-        match = _CHARSET.search(content_type)
-        return _text(response.body, _CODECS.get(match[1].lower()) if match else "utf-8", BodyType.TEXT)
-    return _base64(response.body)
+        return _text(response.body, BodyType.URL_ENCODED)
+    return _text(response.body, BodyType.TEXT) if _is_text(media_type) else _base64(response.body)
 
 
 def whole_characters(data: bytes | bytearray) -> int:
@@ -263,15 +232,11 @@ def whole_characters(data: bytes | bytearray) -> int:
 
 
 def _part(body: bytes, content_type: str) -> tuple[BodyType, Body]:
-    """A part of a stream: `text` where the type is one in UTF-8 and the part decodes, else `base64`."""
+    """A part of a stream: `text` where the type is one and the part decodes, else `base64`."""
     if not body:
         return BodyType.NONE, None
     media_type = _media_type(content_type)
-    match = _CHARSET.search(content_type)
-    codec = _CODECS.get(match[1].lower()) if match else "utf-8"
-    if codec == "utf-8" and (_is_text(media_type) or _is_json(media_type)):
-        return _text(body, "utf-8", BodyType.TEXT)
-    return _base64(body)
+    return _text(body, BodyType.TEXT) if _is_text(media_type) or _is_json(media_type) else _base64(body)
 
 
 def _is_json(media_type: str) -> bool:
@@ -283,7 +248,7 @@ def _is_text(media_type: str) -> bool:
 
 
 def _json(body: bytes) -> tuple[BodyType, Body]:
-    kind, text = _text(body, "utf-8", BodyType.TEXT)
+    kind, text = _text(body, BodyType.TEXT)
     if len(body) > LONGEST_JSON:
         return kind, text
     if kind is not BodyType.TEXT or not isinstance(text, str):
@@ -294,11 +259,10 @@ def _json(body: bytes) -> tuple[BodyType, Body]:
         return kind, text
 
 
-def _text(body: bytes, codec: str | None, kind: BodyType) -> tuple[BodyType, Body]:
-    if codec is None:
-        return _base64(body)
+def _text(body: bytes, kind: BodyType) -> tuple[BodyType, Body]:
+    """UTF-8, whatever the type calls it: bytes are bytes, and it is their reader who asks for a charset (Fetch 5.3)."""
     try:
-        return kind, body.decode(codec)
+        return kind, body.decode()
     except UnicodeDecodeError:
         return _base64(body)
 

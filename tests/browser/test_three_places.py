@@ -267,3 +267,37 @@ async def test_forms_that_are_submitted(places: Places, encoding: str) -> None:
         there = False
         await places.places[name].evaluate(submit, encoding)
     assert sent == [sent[0]] * 2
+
+
+TEXTS = {
+    "latin-1": ("text/plain; charset=iso-8859-1", b"caf\xe9"),
+    "utf-8 that says latin-1": ("text/html; charset=ISO-8859-1", "café".encode()),
+    "a byte order mark": ("text/plain", b"\xef\xbb\xbfa"),
+    "two byte order marks": ("text/css; charset=utf-8", b"\xef\xbb\xbf\xef\xbb\xbfa"),
+    "utf-16": ("text/plain; charset=utf-16", "é".encode("utf-16")),
+    "utf-16 in ascii": ("text/plain; charset=utf-16le", "ab".encode("utf-16-le")),
+    "broken": ("text/plain", b"a\xe2\x82b\xff"),
+    "json that says latin-1": ("application/json; charset=iso-8859-1", '{"s":"é"}'.encode()),
+    "json with a byte order mark": ("application/json", b'\xef\xbb\xbf{"a":1}'),
+    "json in latin-1": ("application/json", b'{"s":"\xe9"}'),
+    "json as it is written": ("application/problem+json", b'{"a" : 1.0, "a":-0, "b":1e400, "c":9007199254740993}\r\n'),
+    "json with half a character": ("application/json", b'"\\ud83d"'),
+    "xml": ("text/xml", b'<?xml version="1.0" encoding="iso-8859-1"?><a>caf\xe9</a>'),
+    "form": ("application/x-www-form-urlencoded", b"a=%E9&b=\xe9"),
+    "no such charset": ("text/plain; charset=rot13", b"x"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("under", ["", "/streamed"])
+async def test_what_is_read_of_a_text(places: Places, name: str, under: str) -> None:
+    """Bytes are bytes, and `text()` is UTF-8 (Fetch, 5.3)."""
+    media_type, body = TEXTS[name]
+    places.backend.answers[f"{under}/text"] = whole(body, media_type)
+    read = """async url => {
+      const ask = () => fetch(url), blob = await (await ask()).blob();
+      const json = await (await ask()).json().then(JSON.stringify, (error) => error.name);
+      const type = (await ask()).headers.get("content-type");
+      return [await (await ask()).text(), [...new Uint8Array(await blob.arrayBuffer())], blob.type, json, type];
+    }"""
+    assert (await places.same(read, f"{under}/text"))[1] == list(body)

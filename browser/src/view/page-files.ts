@@ -1,5 +1,6 @@
 /** Files of the backend for elements of the page: the content policy of hosts lets them load `data:` URLs alone. */
 
+import { attempt } from "./attempt";
 import { dataUrlOf } from "./base64";
 
 /** How many files are kept for elements that name them again, as browsers do. */
@@ -39,7 +40,9 @@ export async function fileOf(fetch: typeof globalThis.fetch, url: string, integr
 export async function textOf(file: Blob, { noModule, type }: Wanted, local?: boolean): Promise<string> {
   const refused = noModule !== undefined && (/module/i.test(type!) ? !/^\w+\/(x-)?(java|ecma)script\b/.test(file.type) : !local && /^(audio|image|video)\/|^text\/csv/.test(file.type));
   if (refused) throw file.type;
-  return file.text();
+  // What `fetch` gives as a text is always UTF-8; here it is the charset that the type names.
+  const label = /charset\s*=\s*"?([^\s;"]+)/.exec(file.type)?.[1];
+  return (attempt(() => new TextDecoder(label)) ?? new TextDecoder()).decode(await file.arrayBuffer());
 }
 
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
