@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.apps import own_files, pack
@@ -80,7 +81,7 @@ class Serving:
                 app.source,
                 proxies=self._proxies,
                 own=OwnAnswers(face.catalog),
-                sandbox=lambda ui: self._sandbox.url(self._config.server.origins.console, declared(ui)),
+                sandbox=self._shown_by(app.source.upstream),
             )
         own = own_files(app.source) if isinstance(app.source, Path) else {}
         return Running(
@@ -133,7 +134,17 @@ class Serving:
         """The same of an app of an upstream: its page is read from there whenever it is shown."""
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
-        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url)
+        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream)
+
+    def _shown_by(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
+        """The signed address under which the console shows an app of this upstream, by its `_meta.ui`."""
+
+        def url(ui: Mapping[str, Any]) -> str:
+            proxy = self._proxies().get(upstream)
+            allow = proxy.upstream.spec.allow if proxy is not None else ()
+            return self._sandbox.url(self._config.server.origins.console, declared(ui), allow)
+
+        return url
 
     def _snapshot(self, app: str) -> Snapshot:
         return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)

@@ -55,7 +55,9 @@ def same_upstream(old: Upstream, new: Upstream) -> bool:
 
 
 def _connection(one: Upstream) -> object:
-    plain = replace(one, prefix=None, include=(), exclude=(), policy=None, trust=None, runtime=False, lazy=True)
+    plain = replace(
+        one, prefix=None, include=(), exclude=(), policy=None, trust=None, runtime=False, allow=(), lazy=True
+    )
     return _comparable(plain)
 
 

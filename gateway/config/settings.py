@@ -98,6 +98,12 @@ SETTINGS: Final = (
     Setting("upstreams.<name>.prefix", "<name>", "What its names begin with on /mcp; null: nothing."),
     Setting("upstreams.<name>.trust", "", "The group of upstreams whose apps may stand beside each other on /mcp."),
     Setting("upstreams.<name>.runtime", "false", "Whether its apps get the view runtime of the gateway."),
+    Setting(
+        "upstreams.<name>.allow",
+        "[]",
+        "What its apps may beyond the content security policy of MCP Apps: `blob-workers` (workers from `blob:` URLs), "
+        "`eval` (JavaScript from strings), `wasm` (WebAssembly).",
+    ),
     Setting("upstreams.<name>.lazy", "true", "Whether it is started when it is first needed, not with the gateway."),
     Setting("upstreams.<name>.start", "30s", "How long it may take to begin, by default 2m for a command."),
     Setting("upstreams.<name>.timeout", "60s", "How long it may be silent about a call."),

@@ -29,6 +29,13 @@ START_PROCESS = "2m"
 MESSAGE = "16MiB"
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+ALLOWED: Mapping[str, str] = {
+    "blob-workers": "workers from `blob:` URLs",
+    "eval": "JavaScript from strings",
+    "wasm": "WebAssembly",
+}
+"""What apps of an upstream may be allowed beyond the content security policy of MCP Apps."""
+
 _USER = "leave out the user and the password, and name a credential"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
 
@@ -50,9 +57,9 @@ class Upstream:
     `personal` says that the credential is another one for each principal.
     `prefix` is what its names begin with on `/mcp`, None where they stay. `include` and `exclude` are patterns of tool
     names. `policy` None: all tools that it includes may be called. `trust` names the group of upstreams whose apps may
-    stand beside each other on `/mcp`. `start` is in seconds to the end of the handshake, `timeout` in seconds of
-    silence, `message` in bytes of one message. `calls` may be in flight on one connection, and there may be so many
-    `connections`.
+    stand beside each other on `/mcp`. `allow` are those of `ALLOWED` that its apps may do. `start` is in seconds to the
+    end of the handshake, `timeout` in seconds of silence, `message` in bytes of one message. `calls` may be in flight
+    on one connection, and there may be so many `connections`.
     """
 
     name: str
@@ -70,6 +77,7 @@ class Upstream:
     policy: Policy | None = None
     trust: str | None = None
     runtime: bool = False
+    allow: tuple[str, ...] = ()
     lazy: bool = True
     start: float = 30.0
     timeout: float = 60.0
@@ -118,6 +126,7 @@ def read_upstream(
         policy=policy() if "policy" in section else None,
         trust=section.text("trust") or None,
         runtime=section.flag("runtime"),
+        allow=_allow(section),
         lazy=section.flag("lazy", True),
         start=section.duration("start", parse_duration(START_PROCESS if kind is Kind.COMMAND else START)),
         timeout=section.duration("timeout", parse_duration(TIMEOUT)),
@@ -238,6 +247,14 @@ def _network(section: Section, kind: Kind) -> Network:
     if section.get("network") is not None and kind in (Kind.COMMAND, Kind.INSIDE):
         section.problem("is for an upstream at a URL", "network")
     return network(section, "public")
+
+
+def _allow(section: Section) -> tuple[str, ...]:
+    given = section.texts("allow")
+    for word in given:
+        if word not in ALLOWED:
+            section.problem(f"{word!r} is none of {', '.join(ALLOWED)}", "allow")
+    return given
 
 
 def _prefix(section: Section, name: str) -> str | None:

@@ -60,8 +60,8 @@ _OPEN_ON_CONSOLE: Final = (
 """Pages and files that are the same for everybody; the bridge takes a ticket, which names its caller."""
 
 
-_NO_SERVER: Final = ("/mcp/", "/mcp/{app}/{rest}")
-"""Paths beside those of MCP servers, which are told where these are."""
+_NO_SERVER: Final = "/mcp/{rest}"
+"""Paths beside those of MCP servers: whoever comes there is told where these are."""
 
 
 def access(site: Site, route: str) -> Access:
@@ -70,7 +70,7 @@ def access(site: Site, route: str) -> Access:
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON
-    if route in _NO_SERVER:
+    if route == _NO_SERVER:
         return Access.OPEN
     if route.startswith("/mcp"):
         return Access.MCP

@@ -47,13 +47,17 @@ Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class AppCard:
-    """What the console knows of an app; `sandbox_url` shows its proxy. `site` None: it is none outside of a host."""
+    """What the console knows of an app; `sandbox_url` shows its proxy. `site` None: it is none outside of a host.
+
+    `upstream` is the one whose app it is.
+    """
 
     id: str
     title: str
     site: str | None
     resource: str
     sandbox_url: str
+    upstream: str | None = None
 
 
 class ConsoleDoor:

@@ -33,7 +33,7 @@ def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
     return [
         web.route("*", "/mcp", all_apps),
         web.route("*", "/mcp/{app}", one),
-        *(web.route("*", path, _unknown) for path in ("/mcp/", "/mcp/{app}/{rest:.*}")),
+        web.route("*", "/mcp/{rest:.*}", _unknown),
     ]
 
 

@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +24,9 @@ _NAMED = re.compile(f"{_SUBDOMAINS.pattern}|{_ORIGIN.pattern}")
 _RESOURCES = "resourceDomains"
 _KINDS = ("connectDomains", _RESOURCES, "frameDomains")
 
+_SCRIPTS = {"blob-workers": "blob: data:", "eval": "'unsafe-eval'", "wasm": "'wasm-unsafe-eval'"}
+"""Workers load further scripts so; beside inline scripts this lets nothing new run in the page itself."""
+
 MAX_ORIGINS = 64
 """Origins of one kind that an app of others may declare; further ones are left out."""
 
@@ -37,9 +40,12 @@ class SandboxDoor:
         self._origin = origin
         self._key = secrets.token_bytes(32)
 
-    def url(self, host: str, meta: Mapping[str, Any]) -> str:
-        """The address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`."""
-        policy = content_policy(meta.get("csp") or {}, host)
+    def url(self, host: str, meta: Mapping[str, Any], allow: Collection[str] = ()) -> str:
+        """The address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
+
+        `allow` is what the configuration lets the app do beyond the policy of MCP Apps.
+        """
+        policy = content_policy(meta.get("csp") or {}, host, allow)
         query = {"csp": policy, "host": host, "sig": self._signature(policy, host)}
         return f"{self._origin}/proxy.html?{urlencode(query)}"
 
@@ -81,13 +87,15 @@ def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
     return {"csp": found}
 
 
-def content_policy(csp: Mapping[str, Any], host: str) -> str:
+def content_policy(csp: Mapping[str, Any], host: str, allow: Collection[str] = ()) -> str:
     """The header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
+    scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
     connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src 'self' 'unsafe-inline'{resources}",
+            f"script-src 'self' 'unsafe-inline'{scripts}{resources}",
+            *(["worker-src blob:"] if "blob-workers" in allow else []),
             f"style-src 'self' 'unsafe-inline'{resources}",
             f"img-src 'self' data: blob:{resources}",
             f"font-src data:{resources}",

@@ -19,6 +19,8 @@ export interface MountOptions {
   opened(view: string): void;
   /** The view is gone, though nobody here closed it. */
   lost(reason: string): void;
+  /** The content security policy kept the app from this, which the configuration of its MCP server can allow. */
+  blocked(what: string): void;
 }
 
 export type Mount = (options: MountOptions) => Promise<Mounted>;
@@ -96,6 +98,11 @@ export class AppFrame extends LitElement {
       .toolbar a {
         min-width: 32px;
       }
+      .blocked {
+        padding: 8px 16px;
+        border-bottom: 1px solid var(--line);
+        background: var(--raised);
+      }
       .stage {
         position: relative;
         flex: 1;
@@ -155,6 +162,7 @@ export class AppFrame extends LitElement {
 
   @state() private phase: Phase = { is: "opening" };
   @state() private view = "";
+  @state() private blocked: ReadonlySet<string> = new Set();
 
   @query(".frame") private container!: HTMLElement;
   private mounted: Mounted | undefined;
@@ -200,6 +208,7 @@ export class AppFrame extends LitElement {
           ${icon("cross")}
         </button>
       </div>
+      ${this.blocked.size ? this.blockedNotice([...this.blocked].join(", ")) : nothing}
       <div class="stage">
         <div
           class="frame"
@@ -208,6 +217,13 @@ export class AppFrame extends LitElement {
         ></div>
         ${this.cover()}
       </div>`;
+  }
+
+  private blockedNotice(words: string): TemplateResult {
+    return html`<p class="blocked" role="status" data-testid="blocked">
+      The content security policy kept this app from something that it tried. If it may, write
+      <code>allow: [${words}]</code> at <code>upstreams.${this.app.upstream}</code> in gateway.yaml.
+    </p>`;
   }
 
   private siteLink(site: string): TemplateResult {
@@ -260,6 +276,7 @@ export class AppFrame extends LitElement {
 
   private async openView(): Promise<void> {
     this.end("opening");
+    this.blocked = new Set();
     const turn = this.turn;
     const mine = (): boolean => turn === this.turn;
     if (!this.mount) return;
@@ -269,6 +286,7 @@ export class AppFrame extends LitElement {
         app: this.app,
         opened: (view) => mine() && this.show(view),
         lost: (why) => mine() && this.end("closed", why),
+        blocked: (what) => mine() && !this.blocked.has(what) && (this.blocked = new Set([...this.blocked, what])),
       });
       if (!mine()) return mounted.close();
       this.mounted = mounted;

@@ -137,6 +137,7 @@ export class ConsoleApp extends LitElement {
           .lines=${store.lines}
           .questions=${questions}
           .app=${app.id}
+          .upstream=${app.upstream}
           .now=${this.now}
         ></gateway-timeline>
       </div>

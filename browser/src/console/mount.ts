@@ -77,6 +77,7 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       onopenlink: (url) => openLink(url, openOutside, context),
       ondownloadfile: ({ contents }) => saveFiles(contents),
       onlog: ({ level, data }) => console.debug(`${app.id} (${level}):`, data),
+      onblocked: (what) => options.blocked(what),
       onended: ({ text }) => {
         closing.abort();
         if (mounted && text) options.lost(text);

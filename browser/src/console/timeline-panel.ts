@@ -25,6 +25,8 @@ export class TimelinePanel extends LitElement {
   @property({ attribute: false }) questions: readonly Question[] = [];
   /** The app whose entries are shown. */
   @property({ attribute: false }) app: string | undefined;
+  /** The MCP server whose app that is: the model's own calls there stand beside what they lead to in the app. */
+  @property({ attribute: false }) upstream: string | null | undefined;
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
 
   @state() private only: Initiator | undefined;
@@ -41,7 +43,7 @@ export class TimelinePanel extends LitElement {
   }
 
   protected override render(): TemplateResult {
-    const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app;
+    const mine = (of: { app: string }): boolean => !this.app || !of.app || of.app === this.app || of.app === this.upstream;
     const entries = entriesOf(this.lines, this.now()).filter(mine);
     const groups = onlyOf(groupsOf(entries, this.questions.filter(mine)), this.only);
     const size = sizeOf(groups);

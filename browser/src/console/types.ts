@@ -14,6 +14,8 @@ export interface AppInfo {
   site: string | null;
   resource: string;
   sandbox_url: string;
+  /** The MCP server whose app it is. */
+  upstream?: string | null;
 }
 
 export interface GatewayState {

@@ -2,7 +2,7 @@
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";
-import { envelope, sortPageMessage, sortToolMessage } from "./page-messages";
+import { envelope, sortPageMessage, sortToolMessage, type Blocked } from "./page-messages";
 import { bytesOf } from "./sandbox/rules";
 
 /** Messages that a page may send: at once, and per second after that. */
@@ -24,6 +24,8 @@ export interface PageEvents {
   emptied(): void;
   /** Another document is in the page's place: the frame went elsewhere. */
   left(): void;
+  /** The content security policy kept the page from something. */
+  blocked(what: Blocked): void;
   /** The page said more than its budget; nothing of it is heard any more. */
   flooded(): void;
 }
@@ -110,6 +112,8 @@ export class PageLink {
         return this.events.left();
       case "webmcp":
         return this.hearTools(sorted.payload, false);
+      case "blocked":
+        return this.events.blocked(sorted.what);
       case "garbage":
         return;
     }

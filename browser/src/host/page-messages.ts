@@ -12,14 +12,21 @@ export type PageMessage =
   | { kind: "proxy-ready"; message: JsonObject }
   /** The proxy: another document is in the page's place. */
   | { kind: "left" }
+  /** The script that a host of ours puts first into a page: the content security policy kept it from something. */
+  | { kind: "blocked"; what: Blocked }
   | { kind: "garbage" };
 
+/** What an app may be allowed by the configuration of its MCP server, by the names that it has there. */
+export type Blocked = "blob-workers" | "eval" | "wasm";
+
+const BLOCKED = "webmcp-gateway/blocked";
 const CHANNEL = "mcp-iframe";
 const GARBAGE: PageMessage = { kind: "garbage" };
 
 /** Sort a message of the proxy's window. The proxy lets no `ui/notifications/sandbox-…` of its page through. */
 export function sortPageMessage(data: unknown): PageMessage {
   if (!isObject(data)) return GARBAGE;
+  if (BLOCKED in data) return sortBlocked(data[BLOCKED]);
   return data["channel"] === CHANNEL ? sortEnvelope(data) : sortUi(data);
 }
 
@@ -31,6 +38,24 @@ export function sortToolMessage(data: unknown): PageMessage {
 /** The envelope in which a message of the gateway reaches the page's tools. */
 export function envelope(payload: JsonObject | "mcp-check-ready"): JsonObject {
   return { channel: CHANNEL, type: "mcp", direction: "client-to-server", payload };
+}
+
+/**
+ * The page with a script before all others that tells its host what the policy kept the page from, and leaves no trace.
+ * No page around a frame without origin can see that.
+ */
+export function watched(html: string): string {
+  const says = `parent.postMessage({${JSON.stringify(BLOCKED)}:[e.effectiveDirective,e.blockedURI]},"*")`;
+  const script = `<script>addEventListener("securitypolicyviolation",e=>${says});document.currentScript.remove()</script>`;
+  const start = /^\uFEFF?(?:\s|<!--[^]*?-->)*(?:<!doctype[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<html[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<head(?:\s[^>]*)?>)?/i;
+  return html.replace(start, (before) => before + script);
+}
+
+function sortBlocked(said: unknown): PageMessage {
+  const [directive, uri] = Array.isArray(said) ? said.map(String) : [];
+  if (directive === "worker-src" && uri?.startsWith("blob")) return { kind: "blocked", what: "blob-workers" };
+  if (uri === "eval") return { kind: "blocked", what: "eval" };
+  return uri === "wasm-eval" ? { kind: "blocked", what: "wasm" } : GARBAGE;
 }
 
 function sortEnvelope(data: JsonObject): PageMessage {

@@ -12,6 +12,7 @@ import type { BridgeView, ViewEvents } from "./bridge-view";
 import { answerPage, type PersonAnswers } from "./answers";
 import { allowOf } from "./sandbox/rules";
 import { PageLink } from "./page-link";
+import { watched, type Blocked } from "./page-messages";
 import { noticeOf, OPENED_BY_PERSON, pass, type ToolNotice } from "./tool-notices";
 
 const TEARDOWN_TIMEOUT = 1000;
@@ -40,6 +41,8 @@ export interface MountOptions extends PersonAnswers {
   onview?: (view: string) => void;
   onToolsChanged?: () => void;
   onended?: (ending: Ending) => void;
+  /** The content security policy kept the app of an MCP server from what its configuration can allow. */
+  onblocked?: (what: Blocked) => void;
   /** Without it the height of the iframe follows the page. */
   onsizechange?: (size: McpUiSizeChangedNotification["params"]) => void;
 }
@@ -230,7 +233,7 @@ export class MountedApp {
     this.meta = meta;
     this.tool = tool;
     this.link = this.linkTo(page);
-    await this.connect(this.link, html);
+    await this.connect(this.link, sandbox !== null && this.options.onblocked ? watched(html) : html);
     this.link.expectTools();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
   }
@@ -245,6 +248,7 @@ export class MountedApp {
         const text = `${this.options.app} went to another page, which cannot be shown in its place.`;
         this.end({ reason: "left", text });
       },
+      blocked: (what) => this.options.onblocked?.(what),
       flooded: () => {
         this.end({ reason: "flooded", text: `${this.options.app} was closed: it sent too many messages.` });
       },
