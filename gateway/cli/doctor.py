@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import glob
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
+from gateway.backends.connect import Connections
 from gateway.cli import lock
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED
 from gateway.cli.stdio.command import LOG
-from gateway.config import Config, read_config
+from gateway.config import Config, Upstream, read_config
+from gateway.config.upstreams import REMOTE
+from gateway.errors import Reason, Refusal
+from gateway.exchange.authenticate import Authenticator
+from gateway.mcp.upstreams import link
+from gateway.mcp.upstreams.client import UpstreamClient
+from gateway.mcp.upstreams.requests import origin_of
+from gateway.mcp.upstreams.upstream import Upstream as Live
+from gateway.model import Principal
 from gateway.stores.segments import all_segments
+
+PATIENCE = 10.0
+"""Seconds in which an upstream has to answer."""
+
+NOBODY = Principal(issuer="gateway", client="gateway", subject="doctor")
 
 WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
 
@@ -28,7 +45,7 @@ def doctor(path: Path) -> None:
 
     Policy, configuration, record and keys belong to the gateway's user alone: whoever may write them needs no approval.
     Nobody else may read what the gateway makes: its keys, record, database, lock file and log.
-    Exit code 1 if something is wrong.
+    Also names the upstreams at a URL that cannot be reached. Exit code 1 if something is wrong.
 
     Example: webmcp-gateway doctor
     """
@@ -38,11 +55,52 @@ def doctor(path: Path) -> None:
     if config is not None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
         found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
+        found += asyncio.run(unreachable(config.upstreams.values()))
     for problem in found:
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
     click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read what it makes")
+
+
+async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
+    """Why those of the upstreams that are at a URL cannot be reached, each in one line; nothing of them is called."""
+    remote = [one for one in upstreams if one.kind in REMOTE]
+    async with Connections() as connections:
+        told = await asyncio.gather(*(_unreachable(connections, one) for one in remote))
+    return [words for words in told if words is not None]
+
+
+async def _unreachable(connections: Connections, one: Upstream) -> str | None:
+    if one.credential is not None:  # which is the gateway's own to obtain: whether somebody is there has to do
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await connections.dial(one.network, origin_of(one.target), lambda _: asyncio.Protocol())
+        except (Refusal, TimeoutError) as error:
+            detail = error.detail if isinstance(error, Refusal) else f"no connection within {PATIENCE:g} seconds"
+            reason = error.reason if isinstance(error, Refusal) else Reason.BACKEND_UNAVAILABLE
+            return link.unreachable(one.name, detail, reason).detail
+        return None
+    async with asyncio.TaskGroup() as tasks:
+        upstream = Live(
+            replace(one, start=min(one.start, PATIENCE)),
+            connections=connections,
+            authenticator=Authenticator({}),
+            tasks=tasks,
+            echoed=lambda _, __: None,
+            fingerprints=_never,
+        )
+        try:
+            await upstream.session(UpstreamClient(NOBODY, "", "2025-11-25"))
+        except Refusal as refusal:
+            return refusal.detail
+        finally:
+            await upstream.close()
+    return None
+
+
+def _never(_: object) -> NoReturn:
+    raise AssertionError("nothing is listed here")
 
 
 def _files(config: Config) -> Iterator[Path]:

@@ -50,6 +50,10 @@ class Kind(StrEnum):
     INSIDE = "server"
 
 
+REMOTE = frozenset({Kind.URL, Kind.SSE, Kind.WEBSOCKET})
+"""Those at a URL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """One MCP server. `target` is its URL, or the `module:object` of one in this process.

@@ -13,6 +13,7 @@ from mcp_types import TextResourceContents
 from playwright.async_api import FrameLocator, Page, expect
 
 from tests.browser.probing import outcome, outcomes
+from tests.browser.runtime_host import packed
 from tests.browser.stock_host import SIZE, UI, bundled, dumped, stock_host
 from tests.browser.test_relay import OTHERS_FIRST
 from tests.world import World
@@ -122,3 +123,22 @@ async def test_a_host_with_the_iframe_transport(page: Page, world: World, script
     assert [record["initiator"] for record in posted] == ["model"]
     assert carried.count("webmcp_attach") == 1
     assert errors == []
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["early", "late"])
+async def test_a_host_with_the_iframe_transport_and_no_apps(
+    page: Page, script: Path, tmp_path: Path, early: bool
+) -> None:
+    """Nobody answers `ui/initialize`: the page says once that its tools are there, whenever the host began to ask."""
+    html = """<!doctype html><p>alone</p><script>
+      document.modelContext.registerTool({ name: "add", description: "d", execute: () => "added" });
+    </script>"""
+    async with stock_host(script) as url:
+        await page.goto(url)
+        given = [packed(tmp_path / "app", html, tools=["add"]), early]
+        await page.evaluate("([html, early]) => window.showWithoutApps(html, early)", given)
+        listed = await page.evaluate("window.page.listTools().then(({ tools }) => tools.map(({ name }) => name))")
+        result = await page.evaluate("window.page.callTool({ name: 'add', arguments: {} })")
+        assert await page.evaluate("heard.length") == 1
+    assert listed == ["add"]
+    assert result["content"] == [{"type": "text", "text": "added"}]

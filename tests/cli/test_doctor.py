@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli.doctor import changed_by
+from tests.interop.probe import Probe
+from tests.interop.serving import over_http
 
 
 @pytest.fixture
@@ -92,3 +95,32 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 1
     assert "appz" in result.output
+
+
+def test_an_upstream_that_cannot_be_reached_is_named_with_the_reason(folder: Path) -> None:
+    """In one line each, whether a credential is sent there or not; one that answers is not named."""
+
+    async def run() -> tuple[Result, int]:
+        async with over_http(Probe().server) as url:
+            (folder / "gateway.yaml").write_text(
+                "credentials: {key: {type: header, header: x-key, value: abcdefgh12345678}}\n"
+                "upstreams:\n"
+                f"  well: {{url: '{url}', network: private}}\n"
+                f"  denied: {{url: '{url}'}}\n"
+                "  closed: {url: 'http://127.0.0.1:1', network: private}\n"
+                "  keyed: {url: 'http://127.0.0.1:1/mcp', network: private, credential: key}\n"
+                "  socket: {websocket: 'ws://127.0.0.1:1/mcp', network: private}\n"
+            )
+            arguments = ["doctor", "--config", str(folder / "gateway.yaml")]
+            return await asyncio.to_thread(CliRunner().invoke, main, arguments), int(url.split(":")[2].split("/")[0])
+
+    result, port = asyncio.run(run())
+    assert result.exit_code == 1
+    refused = "cannot be reached: 127.0.0.1:1: no connection: connection refused."
+    assert result.output.splitlines() == [
+        f"The upstream denied cannot be reached: localhost:{port} is at an address that its `network` does not allow. "
+        "If it may be there, write `network: private` at `upstreams.denied`.",
+        f"The upstream closed {refused}",
+        f"The upstream keyed {refused}",
+        f"The upstream socket {refused}",
+    ]

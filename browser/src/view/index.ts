@@ -156,7 +156,10 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
   // A host without MCP Apps may speak with the tools all the same.
-  void handshake.host().then(envelope.ready);
+  void handshake.host().then((found) => {
+    if (!found) proof.start(false, false);
+    envelope.ready();
+  });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
   // A client of the page that closes says so to nobody: it only stops to listen, and began to before it spoke. Others may
   // do so at each message, such as the question whether it is there.

@@ -145,7 +145,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
   return {
     start(bridge, attaches) {
       started = bridge ? "bridge" : "yes";
-      if (bridge) release!();
+      if (bridge) release?.();
       else if (launch !== undefined || !attaches) run();
       else timer = later(run, PATIENCE);
     },

@@ -185,7 +185,7 @@ class Link:
 
     async def _live(self, ending: asyncio.Future[_Over]) -> None:
         """One connection, from its first word to its end; `ending` is done as soon as it takes no more requests."""
-        over = _Over("the connection failed; the gateway's log says why")
+        over = _Over("the gateway failed at the connection; its log says why")
         try:
             async with Conversation(
                 self._dial(), patience=self._patience, most=self._most, heard=self._heard
@@ -205,13 +205,16 @@ class Link:
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
                 await conversation.drained()
         except UpstreamLost as lost:
-            over = _Over(str(lost), lost.refusal)
+            over = _Over(one_line(str(lost)), lost.refusal)
+        except Refusal as refusal:
+            over = _Over(one_line(refusal.detail), refusal)
         except TimeoutError:
             over = _Over(f"it did not finish its handshake within {self._start:g} seconds")
         except MCPError as error:
-            over = _Over(f"it refused the handshake: {error.error.message[:200]}")
-        except Exception:  # whatever an upstream provokes ends its own link alone
-            log.exception("upstream %s: the connection failed", self.name)
+            over = _Over(f"it refused the handshake: {one_line(error.error.message[:200])}")
+        except Exception as error:  # whatever an upstream provokes ends its own link alone
+            log.error("upstream %s: the connection failed: %s", self.name, one_line(repr(error)))
+            log.debug("upstream %s: where it failed", self.name, exc_info=error)
         finally:
             if not ending.done():
                 ending.set_result(over)
@@ -237,6 +240,11 @@ def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
     """What is said of an upstream of this name, and the remedy where that stands in the configuration."""
     return Refusal(reason, told(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
+
+
+def one_line(words: str) -> str:
+    """What an upstream or an error says, in one line of a log or a message."""
+    return " ".join(words.split())
 
 
 def told(name: str, why: str, reason: Reason) -> str:

@@ -25,7 +25,7 @@ class Trail:
     """The addresses of one request, which began at `url`; credentials stay within its origin."""
 
     def __init__(self, url: str) -> None:
-        self._seen = [with_path(_as_http(url))]
+        self._seen = [with_path(as_http(url))]
 
     def follow(self, status: int, location: str | None) -> str:
         """The next address, after an answer of `REDIRECTS`. Raises `UpstreamLost`, which says why there is none."""
@@ -33,7 +33,7 @@ class Trail:
         if not location:
             raise UpstreamLost(f"it answered with the redirect {status}, which names no address")
         try:
-            there = URL(here).join(URL(_as_http(location))).with_fragment(None)
+            there = URL(here).join(URL(as_http(location))).with_fragment(None)
             same = there.origin() == URL(here).origin()
         except ValueError:
             raise UpstreamLost(f"it redirects to {_shown(location)}, which is no URL") from None
@@ -56,7 +56,7 @@ class Trail:
         return address
 
 
-def _as_http(url: str) -> str:
+def as_http(url: str) -> str:
     """A WebSocket's URL as that of the request which opens it (RFC 6455, 4.1)."""
     return f"http{url[2:]}" if url.startswith(("ws:", "wss:")) else url
 

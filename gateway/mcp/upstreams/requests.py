@@ -17,7 +17,7 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.conversation import UpstreamLost
 from gateway.mcp.upstreams.credentials import Credentials
 from gateway.mcp.upstreams.http_answer import Answer
-from gateway.mcp.upstreams.redirects import REDIRECTS, Trail
+from gateway.mcp.upstreams.redirects import REDIRECTS, Trail, as_http
 from gateway.model import with_path
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,11 @@ class Requests:
 
     def _to(self, target: str) -> str:
         return f" {target} HTTP/1.1\r\nhost: {self._host}\r\n"
+
+
+def origin_of(url: str) -> Origin:
+    """Where connections to an upstream at this URL lead. Raises `Refusal`."""
+    return _placed(as_http(url))[0]
 
 
 def _placed(url: str) -> tuple[Origin, str, str]:

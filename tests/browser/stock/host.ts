@@ -17,6 +17,9 @@ declare global {
     showWithoutServer: (html: string, result: CallToolResult) => Promise<void>;
     showInClientMode: () => Promise<void>;
     showWithEnvelope: (html: string, result: CallToolResult) => Promise<void>;
+    /** The envelope alone, without MCP Apps; its client connects `early`, before the frame has loaded, or late. */
+    showWithoutApps: (html: string, early: boolean) => Promise<void>;
+    heard: unknown[];
     bridge: AppBridge;
     page: Client;
     opened: string[];
@@ -29,11 +32,16 @@ const UI = { "io.modelcontextprotocol/ui": { mimeTypes: ["text/html;profile=mcp-
 
 window.opened = [];
 
-async function show(bridge: AppBridge, html: string, result: CallToolResult): Promise<HTMLIFrameElement> {
+function framed(): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", "allow-scripts");
   frame.style.cssText = "position: fixed; inset: 0; width: 100%; height: 100%; border: 0";
   document.body.replaceChildren(frame);
+  return frame;
+}
+
+async function show(bridge: AppBridge, html: string, result: CallToolResult): Promise<HTMLIFrameElement> {
+  const frame = framed();
   const target = frame.contentWindow;
   if (!target) throw new Error("the frame has no window");
   window.bridge = bridge;
@@ -71,6 +79,19 @@ window.showWithEnvelope = async (html, result) => {
   const iframe = await show(withCallbacks(), html, result);
   window.page = new Client(INFO);
   await window.page.connect(new IframeParentTransport({ iframe, targetOrigin: "*" }));
+};
+
+window.showWithoutApps = async (html, early) => {
+  const iframe = framed();
+  window.heard = [];
+  addEventListener("message", ({ data }) => data.payload === "mcp-server-ready" && window.heard.push(data));
+  window.page = new Client(INFO);
+  const connect = () => window.page.connect(new IframeParentTransport({ iframe, targetOrigin: "*" }));
+  const connected = early ? connect() : undefined;
+  const loaded = new Promise((go) => iframe.addEventListener("load", go));
+  iframe.srcdoc = html;
+  await loaded;
+  await (connected ?? connect());
 };
 
 /** The server lives elsewhere. */
