@@ -11,16 +11,15 @@ import { wrap } from "./wrapped";
  */
 export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined {
   const blobs = new Map<string, Blob>();
-  const { createObjectURL, revokeObjectURL } = url;
-  url.createObjectURL = (object) => {
-    const made = createObjectURL.call(url, object);
+  wrap(url, "createObjectURL", (native, _, [object]) => {
+    const made = native() as string;
     if (object instanceof Blob) blobs.set(made, object);
     return made;
-  };
-  url.revokeObjectURL = (made) => {
-    blobs.delete(made);
-    revokeObjectURL.call(url, made);
-  };
+  });
+  wrap(url, "revokeObjectURL", (native, _, [made]) => {
+    native();
+    blobs.delete(`${made}`);
+  });
   const blobOf = (made: string): Blob | undefined => blobs.get(made);
   readsLocal((made) => {
     const blob = fetched?.url === made ? fetched.blob : blobOf(made);

@@ -2,6 +2,7 @@
 
 import { attempt } from "./attempt";
 import type { Find } from "./default";
+import { wrap } from "./wrapped";
 
 type Submitter = HTMLButtonElement | HTMLInputElement;
 
@@ -97,13 +98,11 @@ export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
     event.stopImmediatePropagation();
     submit(event.target as HTMLFormElement, event.submitter as Submitter);
   }, true);
-  prototype.requestSubmit = function (submitter = null) {
+  wrap<HTMLFormElement>(prototype, "requestSubmit", (_, form, [submitter = null]) => {
     if (submitter && !submits(submitter)) throw new TypeError("submitter");
-    if (submitter && submitter.form !== this) throw new DOMException("submitter", "NotFoundError");
-    submit(this, submitter);
-  };
-  prototype.submit = function () {
-    void send(this, null);
-  };
+    if (submitter && (submitter as Submitter).form !== form) throw new DOMException("submitter", "NotFoundError");
+    submit(form, submitter as Submitter | null);
+  });
+  wrap<HTMLFormElement>(prototype, "submit", (_, form) => void send(form, null));
   return (one: Element) => submits(one) && one.form && !one.matches(":disabled") && (() => submit(one.form!, one));
 }

@@ -9,12 +9,13 @@ import { watchRefreshes } from "./refresh";
 import { untilStop } from "./fetch-stop";
 import { showRefused } from "./refused-blobs";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
+import { named } from "./wrapped";
 import { writeAsWritten } from "./written";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;
   const resolve = (url: string): string => new Request(url).url;
-  Navigator.prototype.sendBeacon = createBeacon(fetch, resolve);
+  Navigator.prototype.sendBeacon = named(Navigator.prototype.sendBeacon, createBeacon(fetch, resolve));
   const blobOf = watchBlobs(URL);
   keepBlobs(window, blobOf);
   window.fetch = untilStop(withKeepalive(withRanges(window.fetch)));

@@ -3,6 +3,7 @@
 import { attempt } from "./attempt";
 import { CARRIED } from "./entries";
 import { tellStorageArea } from "./storage-events";
+import { named } from "./wrapped";
 
 const QUOTA = 5 * 1024 * 1024;
 
@@ -75,11 +76,11 @@ export function createStorage({ items, ...changes }: Area): Storage {
   const prototype = Storage.prototype as Storage & { [name: string]: (...given: unknown[]) => unknown };
   for (const [name, method] of Object.entries(methods)) {
     const native = prototype[name]!;
-    prototype[name] = function (this: Storage, ...given: unknown[]) {
+    prototype[name] = named(native, function (this: Storage, ...given: unknown[]) {
       if (this !== storage) return native.apply(this, given);
       if (given.length < method.length) throw new TypeError(`${name} needs ${method.length} arguments`);
       return method(...(given.map(String) as [string, string]));
-    };
+    });
   }
   const length = Object.getOwnPropertyDescriptor(prototype, "length")!;
   Object.defineProperty(prototype, "length", {
@@ -137,7 +138,7 @@ export function installShims(): void {
   let told = false;
   for (const name of ["pushState", "replaceState"] as const) {
     const native = History.prototype[name];
-    History.prototype[name] = function (...given) {
+    History.prototype[name] = named(native, function (this: History, ...given: Parameters<typeof native>) {
       const [state, unused, url] = given;
       try {
         native.apply(this, given);
@@ -151,6 +152,6 @@ export function installShims(): void {
           console.warn(`webmcp-gateway: ${name} shows no ${path} in location, of which a view has the fragment alone: take a hash or memory router`);
         }
       }
-    };
+    });
   }
 }

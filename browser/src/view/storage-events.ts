@@ -1,6 +1,7 @@
 /** `StorageEvent` with a `Storage` of the runtime's making as its `storageArea`, which the browser takes for none. */
 
 import { reading } from "./entries";
+import { named } from "./wrapped";
 
 /** Where `init` stands in `initStorageEvent`'s arguments. */
 const AREA = 7;
@@ -29,12 +30,12 @@ export function tellStorageArea(storage: Storage): void {
   });
   prototype.constructor = window.StorageEvent;
   const { initStorageEvent } = prototype;
-  prototype.initStorageEvent = function (...given) {
+  prototype.initStorageEvent = named(initStorageEvent, function (this: StorageEvent, ...given: Parameters<typeof initStorageEvent>) {
     const ours = given[AREA] === storage;
     if (ours) given[AREA] = null;
     initStorageEvent.apply(this, given);
     // It does nothing while the event is on its way (DOM, 2.2).
     if (!this.eventPhase) told[ours ? "add" : "delete"](this);
-  };
+  });
   reading(prototype, "storageArea", (event, area) => (told.has(event) ? storage : area));
 }

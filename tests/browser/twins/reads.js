@@ -241,3 +241,11 @@ twin("read: no policy is violated by links that a page adds", async (see) => {
   removeEventListener("securitypolicyviolation", violated);
   see(told);
 });
+
+twin("read: functions have the names and lengths that they had", async (see) => {
+  const of = (owner, ...names) => names.map((name) => [name, owner[name]?.name, owner[name]?.length]);
+  see(of(window, "fetch", "Request", "URL", "StorageEvent", "EventSource", "XMLHttpRequest"));
+  see(of(URL, "createObjectURL", "revokeObjectURL"), of(Request.prototype, "clone"), of(HTMLFormElement.prototype, "submit", "requestSubmit"));
+  see(of(Storage.prototype, "getItem", "setItem", "removeItem", "clear", "key"), of(StorageEvent.prototype, "initStorageEvent"));
+  see(of(Element.prototype, "setAttribute", "getAttribute"), of(Navigator.prototype, "sendBeacon"));
+});
