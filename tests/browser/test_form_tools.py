@@ -1,6 +1,8 @@
 """Forms that a page declares as tools (`<form toolname=…>`)."""
 
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 from tests.browser.runtime_host import Host
 from tests.browser.test_webmcp import called, opened, until_listed
@@ -29,15 +31,24 @@ FORM = """<!doctype html><body><p>page</p><script>
   <input type="hidden" name="token" value="t"><input type="password" name="secret"><button name="go">Go</button>
 </form></body>"""
 
+
+def choices(**titles: str) -> dict[str, Any]:
+    """What one of these is, with its label where it has one."""
+    options = [
+        {"type": "string", "const": value} | ({"title": title} if title else {}) for value, title in titles.items()
+    ]
+    return {"type": "string", "anyOf": options, "enum": [*titles]}
+
+
 SCHEMA = {
     "type": "object",
     "properties": {
-        "seats": {"type": "number", "minimum": 1, "maximum": 8, "description": "Seats"},
+        "seats": {"type": "number", "minimum": 1, "maximum": 8, "multipleOf": 1, "description": "Seats"},
         "day": {"type": "string", "format": "date", "title": "Day", "description": "When"},
-        "room": {"type": "string", "enum": ["inside", "garden"], "description": "Room"},
-        "meal": {"type": "string", "enum": ["lunch", "dinner"], "description": "Lunch"},
+        "room": {**choices(**{"": "Any"}, inside="Inside", garden="Garden"), "description": "Room"},
+        "meal": choices(lunch="Lunch", dinner=""),
         "dog": {"type": "boolean", "description": "With a dog"},
-        "extras": {"type": "array", "items": {"type": "string", "enum": ["cake", "wine"]}},
+        "extras": {"type": "array", "items": choices(cake="", wine=""), "uniqueItems": True},
         "wish": {"type": "string", "maxLength": 9, "description": "A wish"},
     },
     "required": ["seats"],
@@ -179,3 +190,85 @@ async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_
     await opened(host, tmp_path, FORM.replace("</body>", more))
     tools = await until_listed(host, "book")
     assert tools["book"]["description"] == "Books a table."
+
+
+CONTROLS = """<!doctype html><body><form id=all toolname=book tooldescription=Books action=/api/book method=post>
+  <input name=text><input name=short maxlength=3><input name=long minlength=3><input name=letters pattern=[a-z]+>
+  <input name=number type=number min=1 max=9 step=2><input name=range type=range min=0 max=10 step=5>
+  <input name=date type=date min=2027-01-01><input name=time type=time><input name=seconds type=time step=1>
+  <input name=local type=datetime-local><input name=month type=month><input name=week type=week>
+  <input name=color type=color><input name=email type=email><input name=emails type=email multiple>
+  <input name=url type=url>
+  <input name=box type=checkbox><input name=boxes type=checkbox value=a><input name=boxes type=checkbox value=b>
+  <input name=radio type=radio value=1><input name=radio type=radio value=2>
+  <select name=one><option value=1>One<option value=2 disabled>Two</select>
+  <select name=more multiple><option value=a>A<option value=b>B</select>
+  <textarea name=area maxlength=4></textarea><input name=constructor>
+  <input name=file type=file><input name=hidden type=hidden><input name=fixed readonly><input name=off disabled>
+  <button name=go value=yes>Go</button>
+</form></body>"""
+TAKEN: list[tuple[str, Any, str]] = [
+    ("text", "a", "a"), ("text", 1, "1"), ("short", "abc", "abc"), ("long", "abc", "abc"), ("letters", "abc", "abc"),
+    ("number", 3, "3"), ("number", "3", "3"), ("range", 5, "5"), ("date", "2027-01-02", "2027-01-02"),
+    ("time", "08:30", "08:30"), ("seconds", "08:30:15", "08:30:15"), ("local", "2027-01-02T08:30", "2027-01-02T08:30"),
+    ("month", "2027-01", "2027-01"), ("week", "2027-W02", "2027-W02"), ("color", "#aabbcc", "#aabbcc"),
+    ("email", "a@b.example", "a@b.example"), ("emails", "a@b.example, c@d.example", "a@b.example,c@d.example"),
+    ("url", "https://a.example/", "https://a.example/"), ("box", True, "on"), ("boxes", ["b"], "b"),
+    ("radio", "2", "2"), ("radio", 2, "2"), ("one", "1", "1"), ("more", ["a"], "a"), ("area", "a\nb", "a\r\nb"),
+    ("constructor", "x", "x"),
+]  # fmt: skip
+REFUSED: list[tuple[str, Any]] = [
+    ("text", "two\nlines"), ("text", {"a": 1}), ("text", ["a"]), ("short", "abcd"), ("long", "ab"), ("letters", "1"),
+    ("number", 2), ("number", 11), ("number", "x"), ("number", True), ("range", 4), ("range", 20),
+    ("date", "2027-02-30"), ("date", "2026-01-01"), ("date", "2027-01-02T00:00:00Z"), ("time", "08:30:00Z"),
+    ("time", "8 pm"), ("local", "2027-01-02T08:30:00Z"), ("local", "2027-01-02T08:30:00+01:00"), ("month", "2027-13"),
+    ("week", "2027-W60"), ("color", "no color"), ("email", "nobody"), ("emails", "a@b.example, nobody"),
+    ("url", "a.example"),
+    ("box", "on"), ("boxes", "a"), ("boxes", ["c"]), ("boxes", True), ("radio", "3"), ("one", "2"), ("one", "One"),
+    ("more", "a"), ("more", ["c"]), ("area", "abcde"), ("file", "x"), ("hidden", "x"), ("fixed", "x"), ("off", "x"),
+    ("go", "x"), ("toString", "x"),
+]  # fmt: skip
+
+
+async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, tmp_path: Path) -> None:
+    """What is sent is what was given; where a value would be changed or dropped, nothing is filled in or sent."""
+    await host.answers(
+        "return { bodyType: 'json', body: { sent: args.body }, headers: { 'content-type': 'application/json' } };"
+    )
+    frame = await opened(host, tmp_path, CONTROLS)
+    await until_listed(host, "book")
+    for name, value, sent in TAKEN:
+        await frame.evaluate("all.reset()")
+        result = (await called(host, "book", {name: value}))["result"]
+        assert not result.get("isError"), (name, value, result)
+        pairs = parse_qsl(result["structuredContent"]["sent"], keep_blank_values=True)
+        assert [given for key, given in pairs if key == name] == [sent], (name, value)
+        assert ("go", "yes") in pairs
+    sent_before = await host.run("() => host.calls('http_request').length")
+    for name, value in REFUSED:
+        await frame.evaluate("all.reset()")
+        result = (await called(host, "book", {"text": "filled", name: value}))["result"]
+        assert result.get("isError"), (name, value, result)
+        assert name in result["content"][0]["text"]
+        if name not in ("letters", "number", "date", "email", "emails", "url"):  # which the form itself finds not valid
+            assert await frame.evaluate("all.elements.text.value") == "", (name, value)
+    assert await host.run("() => host.calls('http_request').length") == sent_before
+
+
+async def test_a_refused_value_says_what_the_control_takes(host: Host, tmp_path: Path) -> None:
+    """In the words of the form that it has."""
+    await opened(host, tmp_path, CONTROLS)
+    tools = await until_listed(host, "book")
+    properties = tools["book"]["inputSchema"]["properties"]
+    assert properties["time"] == {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}
+    assert "format" not in properties["local"]
+    assert properties["one"] == choices(**{"1": "One"})
+    for name, value, words in (
+        ("time", "08:30:00Z", "a local time as HH:MM, without a time zone"),
+        ("local", "2027-01-02T08:30:00Z", "a local date and time as YYYY-MM-DDTHH:MM, without a time zone"),
+        ("one", "9", 'it takes "1"'),
+        ("short", "abcd", "3 characters at most"),
+        ("nothing", 1, "The form has: text, short"),
+    ):
+        answer = (await called(host, "book", {name: value}))["result"]
+        assert words in answer["content"][0]["text"]

@@ -256,3 +256,61 @@ async def test_each_member_is_as_in_the_browser(native: Browser, page: Page, tmp
     differing = {label: (browsers[label], ours[label]) for label in browsers if browsers[label] != ours[label]}
     assert {label: pair for label, pair in differing.items() if label not in EXCEPTIONS} == {}
     assert EXCEPTIONS.keys() <= differing.keys()
+
+
+FORMS = """<!doctype html><meta charset=utf-8><body>
+<form toolname=one tooldescription=One tooltitle=Title>
+  <label>Text <input name=text></label><input name=described toolparamdescription=Described placeholder=no>
+  <label for=two>First</label><label for=two>Second</label><input id=two name=two required>
+  <input name=fixed readonly><input name=off disabled><input name=letters pattern=[a-z]+>
+  <input name=n1 type=number min=1 max=9 step=2><input name=n2 type=number><input name=n3 type=number step=any>
+  <input name=n4 type=number min=0.5 step=0.25><input name=n5 type=number min=x max=" 2">
+  <input name=n6 type=number step=-1>
+  <input name=n7 type=number step=2 value=1><input name=n8 type=number step=0.1 min=0.3>
+  <input name=n9 type=number min=2.5>
+  <input name=r1 type=range><input name=r2 type=range min=10 max=20 step=5>
+  <input name=r3 type=range min=5 max=1 readonly>
+  <input name=date type=date><input name=t1 type=time><input name=t2 type=time step=1><input name=t3 type=time step=0.5>
+  <input name=t4 type=time step=3600><input name=l1 type=datetime-local><input name=l2 type=datetime-local step=1>
+  <input name=month type=month><input name=week type=week><input name=color type=color>
+  <input name=emails type=email multiple>
+  <input name=tel type=tel><input name=search type=search><input name=odd type=odd><textarea name=area required>
+  </textarea>
+  <input name=box type=checkbox><label>Yes<input name=box2 type=checkbox value=yes required></label>
+  <label>A<input name=boxes type=checkbox value=a></label><input name=boxes type=checkbox value=b>
+  <label>L<input name=radio type=radio value=1></label><input name=radio type=radio value=2 required>
+  <fieldset toolparamdescription=Set><input name=radio2 type=radio value=1>
+    <input name=radio2 type=radio value=2></fieldset>
+  <select name=s1><option value="">Choose<option value=1>One<optgroup label=Group><option value=2>Two</option
+    ><option value=3>Three</optgroup><option>Bare</select>
+  <label>More<select name=s2 multiple required><option value=a>A<option selected>B</select></label>
+  <input name=twice><input name=twice><input name=mixed><input name=mixed type=checkbox>
+  <input name=hidden type=hidden><input name=file type=file><input name=sub type=submit><button name=button>B</button>
+</form>
+<form toolname=empty tooldescription=Empty></form><form toolname=bare></form><form tooldescription=nameless></form>
+<input name=outside form=outer><form id=outer toolname=outer tooldescription=Outer></form></body>"""
+
+LOCAL_FORMS = {"t1", "t2", "t3", "t4", "l1", "l2", "month", "week", "color"}
+"""What Chromium writes as `format`, which has no such words, is a `pattern`."""
+
+
+async def test_the_schemas_of_forms_are_as_in_the_browser(native: Browser, page: Page, tmp_path: Path) -> None:
+    """But for local forms, which are patterns, and the note on dates, which `format` says."""
+    listing = "document.modelContext.getTools().then((all) => all.map(({window, origin, ...tool}) => tool))"
+    async with host_server() as url:
+        site = await native.new_page()
+        await site.goto(url)
+        await site.set_content(FORMS)
+        browsers = {tool["name"]: tool for tool in await site.evaluate(listing)}
+        await page.goto(url)
+        frame = await shown(Host(page), tmp_path, FORMS)
+        ours = {tool["name"]: tool for tool in await frame.evaluate(listing)}
+    assert sorted(browsers) == ["empty", "one", "outer"]
+    theirs = browsers["one"]["inputSchema"]["properties"]
+    assert len(theirs) > 35
+    for name in LOCAL_FORMS:
+        theirs[name]["pattern"] = theirs[name].pop("format").replace("[0-9a-zA-Z]", "[0-9a-fA-F]")
+    assert theirs["date"].pop("description") == "Dates MUST be provided in 'YYYY-MM-DD' format."
+    own = ours["one"]["inputSchema"]["properties"]
+    assert {name: (own.get(name), theirs[name]) for name in theirs if own.get(name) != theirs[name]} == {}
+    assert ours == browsers

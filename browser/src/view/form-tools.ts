@@ -5,80 +5,11 @@
 
 import { attempt } from "./attempt";
 import { ANSWERS, type Answers } from "./forms";
+import { controls, schemaOf } from "./form-schema";
+import { fill, refusal } from "./form-values";
 import type { Params } from "./json-rpc";
 
-type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
-
-const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password|fieldset|output|object)$/;
-const FORMATS: { [type: string]: string } = { date: "date", time: "time", "datetime-local": "date-time", email: "email", url: "uri" };
-const WATCHED = /^(tool.*|name|type|required|min|max|minlength|maxlength|pattern|multiple|disabled|readonly|value)$/;
-
-function controls(form: HTMLFormElement): Map<string, Control[]> {
-  const found = new Map<string, Control[]>();
-  for (const control of form.elements as unknown as Iterable<Control>) {
-    // What a person cannot change.
-    if (!control.name || control.matches(":disabled") || (control as Partial<HTMLInputElement>).readOnly || NOT_SHOWN.test(control.type)) continue;
-    found.set(control.name, [...(found.get(control.name) ?? []), control]);
-  }
-  return found;
-}
-
-const text = (control: Control, name: string): string | undefined => control.getAttribute(name) ?? undefined;
-const isBox = (control: Control): boolean => control.type === "checkbox";
-
-/** What a label says, without what stands in the controls within it. */
-const words = (node: Node): string =>
-  node instanceof Text ? node.data : /^(select|textarea|button|datalist)$/.test((node as Element).localName) ? "" : [...node.childNodes].map(words).join("");
-
-function choices(options: { value: string }[]): Params {
-  const values = options.map((option) => option.value).filter(Boolean);
-  return { type: "string", ...(values.length && { enum: values }) };
-}
-
-function typeOf(all: Control[]): Params {
-  const [control] = all as [Control];
-  if (control instanceof HTMLSelectElement) {
-    const one = choices([...control.options]);
-    return control.multiple ? { type: "array", items: one } : one;
-  }
-  if (control.type === "radio") return choices(all);
-  if (isBox(control)) return all.length > 1 ? { type: "array", items: choices(all) } : { type: "boolean" };
-  const bound = (name: string): number | undefined => (control.hasAttribute(name) ? Number(text(control, name)) : undefined);
-  if (control.type === "number" || control.type === "range") return { type: "number", minimum: bound("min"), maximum: bound("max") };
-  return { type: "string", format: FORMATS[control.type], pattern: text(control, "pattern"), minLength: bound("minlength"), maxLength: bound("maxlength") };
-}
-
-function schemaOf(form: HTMLFormElement): Params {
-  const properties: Params = {};
-  const required: string[] = [];
-  for (const [name, all] of controls(form)) {
-    const [control] = all as [Control];
-    const [named] = control.labels ?? [];
-    const label = (named && words(named).trim()) || text(control, "aria-label") || text(control, "placeholder");
-    properties[name] = { ...typeOf(all), title: text(control, "toolparamtitle"), description: text(control, "toolparamdescription") ?? label };
-    if (all.some((one) => one.required)) required.push(name);
-  }
-  // Through JSON: what is undefined goes.
-  return JSON.parse(JSON.stringify({ type: "object", properties, ...(required.length && { required }) })) as Params;
-}
-
-function fill(all: Control[], value: unknown): void {
-  const values = (Array.isArray(value) ? value : [value]).map(String);
-  const put = (owner: object, key: string, target: object, given: unknown): void => {
-    // The browser's own setter: frameworks watch the one on the element, and would take the value for their own.
-    Object.getOwnPropertyDescriptor(owner, key)?.set?.call(target, given);
-  };
-  for (const control of all) {
-    if (control instanceof HTMLSelectElement) for (const option of control.options) option.selected = values.includes(option.value);
-    else if (isBox(control) || control.type === "radio") {
-      const checked = value === true || (value !== false && values.includes(control.value));
-      // Frameworks hear of these by their click.
-      if ((control as HTMLInputElement).checked !== checked) control.click();
-      continue;
-    } else put(Object.getPrototypeOf(control) as object, "value", control, values[0]);
-    for (const type of ["input", "change"]) control.dispatchEvent(new Event(type, { bubbles: true }));
-  }
-}
+const WATCHED = /^(tool.*|name|type|required|min|max|step|minlength|maxlength|pattern|multiple|disabled|readonly|value|label|checked)$/;
 
 const SUBMITTED = "The form was submitted.";
 
@@ -95,11 +26,30 @@ async function read(given: Response | Error): Promise<unknown> {
 const submitting = new WeakMap<EventTarget, (event: Event) => void>();
 const see = (event: Event): void => submitting.get(event.target!)?.(event);
 
+/** What the page's own caller reads, too. */
+const refused = (why: string): DOMException => new DOMException(why, "UnknownError");
+
+/** Fills all that is given, or, where a control does not take its value, nothing. */
+function fillAll(form: HTMLFormElement, input: Params, validated: boolean): void {
+  const found = controls(form);
+  // Null leaves a control as it is.
+  const given = Object.entries(input).filter(([, value]) => value !== undefined && value !== null);
+  for (const [name, value] of given) {
+    const all = found.get(name);
+    const why = all ? refusal(name, all, value, validated) : `There is no parameter ${JSON.stringify(name)}. The form has: ${[...found.keys()].join(", ") || "none"}`;
+    if (why) throw refused(why);
+  }
+  for (const [name, value] of given) fill(found.get(name)!, value);
+}
+
 async function submit(form: Answers, input: Params): Promise<unknown> {
-  for (const [name, all] of controls(form)) if (input[name] !== undefined && input[name] !== null) fill(all, input[name]);
-  if (!form.noValidate && !form.reportValidity()) {
+  // As a browser does it, when a person presses Enter.
+  const button = [...form.elements].find((one): one is HTMLButtonElement => one.matches("button,input") && (one as HTMLButtonElement).type === "submit" && !one.matches(":disabled")) ?? null;
+  const validated = !form.noValidate && !button?.formNoValidate;
+  fillAll(form, input, validated);
+  if (validated && !form.reportValidity()) {
     const wrong = [...form.elements].find((control) => !(control as HTMLInputElement).validity?.valid) as HTMLInputElement;
-    throw new Error(`${wrong.name}: ${wrong.validationMessage}`);
+    throw refused(`${wrong.name}: ${wrong.validationMessage}`);
   }
   let seen = false;
   let answer: unknown;
@@ -114,10 +64,10 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
   // The runtime sends a form of a view that no script of the page took over.
   form[ANSWERS] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
   try {
-    form.requestSubmit();
+    form.requestSubmit(button);
     if (!seen) {
       // Without `allow-forms`, or of a form that is gone, the browser tells nobody.
-      const event = new SubmitEvent("submit", { bubbles: true, cancelable: true });
+      const event = new SubmitEvent("submit", { bubbles: true, cancelable: true, submitter: button });
       mark(event);
       form.dispatchEvent(event);
     }
@@ -129,8 +79,8 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
   return answered ? read(await answered) : SUBMITTED;
 }
 
-// Browsers with WebMCP of their own have these on the event.
-const NATIVE = "agentInvoked" in SubmitEvent.prototype;
+/** Whether the browser has WebMCP of its own: the same attribute of the runtime's is a function of a script. */
+const NATIVE = /\[native code]/.test(String(Object.getOwnPropertyDescriptor(SubmitEvent.prototype, "agentInvoked")?.get));
 const DESCRIPTION = "tooldescription";
 const hidden = new WeakMap<HTMLFormElement, string>();
 
@@ -176,7 +126,7 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
       // That of an element which is not in the page, or not any more, stays as it is, and nobody sees it.
       for (const form of root.deref()?.querySelectorAll<HTMLFormElement>("form[toolname]") ?? []) {
         const description = takeDescription(form);
-        if (form.isConnected) wanted.set(form, { name: form.getAttribute("toolname"), description, inputSchema: schemaOf(form) });
+        if (form.isConnected) wanted.set(form, { name: form.getAttribute("toolname"), title: form.getAttribute("tooltitle") ?? undefined, description, inputSchema: schemaOf(form) });
       }
     }
     for (const [form, { json, controller }] of taken) {
