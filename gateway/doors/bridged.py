@@ -7,7 +7,9 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from gateway.bounds import Area, Bound
 from gateway.doors.bodies import Bodies
 from gateway.doors.standing import Standing
 from gateway.doors.tickets import Tickets
@@ -15,11 +17,27 @@ from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
 from gateway.mcp.answers import Answers
 from gateway.model import Principal, Resource
+from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import View
 
 RESUMABLE = 30.0
 """Seconds for which the views of a lost connection can be taken up again."""
+
+EACH: Final = 64
+"""Connections of one person: host pages that are open."""
+
+IN_ALL: Final = 4096
+"""Connections of all."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "connections of the bridge",
+        f"{EACH} per person, {IN_ALL:,} in all",
+        "`too-many`, and the connection is closed",
+    ),
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +60,7 @@ class Bridged:
     standing: Standing
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
+    places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))
     _lost: dict[str, _Lost] = field(default_factory=dict)
 
     def lose(self, view: View, token: bytes, origin: str | None) -> None:

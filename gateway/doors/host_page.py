@@ -83,14 +83,22 @@ class HostPage:
         try:
             await self._receive(GREETING)
             if self._ticket is not None:
-                with self._bridged.standing.held(self._ticket.principal, self._cut_off):
-                    while await self._receive(None):
-                        pass
+                await self._serve(self._ticket.principal)
         except MuxError:
             await self._flush()
         finally:
             await self._leave()
             await self._hang_up()
+
+    async def _serve(self, principal: Principal) -> None:
+        with (
+            self._bridged.places.place(principal.person) as free,
+            self._bridged.standing.held(principal, self._cut_off),
+        ):
+            if not free:
+                await self._say(mux.ErrorFrame("too-many", "Too many host pages of this person are open. Close one."))
+            while free and await self._receive(None):
+                pass
 
     async def _hang_up(self) -> None:
         """Say so, and hear no more: `close` alone reads all that the page still says, in one go."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
 
+from gateway import mux
+from gateway.doors import bridged
 from gateway.doors.host_page import BATCH
 from tests.doors.test_bridge import PROTOCOL, connected, console
-from tests.world import World
+from tests.world import World, running
 
 MANY = 1000
 
@@ -66,3 +70,26 @@ async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) ->
         await socket.ping()
         while connection.transport is not None and not connection.transport.is_closing():
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.bound("connections of the bridge")
+async def test_a_person_has_so_many_host_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is told so and closed; one that ends makes room."""
+    monkeypatch.setattr(bridged, "EACH", 2)
+    async with running(tmp_path) as world, console(world) as client, AsyncExitStack() as pages:
+        first = await pages.enter_async_context(connected(world, client))
+        await first.open()
+        async with connected(world, client) as second:
+            await second.open()
+            async with connected(world, client) as third:
+                refused = await third.hear()
+                assert isinstance(refused, mux.ErrorFrame)
+                assert refused.code == "too-many"
+                assert (await third.socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+        async with asyncio.timeout(20):
+            while True:
+                async with connected(world, client) as later:
+                    await later.say(mux.Open("r", "cart"))
+                    if isinstance(await later.hear(), mux.Opened):
+                        break
+        await first.open()
