@@ -31,7 +31,8 @@ class PostgreSQL:
 
     def __init__(self, folder: Path) -> None:
         home = programs()
-        assert home is not None
+        if home is None:
+            raise RuntimeError("PostgreSQL is not installed: run scripts/postgresql")
         self._programs = home
         self._folder = folder
         # It refuses to run as root.

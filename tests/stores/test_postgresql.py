@@ -24,10 +24,8 @@ from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
 from gateway.stores.verify import verified
 from gateway.telemetry import Metrics
-from tests.postgresql import PostgreSQL, postgresql, programs
+from tests.postgresql import PostgreSQL, postgresql
 from tests.world import SECRET, running
-
-pytestmark = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
 
 CALLER = Caller(LOCAL, "cart", Door.SITE, Initiator.PAGE, "app-origin")
 CLIENT = {"webmcp-gateway-client": "1"}
