@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, unquote_to_bytes
 
 from gateway.bulk import is_bulky
 from gateway.model import Headers
@@ -27,6 +27,11 @@ _KEY = tuple(
     re.compile(first + rb"(?:m|\\u006[dD])(?:e|\\u0065)(?:t|\\u0074)(?:h|\\u0068)(?:o|\\u006[fF])(?:d|\\u0064)\"")
     for first in (rb'"_', rb'"\\u005[fF]')
 )
+_PART = re.compile(rb"-(?i:disposition)[ \t]*:[^\r\n]{0,1024}")
+_NAME = re.compile(
+    rb"(?<![A-Za-z0-9_-])name(?:\*[0-9]*\*?)?[ \t]*=[ \t]*(\"(?:[^\"\\]|\\.)*\"|[^; \t]*)", re.IGNORECASE
+)
+_CHARSET = re.compile(rb"[A-Za-z0-9_-]*'[A-Za-z0-9_-]*'")
 _LONGEST: Final = 6 * len(NAME) + 2
 _SPACE: Final = b" \t\n\r\f\v"
 
@@ -39,7 +44,7 @@ def method_override(query: str, headers: Headers, body: bytes) -> Generator[None
     if media_type == "application/json" or media_type.endswith("+json"):
         return "JSON body" if (yield from _is_any(_is_key, _KEY, body)) and _in_json(body) else None
     if media_type == "multipart/form-data":
-        return "form" if (yield from _is_any(_is_field, (_PLAIN,), body)) else None
+        return "form" if (yield from _is_any(_is_part, (_PLAIN, _PART), body)) else None
     if media_type in ("application/x-www-form-urlencoded", ""):
         return "form" if (yield from _is_any(_is_parameter, _ENCODED, body)) else None
     return None
@@ -79,6 +84,19 @@ def _is_field(body: bytes, start: int, end: int) -> bool:
         return False
     at = _before_space(body, at - 1)
     return body[max(0, at - 4) : at].lower() == b"name" and not _is_word(body[max(0, at - 5) : at - 4])
+
+
+def _is_part(body: bytes, start: int, end: int) -> bool:
+    """Whether a part with that name stands there: `_PLAIN` or `_PART` found it."""
+    return _is_disguised(body, start) if body.startswith(b"-", start) else _is_field(body, start, end)
+
+
+def _is_disguised(body: bytes, start: int) -> bool:
+    """Whether a part there has that name once it is unescaped, decoded, and put together from pieces (RFC 2231)."""
+    line = _PART.match(body, start)  # to its end, also where a slice ends before that
+    pieces = [found[1] for found in _NAME.finditer(line[0])] if line is not None else []
+    plain = b"".join(re.sub(rb"\\(.)", rb"\1", piece.strip(b'"')) for piece in pieces)
+    return unquote_to_bytes(_CHARSET.sub(b"", plain, count=1)).lower() == NAME.encode()
 
 
 def _before_space(body: bytes, end: int) -> int:

@@ -109,3 +109,32 @@ def test_nothing_hides_a_member_beside_what_python_does_not_read(more: str) -> N
     """Servers read deeper, and longer numbers."""
     body = f'{{"a":{more},"_method":"DELETE"}}'.encode()
     assert steps_of(method_override("", JSON, body))[0] == "JSON body"
+
+
+@pytest.mark.parametrize(
+    ("disposition", "found"),
+    [
+        (b"form-data; name*=utf-8''_method", True),
+        (b"form-data; name*=UTF-8'en'%5fmetho%64", True),
+        (b"form-data; name*0=_met; name*1=hod", True),
+        (b"form-data; name*0*=''%5Fmet; name*1=\"hod\"", True),
+        (b'form-data; name="\\_met\\hod"', True),
+        (b"form-data; NAME = _Method", True),
+        (b"form-data; name=a; filename*=utf-8''_method", False),
+        (b'form-data; name="a"; filename="_method"', False),
+        (b'form-data; name="method_"', False),
+        (b"form-data; filename=x; rename*=utf-8''%5Fmethod", False),
+    ],
+)
+def test_a_name_in_pieces_or_escaped_is_found(disposition: bytes, found: bool) -> None:
+    """As some servers read it (RFC 2231 3 and 4); a part's other parameters may say anything."""
+    body = b"--x\r\ncontent-Disposition: %b\r\n\r\nDELETE\r\n--x--\r\n" % disposition
+    assert steps_of(method_override("", MULTIPART, body))[0] == ("form" if found else None)
+
+
+def test_a_name_in_pieces_does_not_hide_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever one ends."""
+    monkeypatch.setattr(overrides, "_SLICE", 1000)
+    part = b"Content-Disposition: form-data; name*0=_met; name*1=hod\r\n\r\nx"
+    for before in range(930, 1010):
+        assert steps_of(method_override("", MULTIPART, b"x" * before + part))[0] == "form"
