@@ -31,6 +31,7 @@ from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.health import Health
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
+from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.server_name import name_server
 from gateway.doors.short_way import McpGate
@@ -112,6 +113,7 @@ class _Gateway:
         self._accounts = Accounts(config, self._connections, self._database, hooks, self._metrics)
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
+        self._refused_callers = RefusedCallers(self._metrics, self._recorder)
         self._issuers = issuers_of(config, self._connections)
         self._standing = Standing(IssuedTokens(self._database), Sessions(self._database), tuple(self._issuers.values()))
         self._approving = Approving(
@@ -259,6 +261,7 @@ class _Gateway:
             admitted.identify,
             admitted.challenges,
             self._standing,
+            self._refused_callers,
             apps=admitted.apps,
             console=origins.console,
         )
@@ -372,6 +375,7 @@ class _Gateway:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
             await self._accounts.start()
+            stack.callback(self._refused_callers.flush)
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)

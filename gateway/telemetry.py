@@ -97,6 +97,7 @@ class Metrics:
         self.requests = counts("requests", "Requests of apps.", "app", "door", "route", "decision", "status")
         self.tool_calls = counts("tool_calls", "Tool calls of models.", "app", "status")
         self.refusals = counter("refusals", "What the gateway answered itself.", "app", "door", "reason")
+        self.callers_refused = counts("callers_refused", "Callers that a door refused.", "door", "reason")
         self.request_seconds = seconds("request_seconds", "Whole requests and tool calls.", "kind", "app")
         self.step_seconds = seconds("step_seconds", "The steps of requests and tool calls.", "kind", "step")
         self.answers = counter("approval_answers", "Questions to persons, by what came of them.", "app", "answer")

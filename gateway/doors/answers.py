@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -36,10 +36,21 @@ BOUNDS: Final = (
 )
 
 
-def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
+class Refused(web.Response):
+    """The refusal of a door; `code` is a word of this program, `detail` is for developers."""
+
+    def __init__(self, code: str, detail: str, **named: Any) -> None:
+        super().__init__(**named)
+        self.code = code
+        self.detail = detail
+
+
+def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> Refused:
     """A `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
     body = {"type": f"urn:webmcp-gateway:{code}", "title": code.replace("-", " "), "status": status, "detail": detail}
-    return web.Response(
+    return Refused(
+        code,
+        detail,
         status=status,
         body=json.dumps(body).encode(),
         content_type="application/problem+json",

@@ -20,6 +20,7 @@ from multidict import CIMultiDict
 from gateway.backends.alarms import Alarms
 from gateway.backends.arrival import Arrival
 from gateway.bounds import Area, Bound, size
+from gateway.client_address import CLIENT
 from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, read_head
@@ -70,6 +71,7 @@ class Sent:
     fast: Fast[Any] | None = None
     tool: bytes = b""
     principal: Principal | None = None
+    client: str | None = None
     until: float = 0.0
     """When it is to be asked again who sends it, on the monotonic clock."""
 
@@ -83,6 +85,10 @@ class Gate(Protocol):
 
     def fast(self, mount: str) -> Fast[Any] | None:
         """The fast path of a mount, as it is now."""
+        ...
+
+    def client(self, request: Asked) -> str | None:
+        """The address of the client, for the record."""
         ...
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
@@ -273,6 +279,7 @@ class Front(asyncio.Protocol):
         """Who calls, and may, as the guard says now; None where it has something else to say."""
         asked = Plain("POST", sent.head.headers, self._remote)
         found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
+        sent.client = self._fronts.gate.client(asked)
         self._known = self._known or found is not None
         ends = found.expires if found is not None else None
         sent.until = time.monotonic() + (LOOK if ends is None else min(LOOK, ends - time.time()))
@@ -306,6 +313,7 @@ class Front(asyncio.Protocol):
         principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
         if principal is None:
             return False
+        CLIENT.set(sent.client)
         answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
         try:
             said = call.trace or (head.headers if head.traced else None)

@@ -5,18 +5,20 @@ Without it any web site that a person visits could use a gateway on loopback, an
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.client_address import CLIENT
 from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.answers import refused
 from gateway.doors.asked import Asked
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
+from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.slow import growing
 from gateway.doors.standing import Standing
 from gateway.doors.visit import is_navigation, to_console
@@ -29,8 +31,6 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 CLIENT_HEADER = "webmcp-gateway-client"
 
 PROBES = ("/healthz", "/readyz")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Guard:
         identify: Identify,
         challenges: Challenges,
         standing: Standing,
+        refused_callers: RefusedCallers,
         *,
         apps: Mapping[str, str],
         console: str,
@@ -60,19 +61,29 @@ class Guard:
         self._apps = apps
         self._console = console
         self._standing = standing
+        self._refused = refused_callers
 
     def middleware(self) -> Middleware:
         """The aiohttp middleware."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            CLIENT.set(self.client(request))
             try:
                 answer = await guarded(request, handler)
             except web.HTTPException as raised:
                 _end_unreadable(request, raised)
                 raise
+            except asyncio.CancelledError:
+                await noted(request, None)  # who was refused on a socket, and hung up
+                raise
             _end_unreadable(request, answer)
+            await noted(request, answer)
             return answer
+
+        async def noted(request: web.Request, answer: web.StreamResponse | None) -> None:
+            site = self._listener.sites.get(request.headers.get("host", "").lower())
+            await self._refused.note(request, answer, site, request.get(PRINCIPAL))
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.version not in (HttpVersion10, HttpVersion11):  # which aiohttp would read as one of these
@@ -86,7 +97,6 @@ class Guard:
                 return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
             objection = self._objection(request, _route(request), host, site)
             if objection is not None:
-                log.info("refused %r at %r: %r", request.method, host + _shown(request), objection)
                 return refused(403, "foreign-page", objection)
             refusal = await self._identified(request, host, site)
             if refusal is not None:
@@ -101,6 +111,11 @@ class Guard:
                     return refused(400, "bad-request", "The body does not arrive as its headers say.")
 
         return guard
+
+    def client(self, request: Asked) -> str | None:
+        """The address of the client, as far as the trusted proxies tell it."""
+        address = self._identify.client(request)
+        return str(address) if address is not None else None
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who POSTs to the MCP server `mount` ("" is `/mcp` itself); None where the middleware would refuse it."""
@@ -128,7 +143,6 @@ class Guard:
         except Unidentified as error:
             if wanted is Access.SHOWN:
                 return None
-            log.info("refused %r at %r: %r", request.method, host + _shown(request), error.detail)
             if site is Site.APP and app is not None and is_navigation(request):
                 return to_console(request, origin, app, self._console)
             return self._challenges.unidentified(error, mount)
@@ -178,11 +192,6 @@ def _route(request: web.Request) -> str:
     """The route that the request will take, not the path that it claims; empty where there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
-
-
-def _shown(request: web.Request) -> str:
-    """The path as the log has it: a query may hold the code of a login."""
-    return request.raw_path.partition("?")[0]
 
 
 def _cut_off(request: web.Request) -> None:

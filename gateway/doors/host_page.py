@@ -17,9 +17,11 @@ from gateway.backends.frames import NORMAL
 from gateway.bounds import Area, Bound
 from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
+from gateway.doors.answers import refused
 from gateway.doors.apart import BYTES, names_bytes
 from gateway.doors.bridged import Bridged, digest
 from gateway.doors.outbox import Outbox
+from gateway.doors.refused_callers import REFUSED
 from gateway.doors.tickets import Ticket
 from gateway.errors import MuxError, Refusal
 from gateway.mcp.peer import Beside, UiPeer
@@ -73,6 +75,7 @@ class HostPage:
         self._frames = 0
         self._ticket: Ticket | None = None
         self._outbox = Outbox(socket, request)
+        self._request = request
 
     @property
     def principal(self) -> Principal | None:
@@ -146,6 +149,7 @@ class HostPage:
             case mux.Hello(ticket):
                 self._ticket = self._bridged.tickets.redeem(ticket, self._origin)
                 if self._ticket is None:
+                    self._request[REFUSED] = refused(403, "bad-ticket", "This ticket is unknown, used or expired.")
                     await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
             case mux.Open(ref, app):
                 await self._open(ref, app)

@@ -6,11 +6,11 @@ import base64
 import hashlib
 import re
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.doors.answers import SECURE
+from gateway.doors.answers import SECURE, Refused
 
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
 _STYLE: Final = (
@@ -42,7 +42,8 @@ def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None 
     html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{escape(text)}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     html += "</main>"
-    return web.Response(status=status, text=html, content_type="text/html", headers=_HEADERS)
+    said: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}
+    return web.Response(**said) if status < 400 else Refused(title.lower().replace(" ", "-"), text, **said)
 
 
 def onwards(path: str) -> web.Response:

@@ -41,6 +41,10 @@ class McpGate:
                 return face.fast
         return None
 
+    def client(self, request: Asked) -> str | None:
+        """The address of the client, as far as the trusted proxies tell it."""
+        return self._guard.client(request)
+
     async def caller(self, request: Asked, mount: str) -> Principal | None:
         """Who calls, and may; None where the guard or the door has something to say."""
         principal = await self._guard.caller(request, mount)

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
 from anyio import CancelScope
 
+from gateway.client_address import CLIENT
 from gateway.errors import Reason, Refusal
 from gateway.exchange.measure import Measure
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
@@ -19,6 +20,7 @@ from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
 from gateway.randomness import Randomness
 from gateway.telemetry import Metrics
+from gateway.throttle import ThrottledLog
 from gateway.traces import Span, Trace, Tracer, current
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,9 @@ CONSEQUENCES: Final = {
 
 CAUSES: Final = 4096
 """Tool calls of models, gestures and questions whose traces are known, for what they cause."""
+
+OWN_WORK: Final = frozenset({"echo", "file", "fingerprint", "snapshot"})
+"""Evidence of what the gateway does by itself, though perhaps in a task that somebody's request has begun."""
 
 TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "method", "status")
 """Fields that spans have too: names, and nothing that a page or a person wrote."""
@@ -82,6 +87,7 @@ class Record:
             "app": caller.app,
             "view": caller.view,
             "door": caller.door,
+            "client": CLIENT.get() if caller.evidence not in OWN_WORK else None,
             "initiator": caller.initiator,
             "evidence": caller.evidence,
             "cause": caller.cause,
@@ -174,6 +180,7 @@ class Recorder:
         self._randomness = Randomness()
         self.refusals = Refusals(refusals, name=self._randomness.id)
         self._tell = tell
+        self._unwritten = ThrottledLog(log)
         self._failing = False
         self._causes: OrderedDict[str, Trace] = OrderedDict()
         self._journal = journal
@@ -218,16 +225,25 @@ class Recorder:
     async def sum_up(self) -> None:
         """Write what was counted of refusals."""
         for counted in self.refusals.due():
-            said = AuditRecord(counted.id, "outcome", time.time(), counted.fields)
-            try:
-                line = self._journal.append(said)
-                await self._journal.synced()
-                self.measure.line(KIND, "outcome")
-            except OSError as error:
-                line = self._journal.redacted(said)
-                log.error("the record of %d refusals cannot be written: %s", counted.count, error)
-            if self._hooks.hear_records:
-                await self._hooks.audit_record(line)
+            await self._line(counted.id, KIND, counted.fields)
+
+    async def _line(self, id: str, kind: str, fields: Mapping[str, Json]) -> None:
+        """Write one line on which nothing waits."""
+        said = AuditRecord(id, "outcome", time.time(), fields)
+        try:
+            line = self._journal.append(said)
+            await self._journal.synced()
+            self.measure.line(kind, "outcome")
+        except OSError as error:
+            line = self._journal.redacted(said)
+            self._unwritten.write(logging.ERROR, "refusals not recorded", "a refusal cannot be recorded: %s", error)
+        if self._hooks.hear_records:
+            await self._hooks.audit_record(line)
+
+    async def refused(self, fields: Mapping[str, Json]) -> None:
+        """Write one line about a caller that a door has refused, or count it where there were many."""
+        if self.refusals.counted(fields) is None:
+            await self._line(self._randomness.id(), str(fields["kind"]), fields)
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of `record`; where a `binding` intent cannot be written, nothing happens (`Refusal`)."""

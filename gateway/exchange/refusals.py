@@ -24,6 +24,9 @@ SUMS: Final = 4096
 KIND: Final = "refused"
 """The kind of a record that counts refusals."""
 
+CALLER: Final = "caller"
+"""The kind of a record of a caller whom a door refused before anything was decided."""
+
 BOUNDS: Final = (
     Bound(
         Area.RECORD,

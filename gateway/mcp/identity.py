@@ -9,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 from starlette.requests import Request
 
+from gateway.client_address import CLIENT
 from gateway.model import Principal
 
 
@@ -26,13 +27,19 @@ class User(AuthenticatedUser):
             )
         )
         self.principal = principal
+        self.address = CLIENT.get()
 
 
 def principal_of(request: Request | None) -> Principal:
-    """Who sent `request`. Raises `MCPError` for one that came by no door of ours."""
+    """Who sent `request`; what is done for it from here on is recorded with the address of its client.
+
+    A session of the SDK is a task of its own, which began with another request. Raises `MCPError` for one that came by
+    no door of ours.
+    """
     user = request.scope.get("user") if request is not None else None
     if not isinstance(user, User):
         raise MCPError(INVALID_REQUEST, "This request came without a principal.")
+    CLIENT.set(user.address)
     return user.principal
 
 

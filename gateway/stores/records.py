@@ -21,12 +21,12 @@ from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 from gateway.stores.verify import Found
 
-_COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace")
+COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace", "client")
 """Fields of a line that have columns of their own."""
 
 _COLUMNS: Final = (
     *("writer", "seq", "chain", "position", "id", "phase", "opens", "time"),
-    *_COPIED,
+    *COPIED,
     *("status", "line"),
 )
 _PAGE: Final = 2000
@@ -64,6 +64,7 @@ class Filter:
     decision: str | None = None
     reason: str | None = None
     trace: str | None = None
+    client: str | None = None
     id: str | None = None
     since: float | None = None
     until: float | None = None
@@ -219,7 +220,7 @@ def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
         phase,
         phase == "intent" or (phase == "outcome" and record.id not in opened),
         record.time,
-        *[_word(said(name)) for name in _COPIED],
+        *[_word(said(name)) for name in COPIED],
         status if isinstance(status, int) and phase != NOTE else None,
         line.text,
     )
@@ -255,7 +256,7 @@ def _joined_lines(first: FromClause, outcome: FromClause) -> Select[Any]:
 
 
 def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Iterator[ColumnElement[bool]]:
-    for name in ("app", "principal", "view", "door", "initiator", "trace"):
+    for name in ("app", "principal", "view", "door", "initiator", "trace", "client"):
         value = getattr(wanted, name)
         if value is not None:
             yield first.c[name] == value

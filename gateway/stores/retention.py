@@ -16,6 +16,7 @@ from sqlalchemy import and_, select, tuple_, update
 
 from gateway.stores.journal import NOTE, Journal
 from gateway.stores.lines import raw_lines, read_link, without_values
+from gateway.stores.records import COPIED
 from gateway.stores.schema import AUDIT
 from gateway.stores.segments import Segment, all_segments
 from gateway.stores.sql import Database
@@ -137,7 +138,7 @@ async def _shorten(database: Database, before: float) -> None:
     table, last = AUDIT.c, ("", 0)
     old = and_(table.time < before, table.phase != NOTE, table.line.contains('"fields":'))
     wanted = select(table.writer, table.seq, table.line).where(old).order_by(table.writer, table.seq).limit(_BATCH)
-    gone = dict.fromkeys(("app", "principal", "view", "door", "initiator", "decision", "reason", "status", "trace"))
+    gone = dict.fromkeys((*COPIED, "status"))
     while True:
         async with database.connect() as connection:
             rows = (await connection.execute(wanted.where(tuple_(table.writer, table.seq) > last))).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     inspect,
+    text,
 )
 
 METADATA: Final = MetaData()
@@ -45,6 +46,7 @@ AUDIT: Final = Table(
     Column("reason", String),
     Column("status", Integer),
     Column("trace", String),
+    Column("client", String),
     Column("line", Text, nullable=False),
     Index("audit_id", "id"),
     Index("audit_chain", "chain", "position"),
@@ -235,6 +237,17 @@ def _audit_anew(connection: Connection) -> None:
     METADATA.create_all(connection, [AUDIT, FILLED])
 
 
+def _add(column: Column[Any]) -> Callable[[Connection], None]:
+    """A column that lines have which come from now on; a table that was made by this version has it already."""
+
+    def step(connection: Connection) -> None:
+        if column.name not in {known["name"] for known in inspect(connection).get_columns(column.table.name)}:
+            kind = column.type.compile(connection.dialect)
+            connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+
+    return step
+
+
 def _create(*tables: Table) -> Callable[[Connection], None]:
     def step(connection: Connection) -> None:
         METADATA.create_all(connection, tables)
@@ -254,5 +267,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(UPSTREAM_TOOLS),
     _create(FILLERS),
     _create(TAINTS),
+    _add(AUDIT.c.client),
 )
 """What makes version n + 1 of version n, from nothing on."""

@@ -53,6 +53,10 @@ class _Open:
         """At `/mcp` alone."""
         return None if mount else self._face.fast
 
+    def client(self, request: Asked) -> str | None:
+        """Where the request comes from."""
+        return request.remote
+
     async def caller(self, request: Asked, mount: str) -> Principal | None:
         """As the face itself is told."""
         return principal_of(request.headers.get("x-user"))

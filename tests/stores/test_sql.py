@@ -24,7 +24,9 @@ from gateway.stores.copying import BATCH, Placed, Position, Superseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
+from gateway.stores.schema import MIGRATIONS
 from gateway.stores.sql import Database
+from gateway.stores.verify import verified
 from tests.stores.journals import read
 
 
@@ -423,3 +425,29 @@ async def test_a_filler_that_was_superseded_takes_over_again(path: Path, url: st
         await Records(database).take_over(journal.chain)
         journal.append(record("a"))
         await caught_up(path, url)
+
+
+async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Path, url: str) -> None:
+    """Its lines stay as they are, have no client, and go on to be proven; those that come can be found by theirs."""
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        journal.append(record("old"))
+        await caught_up(path, url)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    before = connection.execute("SELECT writer, seq, line FROM audit ORDER BY writer, seq").fetchall()
+    connection.execute("ALTER TABLE audit DROP COLUMN client")
+    connection.execute("UPDATE schema_version SET version = ?", (len(MIGRATIONS) - 1,))
+    connection.commit()
+    connection.close()
+    async with Journal(path) as journal, Database(url) as database, filling(database, journal):
+        journal.append(record("new", client="203.0.113.7"))
+        await caught_up(path, url)
+        records = Records(database)
+        found = [one.id for one in await records.query(10, Filter(client="203.0.113.7"))]
+        assert found == ["new"]
+        assert {one.id for one in await records.query(10)} == {"old", "new"}
+        lines = [line async for line in records.lines(journal.chain)]
+    assert verified(lines).sound
+    rows = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")
+    assert set(before) <= set(rows)
+    async with Database(url):  # and once more, where nothing is to do
+        pass

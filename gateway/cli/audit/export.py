@@ -19,9 +19,9 @@ from gateway.model import Json
 from gateway.stores.records import Record
 
 FIELDS: Final = (
-    "id", "time", "ended", "kind", "principal", "app", "view", "door", "initiator", "evidence", "cause", "trace",
-    "method", "url", "tool", "policy_version", "route", "decision", "reasons", "approval", "answered_by", "credential",
-    "request_size", "response_size", "status", "reason", "detail", "timing",
+    "id", "time", "ended", "kind", "principal", "app", "view", "door", "client", "initiator", "evidence", "cause",
+    "trace", "method", "url", "tool", "policy_version", "route", "decision", "reasons", "approval", "answered_by",
+    "credential", "request_size", "response_size", "status", "reason", "detail", "timing",
 )  # fmt: skip
 """The columns of CSV, in their order."""
 

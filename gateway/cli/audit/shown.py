@@ -10,7 +10,7 @@ from gateway.stores.records import Record
 WIDEST = 80
 """Characters up to which a cell widens its column; a longer one moves what is behind it in its own line alone."""
 
-COLUMNS = ("time", "app", "initiator", "door", "what", "decision", "status", "reason", "id")
+COLUMNS = ("time", "app", "initiator", "door", "client", "what", "decision", "status", "reason", "id")
 
 
 def as_json(record: Record) -> dict[str, Json]:
@@ -33,7 +33,7 @@ def row(record: Record) -> tuple[str, ...]:
         status, reason = "waits", f"approval {_text(fields['approval'])}"
     if record.ended is None or fields.get("reason") == "result-unknown":
         status = "unknown"
-    words = (fields.get(name) for name in ("app", "initiator", "door"))
+    words = (fields.get(name) for name in ("app", "initiator", "door", "client"))
     return (
         when(record.time) or "",
         *(_text(word) for word in words),

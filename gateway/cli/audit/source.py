@@ -19,6 +19,7 @@ from gateway.cli.group import Unusable
 from gateway.cli.options import config_option
 from gateway.config import Places, record_places
 from gateway.documents import parse_duration
+from gateway.doors.refused_callers import CODES
 from gateway.errors import Reason, StartError
 from gateway.exchange.approve import State
 from gateway.model import AuditRecord, Effect, Initiator
@@ -64,16 +65,17 @@ def filter_options(command: F) -> F:
         click.option("--app", help="Of this app."),
         click.option("--principal", help="Of this caller: issuer|client|subject."),
         click.option("--view", help="Of this view."),
-        click.option("--door", help="That came in by mcp, bridge or site."),
+        click.option("--door", help="That came in by mcp, bridge, site or another door."),
         click.option("--initiator", type=click.Choice([*map(str, Initiator)]), help="That one of these caused."),
         click.option("--decision", type=click.Choice(DECISIONS), help="That the policy, or a person, decided so."),
         click.option(
             "--reason",
-            type=click.Choice([*map(str, Reason), UNKNOWN]),
+            type=click.Choice([*map(str, Reason), UNKNOWN, *CODES]),
             metavar="REASON",
-            help="That ended with this reason, such as policy-denied or result-unknown.",
+            help="That ended with this reason, such as policy-denied, result-unknown or unidentified.",
         ),
         click.option("--trace", help="Of this trace id."),
+        click.option("--client", help="Of the client at this address."),
         click.option("--id", help="With this id, or caused by what has it."),
         click.option("--since", help="From this time on: 2h, 7d, 2026-11-22 or 2026-11-22T10:00 (UTC)."),
         click.option("--until", help="Before this time, in the same forms."),

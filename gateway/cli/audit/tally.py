@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.cli.audit.shown import what, when
+from gateway.exchange.refusals import CALLER
 from gateway.model import Json
 from gateway.stores.records import Record
 
@@ -87,7 +88,7 @@ class Tally:
     def _refused(self, record: Record) -> None:
         """A line that counts refusals which have none of their own."""
         fields, more = record.fields, record.fields.get("more")
-        if not isinstance(more, int):
+        if not isinstance(more, int) or fields.get("of") == CALLER:  # who came in by no door did nothing
             return
         app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
         doings = self.callers.setdefault((_word(fields.get("principal")), app), Doings())
