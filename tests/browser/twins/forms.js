@@ -262,3 +262,17 @@ twin("form: a file, and a picture for a button", async (see) => {
   form.querySelector("[type=image]").click();
   see(await arrived());
 });
+
+twin("form: lines end in CRLF, in names, values and the names of files", async (see) => {
+  for (const enctype of ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data"]) {
+    const form = await formed(`<form action="/api/sink" target="sink" method="post" enctype="${enctype}"></form>`);
+    form.addEventListener("formdata", ({ formData }) => {
+      for (const lines of ["a\rb", "a\nb", "a\r\nb", "a\n\rb", 'a\\"b']) {
+        formData.append(lines, lines);
+        if (enctype !== "multipart/form-data") formData.append("file", new File(["x"], lines));
+      }
+    });
+    form.requestSubmit();
+    see(enctype, await arrived());
+  }
+});
