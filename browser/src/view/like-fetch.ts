@@ -10,6 +10,8 @@ export const signalOf = ([input, init]: Partial<Parameters<Fetch>>): AbortSignal
 export function likeFetch(fetch: Fetch, run: (...given: Parameters<Fetch>) => Promise<Response>): Fetch {
   function replacement(...given: Parameters<Fetch>): Promise<Response> {
     const signal = signalOf(given);
+    // What is asked for too little, that refuses.
+    if (!given.length) return fetch(...given);
     if (!(signal instanceof AbortSignal)) return run(...given);
     if (signal.aborted) return fetch(...given);
     return new Promise((resolve, reject) => {
