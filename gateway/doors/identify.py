@@ -143,7 +143,7 @@ class Identify:
                 return None
             known = on_console(kept.principal, self._methods, self._roles)
             known = on_site(known, place.app) if place.app is not None else known
-            self._recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()))
+            self._recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()), known.id)
         return known
 
     async def _of(
@@ -199,7 +199,7 @@ class Identify:
             presented = own.read(bearer)
             now = self._clock()
             known = own.principal(presented, await self._tokens.find(presented.id), now)
-            self._recent.put(key, known, min(REMEMBERED, (known.expires or now) - now))
+            self._recent.put(key, known, min(REMEMBERED, (known.expires or now) - now), known.id)
         return known
 
 

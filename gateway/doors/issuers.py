@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
+from gateway.bounds import Area, Bound
 from gateway.callers import server
 from gateway.callers.claims import TYPES, check_issuer, of_access_token, of_id_token, person, roles_in
 from gateway.callers.freshness import Freshness
@@ -19,6 +20,7 @@ from gateway.doors.recent import Recent
 from gateway.errors import Unidentified
 from gateway.exchange.drive import drive
 from gateway.model import Backend, Json, Principal, Secret
+from gateway.owned import EACH, IN_ALL
 
 T = TypeVar("T")
 
@@ -31,6 +33,19 @@ REMEMBERED_BAD = 5.0
 INTROSPECTED: Final = "introspected"
 """The kind of proof of a token that only its issuer can read."""
 
+
+NOBODY: Final = ""
+"""Whose tokens those are that the issuer does not know; how many come is bounded by the guesses of each address."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "opaque tokens that an issuer is asked about as long as something is open with them",
+        f"{EACH} per principal, {IN_ALL:,} in all, of each issuer",
+        "what is open with the one of that principal, or of whoever has most, that was not asked about for longest "
+        "ends, as with one about which nobody can say anything",
+    ),
+)
 
 UNAVAILABLE: Final = 503
 """The status of an `Unidentified` that is not the caller's doing."""
@@ -95,7 +110,7 @@ class Issuer:
         self._metadata = Published(self._ask_metadata, steady)
         self._keys = Published(self._ask_keys, steady)
         self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
-        self._bad: Recent[bytes, bool] = Recent(clock=steady)
+        self._bad: Recent[bytes, bool] = Recent(each=IN_ALL, clock=steady)
         self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
 
     def __str__(self) -> str:
@@ -119,8 +134,8 @@ class Issuer:
             left = (known.expires or 0.0) - self._clock()
             if _signed(token) is None:
                 known = replace(known, proof=f"{INTROSPECTED}:{key.hex()}")
-                self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew)
-            self._good.put((key, resources), known, min(REMEMBERED, left))
+                self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew, known.id)
+            self._good.put((key, resources), known, min(REMEMBERED, left), known.id)
         return known
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
@@ -194,7 +209,7 @@ class Issuer:
             return None
         claims = await drive(server.introspection(self._spec, found, token), self._backend)
         if claims is None:
-            self._bad.put(key, True, REMEMBERED_BAD)
+            self._bad.put(key, True, REMEMBERED_BAD, NOBODY)
         else:
             check_issuer(self._spec, claims)
         return claims

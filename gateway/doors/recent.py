@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from gateway.bounds import Area, Bound
+from gateway.owned import EACH, IN_ALL, Owned
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-MOST = 4096
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "tokens and logins that were looked up a moment ago",
+        f"{EACH} per principal, {IN_ALL:,} in all, of each issuer, and of tokens and logins of the gateway",
+        "the one of that principal, or of whoever has most, that was not used for longest is looked up again",
+    ),
+)
 
 
 class Recent(Generic[K, V]):
-    """The newest `most` values, each for as long as it was put there for."""
+    """The newest values of each owner, each for as long as it was put there for."""
 
-    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, each: int = EACH, most: int = IN_ALL, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._kept: Owned[K, tuple[float, V]] = Owned(each, most)
 
     def get(self, key: K) -> V | None:
         """The value, if its time is not over."""
@@ -27,20 +35,17 @@ class Recent(Generic[K, V]):
         if found is None:
             return None
         if found[0] <= self._clock():
-            del self._kept[key]
+            self._kept.pop(key)
             return None
         return found[1]
 
-    def put(self, key: K, value: V, seconds: float) -> None:
-        """Keep `value` for `seconds`; the oldest goes where there are too many."""
-        self._kept.pop(key, None)
-        self._kept[key] = (self._clock() + seconds, value)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+    def put(self, key: K, value: V, seconds: float, owner: str) -> None:
+        """Keep `value` for `seconds`; where its owner has too many, another one of theirs goes."""
+        self._kept.put(owner, key, (self._clock() + seconds, value))
 
     def drop(self, key: K) -> None:
         """Forget one."""
-        self._kept.pop(key, None)
+        self._kept.pop(key)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.streamable_http import (
@@ -36,6 +37,9 @@ EVENTS = 128
 SESSION_BYTES = 512 * 1024
 """Bytes of them; a larger event is not kept, and its stream cannot be taken up before it."""
 
+EACH_BYTES = 16 * 1024 * 1024
+"""Bytes of the events of all sessions of one principal at one mount."""
+
 ALL_BYTES = 64 * 1024 * 1024
 """Bytes of the events of all sessions of one mount."""
 
@@ -56,18 +60,11 @@ BOUNDS: Final = (
     Bound(
         Area.MCP,
         "events that are kept for a stream that breaks",
-        f"{EVENTS} and {size(SESSION_BYTES)} per session, {size(ALL_BYTES)} per mount",
-        "the oldest go; a stream before them is refused",
+        f"{EVENTS} and {size(SESSION_BYTES)} per session; {size(EACH_BYTES)} per principal, {size(ALL_BYTES)} in all, "
+        "of a mount",
+        "the oldest of that session, principal, or of whoever has most go; a stream before them is refused",
     ),
 )
-
-
-@dataclass(slots=True)
-class Room:
-    """What the sessions of a mount share: `used` bytes."""
-
-    limit: int = ALL_BYTES
-    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,89 @@ class _Event:
     size: int
 
 
+@dataclass(slots=True)
+class _Share:
+    """What one principal has of a room: where its events are, the oldest first, and their bytes."""
+
+    events: OrderedDict[str, tuple[ReferenceType[SessionEvents], int]] = field(default_factory=OrderedDict)
+    used: int = 0
+
+
+class Room:
+    """What the sessions of a mount share: `used` bytes of `limit`, `each` of them of one principal at most.
+
+    Beyond that the oldest events of that principal go, or of whoever has most: nobody takes the room of others.
+    """
+
+    def __init__(self, limit: int = ALL_BYTES, each: int = EACH_BYTES) -> None:
+        self.limit = limit
+        self._each = each
+        self._used = 0
+        self._of: dict[str, _Share] = {}
+        self._over = deque[tuple[str, list[str]]]()
+
+    @property
+    def used(self) -> int:
+        """Bytes of all events that are kept."""
+        self._settle()
+        return self._used
+
+    def come(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
+        """An event of `owner` is kept in `events`; older ones go where that is too much."""
+        self._settle()
+        share = self._of.setdefault(owner, _Share())
+        share.events[id] = (ref(events), size)
+        share.used += size
+        self._used += size
+        while share.used > self._each:
+            self._drop_oldest(owner)
+        if self._used > self.limit:
+            self._make_room()
+
+    def gone(self, owner: str, id: str) -> None:
+        """An event is kept no longer."""
+        share = self._of.get(owner)
+        if share is None or id not in share.events:
+            return
+        _, size = share.events.pop(id)
+        share.used -= size
+        self._used -= size
+        if not share.events:
+            del self._of[owner]
+
+    def over(self, owner: str, ids: list[str]) -> None:
+        """A session is over, with these events: any thread may find that it is, so it is only noted here."""
+        self._over.append((owner, ids))
+
+    def _settle(self) -> None:
+        while self._over:
+            owner, ids = self._over.popleft()
+            for id in ids:
+                self.gone(owner, id)
+
+    def _make_room(self) -> None:
+        """Forget a little more than has to be, so that this is seldom needed."""
+        enough = self.limit - self.limit // 64
+        while self._used > enough:
+            most = max(self._of, key=lambda owner: self._of[owner].used)
+            had = self._of[most].used
+            while self._used > enough and most in self._of and self._of[most].used > had // 2:
+                self._drop_oldest(most)
+
+    def _drop_oldest(self, owner: str) -> None:
+        id, (where, _) = next(iter(self._of[owner].events.items()))
+        events = where()
+        if events is not None:
+            events.drop(id)
+        self.gone(owner, id)
+
+
 class SessionEvents(EventStore):
     """The newest events of one session. Streams have the ids of its calls, so each session needs a store of its own."""
 
-    def __init__(self, room: Room, events: int = EVENTS, size: int = SESSION_BYTES) -> None:
+    def __init__(self, room: Room, owner: str = "", events: int = EVENTS, size: int = SESSION_BYTES) -> None:
         self._room = room
+        self._owner = owner
         self._most = events
         self._largest = size
         self._events: OrderedDict[str, _Event] = OrderedDict()
@@ -89,7 +164,7 @@ class SessionEvents(EventStore):
         self._begun = self._keep(GET_STREAM_KEY, None)
 
     def __del__(self) -> None:
-        self._room.used -= self._size
+        self._room.over(self._owner, list(self._events))
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         """Keep an event, and give it an id that nobody else can guess."""
@@ -105,12 +180,16 @@ class SessionEvents(EventStore):
         written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
         size = 64 + len(written) + (self._largest if MARK in written else 0)
         self._events[id] = _Event(stream_id, message, size)
-        self._count(size)
-        while self._events and (
-            len(self._events) > self._most or self._size > self._largest or self._room.used > self._room.limit
-        ):
-            self._count(-self._events.popitem(last=False)[1].size)
+        self._size += size
+        self._room.come(self._owner, id, size, self)
+        while self._events and (len(self._events) > self._most or self._size > self._largest):
+            self.drop(next(iter(self._events)))
         return id
+
+    def drop(self, id: str) -> None:
+        """Forget an event; what was said before it, too, cannot be said again."""
+        self._size -= self._events.pop(id).size
+        self._room.gone(self._owner, id)
 
     def has(self, id: str) -> bool:
         """Whether the stream of this event can be taken up after it."""
@@ -128,10 +207,6 @@ class SessionEvents(EventStore):
             found = found or id == last_event_id
         return last.stream
 
-    def _count(self, size: int) -> None:
-        self._size += size
-        self._room.used += size
-
 
 class Sessions(StreamableHTTPSessionManager):
     """The SDK's manager, which gives each session a store of events of its own; `each` principal may have so many."""
@@ -139,6 +214,7 @@ class Sessions(StreamableHTTPSessionManager):
     def __init__(self, *arguments: Any, each: int = PER_PRINCIPAL, **options: Any) -> None:
         self._room = Room()
         self._each = each
+        self._opens = ""
         self._made = SessionEvents(self._room)
         self._events = WeakValueDictionary[str, SessionEvents]()
         super().__init__(*arguments, **options)
@@ -146,7 +222,7 @@ class Sessions(StreamableHTTPSessionManager):
     @property
     def event_store(self) -> EventStore:
         """A new one: the SDK reads this once for each session."""
-        self._made = SessionEvents(self._room)
+        self._made = SessionEvents(self._room, self._opens)
         return self._made
 
     @event_store.setter
@@ -188,11 +264,17 @@ class Sessions(StreamableHTTPSessionManager):
         """A new session. Raises `_Full` where there are too many, or too many of who asks for it."""
         if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
             raise _Full(f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
+        self._opens = _said(requestor)
         admitted = super()._admit_session(requestor)
         if admitted is None:
             raise _Full(f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
         self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
+
+
+def _said(requestor: AuthorizationContext | None) -> str:
+    """Whose session it is."""
+    return json.dumps(requestor) if requestor is not None else ""
 
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."

@@ -24,6 +24,7 @@ from gateway.doors.issuers import REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
+from gateway.owned import EACH
 from gateway.policy import Network, Rate, parse_network
 from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
 from tests.callers.issuer import Issuer, issuer
@@ -266,6 +267,36 @@ async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
         with pytest.raises(Unidentified):
             await Taker(oauth(evil), Roles(), backend).principal("new", frozenset(), may_ask)
         assert asked == ["good", "other"]
+
+
+@pytest.mark.bound(
+    "opaque tokens that an issuer is asked about as long as something is open with them",
+    "tokens and logins that were looked up a moment ago",
+)
+async def test_who_shows_many_tokens_ends_nothing_of_others(evil: Issuer) -> None:
+    """What was looked up of theirs is, of their own alone, what is forgotten; a stream of theirs stays, too."""
+    now, many = 0.0, EACH + 50
+    evil.introspected["ann"] = {**evil.claims("https://gateway.test", sub="ann"), "active": True}
+    for number in range(many):
+        evil.introspected[f"eve-{number}"] = {**evil.claims("https://gateway.test", sub="eve"), "active": True}
+    async with Connections() as connections:
+        backend = HttpBackend(_Named("auth", parse_network(["private"])), connections)
+        taker = Taker(oauth(evil), Roles(), backend, steady=lambda: now)
+        ann = await taker.principal("ann", frozenset())
+        assert ann is not None
+        proofs = []
+        for number in range(many):
+            eve = await taker.principal(f"eve-{number}", frozenset())
+            assert eve is not None
+            proofs.append(eve.proof.partition(":")[2])
+            assert await taker.active(proofs[0], anew=False) is True  # her first stream is looked at all the time
+        asked = evil.asked["/introspect"]
+        assert await taker.principal("ann", frozenset()) == ann
+        assert evil.asked["/introspect"] == asked
+        now += REMEMBERED
+        assert await taker.active(ann.proof.partition(":")[2], anew=True) is True
+        known = [await taker.active(proof, anew=False) is not None for proof in proofs]
+        assert known == [True, *[False] * 50, *[True] * (EACH - 1)]
 
 
 async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(

@@ -150,12 +150,13 @@ async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
         assert len(probe.seen) == 3
 
 
+@pytest.mark.bound("calls that an upstream wants to have repeated")
 @pytest.mark.parametrize(("rounds", "told", "seen"), [(1, "visit accept", 2), (0, "rate-limited", 1)])
 async def test_a_call_that_its_upstream_wants_again_is_let_through_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, told: str, seen: int
 ) -> None:
     """As the next round of the one that was counted, if that is remembered; once more it is another call."""
-    monkeypatch.setattr(gate, "ROUNDS", rounds)
+    monkeypatch.setattr(gate, "ROUNDS_EACH", rounds)
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {visit: {rate: 1/minute per principal}}\n", "utf-8")
     probe = Probe()
 

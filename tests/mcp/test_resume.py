@@ -14,7 +14,7 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from gateway.mcp import spliced
+from gateway.mcp import resume, spliced
 from gateway.mcp.resume import STANDING, Room, SessionEvents
 from gateway.mcp.spliced import MARK
 from gateway.model import LOCAL
@@ -246,3 +246,40 @@ async def test_a_session_keeps_its_newest_events_alone() -> None:
     before = room.used
     del hungry
     assert room.used < before
+
+
+async def test_whoever_says_much_pushes_out_nothing_of_others() -> None:
+    """However many sessions they have: the oldest of theirs go; where it is too much of all, of who has most."""
+    room = Room(limit=20_000, each=8000)
+    mine = SessionEvents(room, "ann")
+    ids = [await mine.store_event("a", note(number, 400)) for number in range(4)]
+    theirs = [SessionEvents(room, owner) for owner in ("eve", "eve", "mallory") for _ in range(5)]
+    first = await theirs[0].store_event("a", note(0, 400))
+    for number in range(20):
+        for events in theirs:
+            said = await events.store_event("a", note(number, 400))
+            assert events.has(said)
+            assert room.used <= room.limit
+    assert await replayed(mine, ids[0]) == ["n1", "n2", "n3"]
+    assert not theirs[0].has(first)
+    before = room.used
+    theirs.clear()
+    del events
+    assert room.used < before
+    assert await replayed(mine, ids[0]) == ["n1", "n2", "n3"]
+
+
+async def test_the_events_of_a_session_count_for_who_opened_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a mount with two callers."""
+    owners = list[str]()
+
+    class Seen(Room):
+        def come(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
+            owners.append(owner)
+            super().come(owner, id, size, events)
+
+    monkeypatch.setattr(resume, "Room", Seen)
+    async with Mount().serve() as served, aiohttp.ClientSession() as http:
+        await answers(http, served.url, "i|c|one", "i|c|two", "i|c|one")
+    named = [json.loads(owner)["subject"] for owner in owners if owner]
+    assert sorted(set(named)) == ["one", "two"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 from msgspec import structs
 
+from gateway.bounds import Area, Bound
 from gateway.config import Upstream
 from gateway.errors import Reason, Refusal
 from gateway.exchange.absent import Absences
@@ -28,12 +28,25 @@ from gateway.mcp.upstreams.eras import needs_input
 from gateway.mcp.upstreams.listing import held_back, pin_of, rule_of
 from gateway.model import Caller, Effect, Tell
 from gateway.mux.text import DEPTH_LIMIT, dump, is_deep, sayable
+from gateway.owned import Owned
 from gateway.pieces import is_large, written
 from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
 
 ROUNDS = 10_000
 """Calls that upstreams asked to be repeated, and that are remembered."""
+
+ROUNDS_EACH = 256
+"""Those of one principal."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "calls that an upstream wants to have repeated",
+        f"{ROUNDS_EACH} per principal, {ROUNDS:,} in all, are let through once more without being counted again",
+        "the oldest of that principal, or of whoever has most, is decided on as a new call",
+    ),
+)
 
 SHOWN = 2048
 """Bytes of the largest arguments that stand in the record."""
@@ -107,7 +120,7 @@ class Gate:
         self._authenticator = authenticator
         self._absences = absences
         self._spec_now = spec_now
-        self._rounds: OrderedDict[str, None] = OrderedDict()
+        self._rounds: Owned[str, bool] = Owned(ROUNDS_EACH, ROUNDS)
 
     def may_ask(self, spec: Upstream, name: str) -> bool:
         """Whether a call of the tool may need a person: to approve it, or to connect an account."""
@@ -212,14 +225,12 @@ class Gate:
     def _continues(self, call: ToolCall) -> bool:
         """Whether this is the next round of a call that was let through, which the upstream asked to be repeated."""
         state = call.params.get("requestState")
-        return isinstance(state, str) and self._rounds.pop(_round(call, state), 0) is None
+        return isinstance(state, str) and self._rounds.pop(_round(call, state)) is not None
 
     def _remember(self, call: ToolCall, result: Message) -> None:
         state = result.get("requestState")
         if isinstance(state, str):
-            self._rounds[_round(call, state)] = None
-            if len(self._rounds) > ROUNDS:
-                self._rounds.popitem(last=False)
+            self._rounds.put(call.caller.principal.id, _round(call, state), True)
 
 
 async def _size(call: ToolCall) -> int:

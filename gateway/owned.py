@@ -1,0 +1,90 @@
+"""Values of many owners in bounded memory: whoever has too many loses the oldest of their own, and nobody else's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+EACH: Final = 256
+"""Values of one owner."""
+
+IN_ALL: Final = 16_384
+"""Those of all owners."""
+
+
+class Owned(Generic[K, V]):
+    """The newest `each` values of every owner, `most` in all: beyond that the oldest of who has most goes.
+
+    What was looked at last is the newest. Everything costs the same however many there are.
+    """
+
+    def __init__(self, each: int = EACH, most: int = IN_ALL) -> None:
+        self._each = each
+        self._most = most
+        self._values: dict[K, tuple[str, V]] = {}
+        self._of: dict[str, OrderedDict[K, None]] = {}
+        # The owners by how many they have, and how many those have that have most.
+        self._having: dict[int, dict[str, None]] = {}
+        self._highest = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """The value, which is the newest of its owner from now on."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        self._of[found[0]].move_to_end(key)
+        return found[1]
+
+    def put(self, owner: str, key: K, value: V) -> None:
+        """Keep a value, and forget what is too much then."""
+        self.pop(key)
+        if self._most < 1 or self._each < 1:
+            return
+        mine = self._of.get(owner, ())
+        if len(mine) >= self._each:
+            self.pop(next(iter(mine)))
+        elif len(self._values) >= self._most:
+            most = next(iter(self._having[self._highest]))
+            self.pop(next(iter(self._of[most])))
+        self._values[key] = (owner, value)
+        self._of.setdefault(owner, OrderedDict())[key] = None
+        self._moved(owner, len(self._of[owner]) - 1)
+
+    def pop(self, key: K) -> V | None:
+        """Forget a value, and give it."""
+        found = self._values.pop(key, None)
+        if found is None:
+            return None
+        owner, value = found
+        del self._of[owner][key]
+        self._moved(owner, len(self._of[owner]) + 1)
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()
+        self._of.clear()
+        self._having.clear()
+        self._highest = 0
+
+    def _moved(self, owner: str, before: int) -> None:
+        """The owner has one more than `before`, or one less."""
+        now = len(self._of[owner])
+        if before:
+            del self._having[before][owner]
+            if not self._having[before]:
+                del self._having[before]
+        if now:
+            self._having.setdefault(now, {})[owner] = None
+        else:
+            del self._of[owner]
+        if now > self._highest or (before == self._highest and before not in self._having):
+            self._highest = now
