@@ -9,7 +9,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.bounds import Area, Bound
+from gateway.arriving import SILENCE as READ
+from gateway.arriving import SLOWEST
+from gateway.bounds import Area, Bound, size
 
 SILENCE = 30.0
 """Seconds within which a body that is not whole must grow."""
@@ -21,8 +23,9 @@ BOUNDS: Final = (
     Bound(
         Area.DOORS,
         "a body of a request that does not come",
-        f"{SILENCE:g} s without a byte, {RATE:g} bytes a second after that",
-        "the connection is closed",
+        f"{READ:g} s without a byte, {READ:g} s and a second for each {size(SLOWEST)} in all, where it is read; "
+        f"{SILENCE:g} s without a byte, and {RATE:g} bytes a second after that, where nobody reads it",
+        "408; the connection is closed",
     ),
 )
 

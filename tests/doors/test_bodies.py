@@ -96,7 +96,7 @@ async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: Worl
             await one.__aexit__(None, None, None)
 
 
-@pytest.mark.bound("a body of the bridge that does not come")
+@pytest.mark.bound("a body of the bridge that does not come", "a body of a request that does not come")
 @pytest.mark.parametrize("trickle", [True, False], ids=["trickles", "sends nothing"])
 async def test_a_body_that_does_not_come_is_answered_408(
     guarded: World, monkeypatch: pytest.MonkeyPatch, *, trickle: bool
