@@ -37,6 +37,11 @@ _REFUSED = (
     *_ABSENT,
 )
 _ADDS_SCRIPTS = ('"script"', "'script'", "`script`", "document.write")
+_ADDS_MARKUP = (
+    *("innerHTML", "outerHTML", "insertAdjacentHTML", "createContextualFragment", "DOMParser", "responseXML"),
+    *("setHTML", "parseHTML", "document.write(", "document.writeln("),
+)
+"""Ways to add forms that stand in no text which the packer sees; they may be tools."""
 _CLOSED = "attachShadow closed"
 """Two words: what a variable holds may make a root closed."""
 _SELDOM = (
@@ -86,7 +91,7 @@ PARTS = {
     **dict.fromkeys((_WRITES, ".writeln(", "document.open", ".open()"), ("rewritten/rewritten.js",)),
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
     # Before the one that tells of shadow roots which HTML declares.
-    "toolname": ("tools/tools.js", "forms/forms.js"),
+    **dict.fromkeys(("toolname", *_ADDS_MARKUP), ("tools/tools.js", "forms/forms.js")),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
     **dict.fromkeys(_DATA_URLS, ("data/data.js",)),

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from tests.browser.runtime_host import Host
+import pytest
+from playwright.async_api import Page
+
+from tests.browser.runtime_host import Host, host_server, packed
 from tests.browser.test_webmcp import called, opened, until_listed
 
 FORM = """<!doctype html><body><p>page</p><script>
@@ -151,6 +154,51 @@ async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: 
     await frame.evaluate("book.remove()")
     await until_listed(host, "find")
     assert await host.run("() => host.of('notifications/tools/list_changed').length") >= 3
+
+
+ADDING = {
+    "innerHTML": "document.querySelector('p').innerHTML = text",
+    "insertAdjacentHTML": "document.body.insertAdjacentHTML('beforeend', text)",
+    "fragment": "document.body.append(document.createRange().createContextualFragment(text))",
+    "parser": "document.body.append(new DOMParser().parseFromString(text, 'text/html').forms[0])",
+    "unsafe": "document.querySelector('p').setHTMLUnsafe(text)",
+}
+
+
+@pytest.mark.parametrize("adding", ADDING)
+async def test_a_form_of_fetched_markup_is_a_tool(host: Host, tmp_path: Path, adding: str) -> None:
+    """In a page that names no such form itself, and no tool."""
+    await host.answers(
+        "return { bodyType: 'text', headers: { 'content-type': 'text/html' },"
+        " body: '<form toolname=find tooldescription=Finds><input name=what></form>' };"
+    )
+    script = f"fetch('/api/part').then((answer) => answer.text()).then((text) => {{ {ADDING[adding]}; }})"
+    await opened(host, tmp_path, f"<!doctype html><body><p>page</p><script>{script}</script></body>")
+    tools = await until_listed(host, "find")
+    assert [*tools["find"]["inputSchema"]["properties"]] == ["what"]
+    assert "error" not in await called(host, "find", {"what": "a bowl"})
+
+
+async def test_a_form_is_a_tool_on_its_own_site_too(page: Page, tmp_path: Path) -> None:
+    """Where there is no host, and the browser has no WebMCP of its own: for the page's scripts, such as a library."""
+    html = packed(tmp_path, FORM)
+    async with host_server() as url:
+        await page.route("**/site.html", lambda route: route.fulfill(body=html, content_type="text/html"))
+        await page.goto(f"{url}/../site.html")
+        listed = await page.evaluate(
+            "document.modelContext.getTools().then((all) => all.map((one) => one.inputSchema))"
+        )
+        answer = await page.evaluate(
+            """async () => {
+              const [tool] = await document.modelContext.getTools();
+              return JSON.parse(await document.modelContext.executeTool(tool, { seats: 4 }));
+            }"""
+        )
+        ((agent, values),) = await page.evaluate("submitted")
+        assert await page.evaluate("webmcpGateway.tier") == "standalone"
+    assert listed == [SCHEMA]
+    assert answer == {"booked": ["4"]}
+    assert (agent, values["seats"]) == (True, ["4"])
 
 
 async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: Host, tmp_path: Path) -> None:

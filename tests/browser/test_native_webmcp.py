@@ -201,6 +201,27 @@ async def test_a_form_is_no_tool_past_the_rules(native: Browser, tmp_path: Path)
     assert set(agent.tools) == {"add", "late", "clear"}
 
 
+async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browser, tmp_path: Path) -> None:
+    """In a page that names no such form: the browser's agent sees the free one of two, once, as in all pages."""
+    forms = "".join(f"<form toolname={name} tooldescription=Does><input name=n></form>" for name in ("held", "add"))
+    script = "fetch('/api/part').then((answer) => answer.text()).then((text) => { document.body.innerHTML = text; });"
+    async with await native.new_context() as context, host_server() as url:
+        page = await context.new_page()
+        await page.goto(url)
+        host = Host(page)
+        await host.attaches("add")
+        await host.answers(
+            f"return {{ bodyType: 'text', headers: {{ 'content-type': 'text/html' }}, body: {json.dumps(forms)} }};"
+        )
+        frame = await host.show(packed(tmp_path, f"<!doctype html><body><script>{script}</script></body>"))
+        agent = Agent(await context.new_cdp_session(frame))
+        await agent._session.send("WebMCP.enable")
+        await agent.until("add")
+        assert (await agent.call("add"))["output"]["content"][0]["text"] == "The form was submitted."
+        assert await frame.evaluate("document.forms.length") == 2
+        assert set(agent.tools) == {"add"}
+
+
 async def opened(host: Host, folder: Path, html: str) -> Frame:
     """The page in a host of others, attached."""
     await host.attaches("add", "clear", "late", "book")

@@ -68,18 +68,15 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   const givens = new WeakMap<Tool, Given>();
   let provided: Tool[] = [];
 
-  /** The page's function, with the events around its run. */
-  function watched(name: string, run: (...given: unknown[]) => unknown, tool: unknown): Tool["execute"] {
+  /** A tool's function, with the events around its run. */
+  function watched(name: string, run: Tool["execute"]): Tool["execute"] {
     const tell = (event: Event): void => queueMicrotask(() => target.dispatchEvent(event));
-    return (input, { signal }) => {
-      const client: Client = { signal };
-      // Of an earlier draft, in which it asked the browser for the person's attention.
-      Object.defineProperty(client, "requestUserInteraction", { value: (ask: () => unknown) => ask() });
+    return (input, client) => {
+      const { signal } = client;
       const cancelled = (): void => tell(new ToolCancelEvent("toolcancel", { toolName: name }));
       tell(new ToolActivatedEvent("toolactivated", { toolName: name }));
       signal.addEventListener("abort", cancelled, { once: true });
-      // Called as a method of what the page handed in, as libraries do, of which some read `this`.
-      const result = (async () => run.call(tool, input, client))();
+      const result = (async () => run(input, client))();
       const over = (): void => signal.removeEventListener("abort", cancelled);
       result.then(over, over);
       return result;
@@ -114,7 +111,16 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     // Of mcp-b, and of MCP.
     const output = attempt(() => objectSchema(JSON.stringify((tool as { outputSchema?: unknown }).outputSchema)));
     if (output) definition.outputSchema = output;
-    const added: Tool = { definition, execute: watched(name, run, tool) };
+    const added: Tool = {
+      definition,
+      execute(input, { signal }) {
+        const client: Client = { signal };
+        // Of an earlier draft, in which it asked the browser for the person's attention.
+        Object.defineProperty(client, "requestUserInteraction", { value: (ask: () => unknown) => ask() });
+        // Called as a method of what the page handed in, as libraries do, of which some read `this`.
+        return run.call(tool, input, client);
+      },
+    };
     givens.set(added, { schema, hints });
     registry.add(added);
     signal?.addEventListener("abort", () => registry.remove(added), { once: true });
@@ -239,6 +245,15 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   for (const name of ["executeTool", "getTools", "registerTool"]) Object.defineProperty(prototype, name, { enumerable: true });
   defineClass(ModelContext, "ModelContext");
   const target = new ModelContext(KEY);
+  // All of them: those of the page's own client are listed here, too.
+  const known = new WeakSet<Tool>();
+  registry.onChange(() => {
+    for (const tool of registry.all()) {
+      if (known.has(tool)) continue;
+      known.add(tool);
+      tool.execute = watched(tool.definition.name, tool.execute);
+    }
+  });
   // In a task of its own, as of browsers: a listener that registers tools would never end a turn of the event loop.
   registry.onChange(() => task(() => target.dispatchEvent(new Event("toolchange"))));
   return target;
