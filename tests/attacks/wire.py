@@ -44,8 +44,15 @@ def written(method: str, target: str, headers: Sequence[tuple[str, str]], body: 
     fields = list(headers)
     if (body or method in ("POST", "PUT", "PATCH")) and not names & {"content-length", "transfer-encoding"}:
         fields.append(("content-length", str(len(body))))
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "connection: close"]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogatepass") + body
+    line = f"{method} {target} HTTP/1.1".encode("utf-8", "surrogatepass")
+    lines = [line, *(_field(name, value) for name, value in fields), b"connection: close"]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def _field(name: str, value: str) -> bytes:
+    """A character is one byte, as browsers send it; UTF-8 where it has more than a byte."""
+    field = f"{name}: {value}"
+    return field.encode("utf-8" if max(field) > "\xff" else "latin-1", "surrogatepass")
 
 
 async def exchange(

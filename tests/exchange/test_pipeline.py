@@ -177,7 +177,7 @@ async def test_a_redirect_does_not_carry_a_token_on(house: House, token: str) ->
     assert TOKEN not in house.journal.path.read_text("utf-8")
 
 
-@pytest.mark.parametrize("location", ["http:///v2/api/items/7", "///v2/api/items/7", "http:v2/api/items/7"])
+@pytest.mark.parametrize("location", ["http:///v2/api/items/7", "///v2/api/items/7", "https:v2/api/items/7"])
 async def test_a_location_that_browsers_read_otherwise_is_refused(house: House, location: str) -> None:
     """What looks like a path here names a host there."""
     house.shop.answer = lambda request: Response(302, (("location", location),))
@@ -217,6 +217,15 @@ async def test_a_redirect_is_a_new_decision(house: House) -> None:
         refused = await house.exchange.run(Request("GET", "/api/items"), PAGE)
         assert refused.status in (302, 403, 502), outside
         assert len(house.shop.sent) == 1, outside
+
+
+@pytest.mark.parametrize("location", ["http:items/7", "HTTP:/v2/api/items/7", "items/7", "http:"])
+async def test_a_location_of_the_same_scheme_alone_is_relative(house: House, location: str) -> None:
+    """URL Standard 4.4, the state "special relative or authority": no host is named, so the rest is a reference."""
+    moved = Response(302, (("location", location),))
+    house.shop.answer = lambda request: moved if len(house.shop.sent) == 1 else Response(200, JSON, b"{}")
+    followed = await house.exchange.run(Request("GET", "/api/items"), PAGE)
+    assert (followed.status, followed.url) == (200, "/api/items" if location == "http:" else "/api/items/7")
 
 
 async def test_a_redirect_loop_ends(house: House) -> None:
