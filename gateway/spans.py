@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 
 from gateway import __version__
 from gateway.backends.otlp import Collector
+from gateway.bounds import Area, Bound
 from gateway.model import Json
 from gateway.stores.otlp import said as told
 from gateway.telemetry import Metrics
@@ -23,6 +24,15 @@ EVERY: Final = 2.0
 BATCH: Final = 512
 WAITING: Final = 8192
 """Spans that wait for the collector; a trace is no record, so what is more than this is dropped."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.RECORD,
+        "spans that wait for the collector of traces",
+        f"{WAITING:,}",
+        "further ones are dropped, and counted in `webmcp_gateway_spans_dropped_total`",
+    ),
+)
 
 log = logging.getLogger(__name__)
 

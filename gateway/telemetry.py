@@ -12,12 +12,22 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generat
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """What `render` gives: the text format that every scraper reads."""
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+BOUNDS: Final = (
+    Bound(
+        Area.RECORD,
+        "labels of metrics",
+        "names of the configuration and of this program alone",
+        "what a caller makes up is counted as `other`, or without a label",
+    ),
+)
+
 _REASONS: Final = frozenset(Reason)
 
 

@@ -6,6 +6,7 @@ A parked call dies with its caller: one that has not asked for ten seconds, or h
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections import deque
@@ -15,8 +16,10 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from gateway.bounds import Area, Bound, size
+from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Headers, Principal, Question, Request, Response
+from gateway.policy import Rate, take
 
 SILENCE = 10.0
 """Seconds after which a caller that no longer asks is taken for gone."""
@@ -32,12 +35,22 @@ PER_PRINCIPAL = 10
 REFUSALS = 3
 REFUSAL_WINDOW = 300.0
 
+ASKING = Rate(60, 60.0)
+"""Questions that one principal may have people asked anew, whatever becomes of them: each is told to everybody who may
+answer."""
+
 BOUNDS: Final = (
     Bound(
         Area.APPROVALS,
         "questions that are open",
         f"{PER_VIEW} per view, {PER_PRINCIPAL} per principal, {size(SHOWN)} of a body; {SILENCE:g} s without a caller",
         "`approval-unavailable`",
+    ),
+    Bound(
+        Area.APPROVALS,
+        "questions that are asked anew, whatever became of those before",
+        f"{ASKING.count} in {ASKING.period:g} s per principal",
+        "`approval-unavailable`, with how long to wait",
     ),
     Bound(
         Area.APPROVALS,
@@ -130,6 +143,7 @@ class Approvals:
         self._still = still
         self._parked: dict[str, Parked] = {}
         self._declined: dict[tuple[str, str, str | None], deque[float]] = {}
+        self._asked: Buckets[str] = Buckets()
         self._watchers: set[Callable[[], None]] = set()
 
     def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
@@ -156,6 +170,7 @@ class Approvals:
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
+        self._refuse_the_hasty(caller.principal.id, steady)
         patience = self.timeout if ask.patience is None else ask.patience
         question = Question(
             id=secrets.token_hex(16),  # typed at a command line, where a dash in front would be an option
@@ -326,6 +341,14 @@ class Approvals:
         declined = self._declined.get(_who(caller))
         if declined is not None and len(declined) == REFUSALS and now - declined[0] < REFUSAL_WINDOW:
             raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
+
+    def _refuse_the_hasty(self, who: str, now: float) -> None:
+        taken = take(self._asked.tats.get(who, 0.0), now, ASKING)
+        self._asked.put(who, taken.tat, now)
+        if not taken.allowed:
+            wait = math.ceil(taken.retry_after)
+            detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
 
     def _note_refusal(self, caller: Caller) -> None:
         now = self._steady()

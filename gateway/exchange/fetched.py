@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from gateway.bounds import Area, Bound
 from gateway.credentials import Token, offered_nonce, proof, wants_nonce
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Injected
@@ -39,6 +40,15 @@ AGAIN: Final = 5.0
 """Seconds in which a token that a backend refused is renewed once."""
 
 CACHED: Final = 10_000
+
+BOUNDS: Final = (
+    Bound(
+        Area.CREDENTIALS,
+        "tokens of accounts in memory",
+        f"one per person, {CACHED:,} in all, of each credential",
+        "the one that was held for longest is looked up in the database again",
+    ),
+)
 
 T = TypeVar("T")
 

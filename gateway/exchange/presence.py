@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from webauthn import (
@@ -25,6 +26,7 @@ from webauthn.helpers.structs import (
     UserVerificationRequirement,
 )
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Principal, Question
 from gateway.stores.touch_keys import TouchKey, TouchKeys
@@ -37,6 +39,15 @@ FRESH = 300.0
 
 MOST = 10
 """Keys of one person."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "security keys, and the challenges under which one is added or removed",
+        f"{MOST} keys per person, one challenge to add one and one to remove each; {LIFE:g} s",
+        "a key too many is refused; a new challenge takes the place of the one before",
+    ),
+)
 
 NAME = 60
 """Characters of the longest name of a key."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import mcp_types as types
 from anyio import BrokenResourceError, ClosedResourceError
@@ -22,8 +22,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Tell, Visit
+from gateway.shares import Shares
 
 ROUND = 50.0
 """Seconds that a repeated call waits before its client is told to repeat it once more."""
@@ -34,11 +36,29 @@ AWAY = 50.0
 KEPT = 30.0
 """Seconds that a result is kept for a client that repeats its call."""
 
+RUNS_EACH = 256
+"""Calls of one principal at one mount that clients which can ask a person have under way, or may come back for."""
+
+RUNS = 4096
+"""Those of all principals."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "calls of clients that can ask their person",
+        f"{RUNS_EACH} per principal, {RUNS:,} in all, of a mount, under way or to be come back for within {AWAY:g} s; "
+        f"a small share each once half of that is taken; the answer is kept for {KEPT:g} s",
+        "`rate-limited`",
+    ),
+)
+
 TRIES = 3
 """Codes that a person may mistype."""
 
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Letters and digits that nobody takes for one another."""
+
+_TOO_MANY: Final = "Too many calls of yours are under way here, or wait for you to come back. Try again later."
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +164,7 @@ class Calls(Generic[Answer]):
         self._asking = asking
         self._refused = refused
         self._runs: dict[str, _Run[Answer]] = {}
+        self._room = Shares(RUNS_EACH, RUNS)
 
     async def carry(
         self,
@@ -159,7 +180,10 @@ class Calls(Generic[Answer]):
         client comes again.
         """
         opens = _opens_pages(context.session.client_capabilities)
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if (not modern or params.request_state is None) and not self._room.take(principal.id):
+            return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
+        if not modern:
             return await self._within(context, self._begin(principal, work, moved, opens=opens))
         if params.request_state is None:
             run = self._begin(principal, work, moved, opens=opens)
@@ -219,9 +243,14 @@ class Calls(Generic[Answer]):
         finally:
             run.end()
             if run.handed:
-                asyncio.get_running_loop().call_later(KEPT, self._runs.pop, run.id, None)
+                asyncio.get_running_loop().call_later(KEPT, self._forget, run)
             else:  # its client knows of no state with which it could come again
-                self._runs.pop(run.id, None)
+                self._forget(run)
+
+    def _forget(self, run: _Run[Answer]) -> None:
+        """Nobody can come back for it; its place is free."""
+        if self._runs.pop(run.id, None) is not None:
+            self._room.give(run.principal.id)
 
     async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
         """Wait until the call ends, or has something to ask, or its client must repeat it once more."""
@@ -265,7 +294,7 @@ class Calls(Generic[Answer]):
             return result
         finally:
             run.end()
-            self._runs.pop(run.id, None)
+            self._forget(run)
             for id, task in asked.items():
                 self._end(context, id, task)
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
+from gateway.bounds import Area, Bound, size
 from gateway.errors import MuxError
 from gateway.model import Channel, Json
 from gateway.mux.jsonrpc import whole
 from gateway.mux.text import dump, parse
 
 FRAME_LIMIT = 1024 * 1024
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "a frame of the bridge",
+        size(FRAME_LIMIT),
+        "`too-large`, and the connection is closed; a larger message of the gateway is an error for who asked",
+    ),
+)
 """The largest frame, in bytes of UTF-8."""
 
 

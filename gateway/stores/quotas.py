@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.bounds import Area, Bound
 from gateway.model import Caller
 from gateway.policy import Quota
 from gateway.stores.schema import QUOTAS
@@ -23,6 +25,15 @@ SWEEP_SECONDS = 3600.0
 
 KEPT_SECONDS = 2 * 86400.0
 """For how long after its end a window is still known: a clock that is set back must not open it anew."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.EXCHANGE,
+        "rows of quotas in the database",
+        "one for each quota and window, of a quota per view for each view, as fast as views may be opened",
+        f"they go {KEPT_SECONDS / 86400:g} days after the end of their window",
+    ),
+)
 
 JUMP_SECONDS = 60.0
 """A clock that leaves the steady one by more than this was set, or is wrong."""

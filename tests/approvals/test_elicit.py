@@ -5,6 +5,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,11 +22,12 @@ from mcp_types import (
     InputResponses,
 )
 
+from gateway.mcp import elicit
 from tests.approvals.page import shown
 from tests.mcp.mounts import said
 from tests.test_main_job import UI, answer_next, person
 from tests.views.pages import until
-from tests.world import World
+from tests.world import World, running
 
 MODES = ["legacy", "2026-07-28"]
 
@@ -94,9 +96,14 @@ async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any)
     assert [line for line in world.arrived() if line["path"] == "/api/checkout"] == []
 
 
+async def tried(client: Client, name: str = "cart_checkout") -> CallToolResult | InputRequiredResult:
+    """A call of the protocol without connections."""
+    return await client.session.call_tool(name, {}, allow_input_required=True)
+
+
 async def begun(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
-    """A call of the protocol without connections, which asks for input."""
-    result = await client.session.call_tool(name, {}, allow_input_required=True)
+    """One which asks for input."""
+    result = await tried(client, name)
     assert isinstance(result, InputRequiredResult), result
     return result
 
@@ -130,6 +137,30 @@ async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
         late = await repeated(client, state)
         assert [said(call.result()) for call in calls] == [said(late)] * 2
         assert page.ran == ["checkout"]
+
+
+@pytest.mark.bound("calls of clients that can ask their person")
+async def test_too_many_calls_of_one_principal_wait_for_their_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one runs nothing and asks nobody; one that is over gives its place."""
+    monkeypatch.setattr(elicit, "RUNS_EACH", 1)
+    monkeypatch.setattr(elicit, "KEPT", 0.05)
+    async with running(tmp_path) as world, person(world) as ann, shown(world, ann) as page, modern(world) as client:
+        state = (await begun(client)).request_state
+        refused = await tried(client)
+        assert isinstance(refused, CallToolResult)
+        assert "rate-limited: Too many calls of yours are under way here" in said(refused)
+        assert page.ran == ["checkout"]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(repeated(client, state))
+            await answer_next(ann, world, "decline")
+        async with asyncio.timeout(20):
+            while isinstance(again := await tried(client), CallToolResult):
+                await asyncio.sleep(0.05)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(repeated(client, again.request_state))
+            await answer_next(ann, world, "decline")
 
 
 @pytest.mark.parametrize("state", ["", "v1.AAAA", "made up", "v1." + "A" * 200])

@@ -72,6 +72,7 @@ async def made_up(world: World, number: int) -> None:
             pass
 
 
+@pytest.mark.bound("labels of metrics")
 async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
     """After the first of a kind, no more series come, however many do the same with other values."""
     await made_up(world, 1)

@@ -11,7 +11,18 @@ from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answers import Answers
-from gateway.exchange.approve import KEPT, PER_PRINCIPAL, PER_VIEW, SHOWN, SILENCE, Approvals, Ask, Parked, State
+from gateway.exchange.approve import (
+    ASKING,
+    KEPT,
+    PER_PRINCIPAL,
+    PER_VIEW,
+    SHOWN,
+    SILENCE,
+    Approvals,
+    Ask,
+    Parked,
+    State,
+)
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.ways import Ways
@@ -230,6 +241,23 @@ def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
         approvals.park(ASK, structs.replace(CALLER, view="another"))
     assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
     approvals.park(ASK, structs.replace(CALLER, principal=replace(LOCAL, subject="ann")))
+
+
+@pytest.mark.bound("questions that are asked anew, whatever became of those before")
+def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: Approvals, clock: Clock) -> None:
+    """In however many views; a question that waits already is joined, and another principal is asked all the same."""
+    told: list[int] = []
+    approvals.watch(lambda: told.append(len(approvals.open())))
+    for number in range(ASKING.count):
+        approvals.cancel(parked(approvals, structs.replace(CALLER, view=f"v{number}")))
+    with pytest.raises(Refusal, match="Try again in 1 s") as refused:
+        approvals.park(ASK, structs.replace(CALLER, view="another"))
+    assert (reason(refused), dict(refused.value.headers)) == (Reason.APPROVAL_UNAVAILABLE, {"retry-after": "1"})
+    assert len(told) == 2 * ASKING.count
+    approvals.park(ASK, structs.replace(CALLER, principal=replace(LOCAL, subject="ann")))
+    clock.now += ASKING.period / ASKING.count
+    question = approvals.park(ASK, CALLER).question
+    assert approvals.park(ASK, CALLER).question == question
 
 
 @pytest.mark.bound("questions after a person said no")

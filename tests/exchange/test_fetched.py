@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.credentials import Token
 from gateway.errors import Reason, Refusal
-from gateway.exchange.fetched import AHEAD, LOOK, Fetched
+from gateway.exchange import fetched
+from gateway.exchange.fetched import AHEAD, LOOK, Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
@@ -216,3 +218,18 @@ async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -
             home.clock.now += LOOK
             assert await home.token() == "the-token-1"
         assert (home.store.loads, home.issuer.given) == (3, 1)
+
+
+@pytest.mark.bound("tokens of accounts in memory")
+async def test_what_is_held_for_too_many_is_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was held for longest; nobody is given a new token for that, nor the one of another."""
+    monkeypatch.setattr(fetched, "CACHED", 2)
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        store = SlowStore(database, KeyRing(KeyFile(tmp_path / "gateway.key")))
+        tokens = Fetched("shop", Issuer(), store, Ownership(per_person=True), now=Clock())
+        people = [replace(LOCAL, subject=name) for name in ("ann", "bob", "eve")]
+        first = [(await tokens.token(one)).value.reveal() for one in people]
+        store.loads = 0
+        again = [(await tokens.token(one)).value.reveal() for one in (people[2], people[1])]
+        assert (again, store.loads) == ([first[2], first[1]], 0)
+        assert ((await tokens.token(people[0])).value.reveal(), store.loads) == (first[0], 1)

@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
+from gateway.mcp.upstreams import relay
 from tests.interop.everything import Everything
 from tests.interop.everything_tools import SCHEMA_2020_12
 from tests.interop.serving import gateway, over_http, over_websocket
@@ -163,6 +164,36 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
         calling = asyncio.ensure_future(one.call_tool("ask"))
         await one.list_resources()
         assert text(await calling) == "Ada"
+
+
+@pytest.mark.bound("calls in which an upstream asks something of a client that must come back to answer")
+async def test_too_many_calls_wait_for_a_client_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is an error; one that is answered gives its place."""
+    monkeypatch.setattr(relay, "MAX_PARKED", 2)
+    async with paired(tmp_path, "2026-07-28", "legacy", "url") as (one, _):
+
+        async def begun() -> types.CallToolResult | types.InputRequiredResult:
+            return await one.session.call_tool("test_elicitation", {"message": "Who?"}, allow_input_required=True)
+
+        first, second = await begun(), await begun()
+        assert isinstance(first, types.InputRequiredResult)
+        assert isinstance(second, types.InputRequiredResult)
+        with pytest.raises(MCPError, match="Too many calls wait for an answer of this client already"):
+            await begun()
+        answers: dict[str, Any] = {
+            id: types.ElicitResult(action="accept", content={"username": "ada", "email": "a@b.example"})
+            for id in first.input_requests or {}
+        }
+        done = await one.session.call_tool(
+            "test_elicitation",
+            {"message": "Who?"},
+            input_responses=answers,
+            request_state=first.request_state,
+            allow_input_required=True,
+        )
+        assert isinstance(done, types.CallToolResult)
+        assert "action=accept" in text(done)
+        assert isinstance(await begun(), types.InputRequiredResult)
 
 
 @WAYS

@@ -48,6 +48,7 @@ async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: 
         assert await Quotas(database).take(quota, CALLER, NOON) is not None
 
 
+@pytest.mark.bound("rows of quotas in the database")
 async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
     """After some days of a clock that can be believed."""
     steady = [0.0]

@@ -9,11 +9,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams import eras, shapes
 from gateway.mcp.upstreams.client import UpstreamClient
@@ -31,6 +32,15 @@ LONGEST_PARK = 300.0
 
 MAX_PARKED = 16
 """Calls of one principal that wait so."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "calls in which an upstream asks something of a client that must come back to answer",
+        f"{MAX_PARKED} per principal and upstream, {LONGEST_PARK:g} s; an upstream may ask {ROUNDS} times in one",
+        "an error, and the call ends at the upstream",
+    ),
+)
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,55 @@
+"""Security keys of people: how many, and how many challenges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import Refusal
+from gateway.exchange.presence import MOST, Presence
+from gateway.model import LOCAL
+from gateway.stores.sql import Database
+from gateway.stores.touch_keys import TouchKeys
+from tests.clock import Clock
+from tests.touch_key import TouchKey
+
+CONSOLE = "http://console.localhost:8080"
+
+
+@pytest.mark.bound("security keys, and the challenges under which one is added or removed")
+async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> None:
+    """A new challenge takes the place of the one before, however often one begins."""
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        presence = Presence(TouchKeys(database), CONSOLE, Clock())
+        keys: list[TouchKey] = []
+        for number in range(MOST):
+            begun: dict[str, Any] = {}
+            for _ in range(3):
+                before, begun = begun, await presence.adding(LOCAL)
+                assert len(presence._begun) == 1
+            assert before["create"]["challenge"] != begun["create"]["challenge"]
+            key = TouchKey("console.localhost", CONSOLE)
+            touched = keys[0].get(begun["touch"]) if keys else None
+            await presence.add(LOCAL, f"key {number}", key.create(begun["create"]), touched)
+            keys.append(key)
+        with pytest.raises(Refusal, match=f"{MOST} keys at most"):
+            await presence.adding(LOCAL)
+        for key in keys:
+            for _ in range(3):
+                await presence.removing(LOCAL, key.id)
+        with pytest.raises(Refusal, match="no such key"):
+            await presence.removing(LOCAL, "made up")
+        assert len(presence._begun) == MOST
+
+
+async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_path: Path) -> None:
+    """Whoever began first began in vain."""
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        presence = Presence(TouchKeys(database), CONSOLE, Clock())
+        first, _ = await presence.adding(LOCAL), await presence.adding(LOCAL)
+        key, create = TouchKey("console.localhost", CONSOLE), first["create"]
+        assert isinstance(create, dict)
+        with pytest.raises(Refusal, match="no new key of this site"):
+            await presence.add(LOCAL, "key", key.create(create), None)
