@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from gateway.apps import exact
 from gateway.apps.markup import Element, parse
 from gateway.apps.modules import SECONDS, node
 from gateway.apps.places import Splice, Text
@@ -28,16 +29,22 @@ _ANSWERS: Final = TypeAdapter(list[str | None])
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """What the JavaScript from `start` to `end` of the page says; `name` is that of the attribute that it stands in."""
+    """What the JavaScript from `start` to `end` of the page says; `name` is that of the attribute that it stands in.
+
+    `exact` says that it stands there as data.
+    """
 
     code: str
     kind: str
     start: int
     end: int
     name: str = ""
+    exact: bool = False
 
     def with_code(self, code: str) -> Splice:
         """The same place with other code."""
+        if self.exact:
+            code = exact.written(code)
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
@@ -66,7 +73,10 @@ def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Scrip
     kind = (element.get("type") or "").strip().lower()
     code = page[element.end : element.text_end]
     if element.name == "script" and (kind == "module" or kind in kinds) and WORD in code:
-        found.append(_Script(code, "module" if kind == "module" else "script", element.end, element.text_end))
+        data = kind == exact.TYPE
+        code = exact.read(code) if data else code
+        kind = "module" if kind == "module" else "script"
+        found.append(_Script(code, kind, element.end, element.text_end, exact=data))
     return found
 
 

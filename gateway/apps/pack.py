@@ -183,7 +183,8 @@ def pack(
     made = [main, *beside.pages.values()]
     packings = [one.packing for one in made]
     pages = beside.written(lambda text: text)
-    whole = "\n".join([*(one.whole() for one in made), *([PAGES] if pages else [])])
+    data = [text for one in packings for text in one.scripts.texts]
+    whole = "\n".join([*(one.whole() for one in made), *data, *([PAGES] if pages else [])])
     if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
         whole += ASKS  # as does what is made of a text
     if all(word in whole for word in _CLOSED.split()):
@@ -227,7 +228,7 @@ def pack(
     if own_location is None and parts and WORD in main.text and "pushState" in main.text:
         packing.notes.append(_UNASKED)
     blocked = [problem for one in packings for problem in one.scripts.blocked(asking=own_location is not None)]
-    noted = [note for one in packings for note in one.notes]
+    noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
     said = (size, *noted, *notes(whole, permissions), *map(str, blocked))
     return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from gateway.apps import exact
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
@@ -19,6 +20,7 @@ from gateway.apps.scripts import (
     importing,
     late_imports,
     named_imports,
+    unwritable,
     with_source,
 )
 from gateway.apps.scripts import as_element_text as script_text
@@ -34,8 +36,13 @@ _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(n
 """Behind a script of the page that hears of its loading: one that stands in it hears of none."""
 
 _DEFERRED = "webmcp-gateway-deferred"
-CLASSIC = RUN | {_DEFERRED}
+CLASSIC = RUN | {_DEFERRED, exact.TYPE}
 """The types of classic scripts in a packed page."""
+
+_CHANGED = (
+    "holds text that ends a <script>, and is written in another way here: the text of its functions (toString) "
+    "and a raw template behind `new` say so; write <\\/script"
+)
 
 _STARTER = (
     f'<script type="module">{{const kept=document.querySelector("script[type={_DEFERRED}]"),run=kept.cloneNode(!0);'
@@ -47,13 +54,15 @@ _STARTER = (
 class PageScripts:
     """Those of `page`, which is the file `path`; `home` is its absolute URL for modules that ask where they lie.
 
-    `sheets` are style sheets that modules load, for the head. `waits` says that a script is the backend's, for which
-    the others wait; `any`, that one runs at all.
+    `sheets` are style sheets that modules load, for the head; `texts` are scripts that stand in it as data. `waits`
+    says that a script is the backend's, for which the others wait; `any`, that one runs at all.
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
         self.problems: list[Problem] = []
         self.sheets: list[str] = []
+        self.texts: list[str] = []
+        self.notes: list[Problem] = []
         self.waits = False
         self.any = False
         self._page = page
@@ -97,13 +106,33 @@ class PageScripts:
         text = self._folder.text(path, reference)
         if module:
             return self._take_module(element, Module(path, text))
-        code = with_source(script_text(self._classic_script(element, Module(path, text))), source.value)
+        code = with_source(self._classic_script(element, Module(path, text)), source.value)
         attributes = element.written(without=_LOADING)
-        if not element.inert and {"defer", "async"} & element.attributes.keys():
+        deferred = not element.inert and not {"defer", "async"}.isdisjoint(element.attributes)
+        if not exact.stands(code):
+            if self._reachable(element):
+                self.texts.append(code)
+                heard = "onload" in element.attributes
+                packed = exact.element(code, attributes, deferred=deferred, heard=heard)
+                return [Splice(element.start, element.close_end, packed)]
+            code = self._in_element(code, text)
+        if deferred:
             packed = f'<script type="{_DEFERRED}"{attributes}>{code}</script>{_STARTER}'
         else:
             packed = f"<script{attributes}>{code}</script>" + (_LOADED if "onload" in element.attributes else "")
         return [Splice(element.start, element.close_end, packed)]
+
+    def _reachable(self, element: Element) -> bool:
+        """Whether it knows itself when it runs: scripts of shadow trees do not (HTML, 4.12.1.4)."""
+        return not element.inert and "shadowrootmode" not in self._page.text.whole
+
+    def _in_element(self, code: str, text: Text, *, module: bool = False) -> str:
+        """What may stand in the element of `code`, which is that of `text` or made of it."""
+        made = script_text(code, module=module)
+        if made != code:
+            place = unwritable(text.whole[text.start :]) or 0
+            self.notes.append(text.problem(place, _CHANGED))
+        return made
 
     def _script_of_backend(self, element: Element, reference: Reference) -> list[Splice]:
         if (element.get("type") or "").strip().lower() == "module":
@@ -174,16 +203,16 @@ class PageScripts:
             return []
         # It runs with each copy of its template, by itself.
         if module.needs_linking():
-            return [self._module(element, code) for code in self._link_modules([module])]
-        return [self._module(element, module.source)] if module.code is None else []
+            return [self._module(element, code, module) for code in self._link_modules([module])]
+        return [self._module(element, module.source, module)] if module.code is None else []
 
     def linked(self) -> list[Splice]:
         """The module scripts: each as it is, or linked, with the modules that they import in the first."""
         self._linked = any(module.needs_linking() for _, module in self._modules)
         if not self._linked:
-            return [self._module(element, module.source) for element, module in self._modules if module.code is None]
+            return [self._module(element, one.source, one) for element, one in self._modules if one.code is None]
         codes = self._link_modules([module for _, module in self._modules])
-        return [self._module(element, code) for (element, _), code in zip(self._modules, codes, strict=True)]
+        return [self._module(element, code, one) for (element, one), code in zip(self._modules, codes, strict=True)]
 
     def blocked(self, *, asking: bool) -> list[Problem]:
         """What the scripts do that hosts let no page do; `asking` says that they ask for `location`."""
@@ -216,12 +245,13 @@ class PageScripts:
             )
         return linked.codes
 
-    def _module(self, element: Element, code: str) -> Splice:
+    def _module(self, element: Element, code: str, module: Module) -> Splice:
+        code = self._in_element(code, module.text, module=True)
         if (element.get("type") or "").strip().lower() != "module":  # it asks for that one
-            part = f'<script type="module">{script_text(code, module=True)}</script>'
+            part = f'<script type="module">{code}</script>'
             return Splice(element.close_end, element.close_end, part)
         opening = f'<script type="module"{element.written(without=_LOADING)}>'
-        return Splice(element.start, element.close_end, f"{opening}{script_text(code, module=True)}</script>")
+        return Splice(element.start, element.close_end, f"{opening}{code}</script>")
 
 
 def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

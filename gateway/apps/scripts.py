@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from gateway.apps.exact import ends_there
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.raw_text import regular_expression, template_call
 from gateway.apps.words import match_of, matches
@@ -297,9 +298,9 @@ def as_element_text(code: str, *, module: bool = False) -> str:
     As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart. A
     literal whose text the page itself can read becomes an expression with that text.
     """
-    dangers = [found.start() for found in _DANGEROUS.finditer(code)]
-    if not dangers:
+    if ends_there(code):
         return code
+    dangers = [found.start() for found in _DANGEROUS.finditer(code)]
     changes: list[Splice] = []
     templates = _Templates(code)
     for token in tokens(code):
@@ -316,6 +317,12 @@ def as_element_text(code: str, *, module: bool = False) -> str:
             changes.append(Splice(token.start, end, "//" if comment else "< "))
         templates.passed(token)
     return splice(code, _apart(changes))
+
+
+def unwritable(code: str) -> int | None:
+    """Where the first text stands in `code` that may end its element; None where there is none."""
+    found = _DANGEROUS.search(code) if not ends_there(code) else None
+    return found.start() if found else None
 
 
 def _apart(changes: list[Splice]) -> list[Splice]:
@@ -373,7 +380,11 @@ class _Templates:
     def _is_tagged(self) -> bool:
         """Whether what stands before is a function that gets the template; not after `new`, which takes its result."""
         last = self._before[-1] if self._before else None
-        if last is None or last.kind is Kind.LITERAL or _expects_expression(last, after_head=False):
+        if last is None:
+            return False
+        if last.kind is Kind.LITERAL:
+            return last.text.endswith("`")  # what a template gave
+        if _expects_expression(last, after_head=False):
             return False
         names = [token.text for token in self._before]
         while len(names) > 2 and names[-2] in (".", "?."):

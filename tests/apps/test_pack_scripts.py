@@ -1,5 +1,6 @@
 """The scripts of a page that is packed: where they run, in which order, and what of them cannot be packed."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -44,15 +45,56 @@ def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
     [
         ('x = "</script>"', 'x = "\\x3C/script>"'),
         ("x = `</SCRIPT ${a}`", "x = `\\x3C/SCRIPT ${a}`"),
-        ("/<!--/u.test(y)", ' RegExp("\\u003c!--","u").test(y)'),
+        ("/<!--<script/u.test(y)", ' RegExp("\\u003c!--\\u003cscript","u").test(y)'),
         ("// </script>", "// \\x3C/script>"),
         ("a</script>/.exec(b)", "a< /script>/.exec(b)"),
-        ("<!-- old\nx = 1", "// old\nx = 1"),
+        ("<!-- old <script>\nx = 1", "// old < script>\nx = 1"),
+        ("/<!--/u.test(y) // <script>", ' RegExp("\\u003c!--","u").test(y) // \\x3Cscript>'),
+        ("/<!--/u.test(y)", "/<!--/u.test(y)"),
+        ("x = '<script>'", "x = '<script>'"),
     ],
 )
 def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str) -> None:
-    """What HTML would read inside a script element is written in another way that means the same."""
-    assert f"<script>{inlined}</script>" in packed(tmp_path, index__html="<script src=a.js></script>", a__js=code).html
+    """What HTML would read inside a script element is written in another way that means the same; a note says so."""
+    page = "<template><script src=a.js></script></template>"
+    made = packed(tmp_path, index__html=page, a__js=code)
+    assert f"<template><script>{inlined}</script></template>" in made.html
+    noted = [note for note in made.notes if "text that ends a <script>" in note]
+    assert [note.split(": ")[0].rpartition("/")[2] for note in noted] == ([] if inlined == code else [place(code)])
+
+
+def place(code: str) -> str:
+    """Where the text stands in the file that no element may hold."""
+    found = re.search(r"<(/?script|!--)", code, re.IGNORECASE)
+    assert found is not None
+    return f"a.js:1:{found.start() + 1}"
+
+
+@pytest.mark.parametrize("code", ["f('</script>')", "// </SCRIPT x", "/<!--<script>/", "f('\0')", "f(`a\r\nb`)"])
+def test_a_script_that_no_element_can_hold_stands_there_as_data(tmp_path: Path, code: str) -> None:
+    """Every character of it; what runs it keeps its attributes and its turn. Others keep their place and bytes."""
+    page = "<script src=a.js id=one></script><script defer src=a.js onload=f()></script>"
+    made = packed(tmp_path, index__html=page, a__js=code)
+    blocks = re.findall(r'<script type="webmcp-gateway-exact"( .*?)>(".*?")</script><script(.*?)>', made.html)
+    assert [(attributes, json.loads(text), kind) for attributes, text, kind in blocks] == [
+        (" id=one", code, ""),
+        (" onload=f()", code, ' type="module"'),
+    ]
+    assert len(made.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<p><template shadowrootmode=open><script src=a.js></script></template></p>",
+        "<script type=module src=a.js></script>",
+    ],
+)
+def test_what_is_changed_of_a_script_is_said(tmp_path: Path, page: str) -> None:
+    """Where it cannot stand as data: a script of a shadow tree does not know itself, and a module keeps no turn."""
+    made = packed(tmp_path, index__html=page, a__js="f()\n  // </script>")
+    assert "f()\n  // \\x3C/script>" in made.html
+    assert [note for note in made.notes if "a.js:2:6: " in note]
 
 
 def test_a_script_that_asks_where_it_came_from_is_told(tmp_path: Path) -> None:
@@ -320,6 +362,7 @@ seen.push(String.raw`</script>`, String.raw`<!-- <script>`, '</script>', `</scri
 seen.push(String.raw`a</script>${"x", "y"}b${`<script>${2}`}c\n</SCRIPT>\u0041`, String.raw/* <script> */`<script>`);
 tag`\user</script>\x3c`; tag`\1<!--`; tag`plain`; tag`a</script>
 b`; o.m`</script>`; o["t"]`<script>${o.t}`; (tag)`<!--`; o.t`${1}<script>`;
+const twice = (t) => { tag(t); return tag; }; twice`a``</script>`; twice`</script>``<!--${1}`;
 const site = () => tag`</script>`; seen.push(site() === site());
 seen.push(/<script>[/"</script>"]/gi.source, /<!--/.flags, /a<\/script>/.source);
 seen.push(typeof /<script>/u, [/<script>/][0].source);

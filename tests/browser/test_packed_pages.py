@@ -32,6 +32,27 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
         "<script src=a.js onload=\"seen.push('loaded')\"></script><script>seen.push('after', 'end')</script>",
         {"a__js": "seen.push('a')"},
     ),
+    "scripts that no element can hold": (
+        "<script src=a.js id=a data-what=kept></script><script src=b.js onload=\"seen.push('loaded')\"></script>"
+        "<script>seen.push(declared(), later, typeof constant)</script>"
+        "<script defer src=d.js onload=\"seen.push('d loaded')\"></script><script type=module>seen.push('m')</script>"
+        "<script defer src=last.js></script><script>addEventListener('error', ({ message }) => seen.push(message))"
+        "</script>",
+        {
+            "a__js": "const constant = '</script>'; let later = 1; function declared() { return this === window }\r\n"
+            "function told() { /* </script> */\r\n return `<!-- <script>` /* \0 */ }; class Tag { constructor(t)"
+            "{ this.raw = t.raw[0] } }\n// </script>\nseen.push(String(told), told.toString(), told(), constant);"
+            "const tag = () => Tag; seen.push(new Tag`</script>`.raw === undefined, String.raw`</script>`);"
+            "const { currentScript: own, scripts } = document;"
+            "seen.push(own.id, own.dataset.what, own === scripts[scripts.length - 1], own.parentNode.localName);"
+            "seen.push(own.previousElementSibling.localName, document.head.childNodes.length);"
+            "document.write('<b>written</b>'); seen.push(location.hash, 'a\0b'.length, 'a\0b'.charCodeAt(1))",
+            "b__js": "'use strict'; seen.push((() => this === window)(), later++, '</script>');"
+            "seen.push(document.querySelector('b')?.textContent)",
+            "d__js": "seen.push('d', document.readyState, constant, document.body.id); throw new Error('</script>')",
+            "last__js": "seen.push('</script>', 'end')",
+        },
+    ),
     "parts that are loaded later": (
         "<script type=module src=m.js></script>",
         {
