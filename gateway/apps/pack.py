@@ -64,6 +64,7 @@ _SELDOM = (
     *("Propagation(); return false", "Propagation();return false", "Propagation(),!1"),
     "keepalive",
     "currentSrc",
+    *("new MessageEvent", "initMessageEvent", "extends MessageEvent"),
     *(".attributes", "getAttributeNode", "getNamedItem"),
     *('"lazy"', "'lazy'", "`lazy`", "=lazy"),
     *(f"{before}{refresh}" for refresh in ("refresh", "Refresh", "REFRESH") for before in "\"'`="),

@@ -7,6 +7,7 @@ import { tellDeclared } from "./declared-roots";
 import { awaitNear, tellWritten } from "./pictures";
 import { watchRefreshes } from "./refresh";
 import { untilStop } from "./fetch-stop";
+import { tellMember } from "./event-members";
 import { showRefused } from "./refused-blobs";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { named } from "./wrapped";
@@ -28,6 +29,7 @@ if (window.parent !== window) {
   allowTools();
   awaitClicks();
   watchRefreshes();
+  tellMember<MessageEvent>("MessageEvent", "source", "initMessageEvent", 6, window.parent);
   tellDeclared();
   for (const { prototype } of [Element, ShadowRoot]) writeAsWritten(prototype, "getHTML");
   writeAsWritten(XMLSerializer.prototype, "serializeToString");

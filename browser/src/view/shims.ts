@@ -2,7 +2,7 @@
 
 import { attempt } from "./attempt";
 import { CARRIED } from "./entries";
-import { tellStorageArea } from "./storage-events";
+import { tellMember } from "./event-members";
 import { named } from "./wrapped";
 
 const QUOTA = 5 * 1024 * 1024;
@@ -89,7 +89,7 @@ export function createStorage({ items, ...changes }: Area): Storage {
       return this === storage ? items.size : length.get!.call(this);
     },
   });
-  tellStorageArea(storage);
+  tellMember<StorageEvent>("StorageEvent", "storageArea", "initStorageEvent", 7, storage);
   return storage;
 }
 
