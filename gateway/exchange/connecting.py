@@ -6,12 +6,15 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.bounds import Area, Bound
+from gateway.buckets import Buckets
 from gateway.credentials import (
     Account,
     Attempt,
@@ -30,11 +33,24 @@ from gateway.exchange.cookies import CookieJars
 from gateway.exchange.drive import drive
 from gateway.exchange.fetched import Fetched
 from gateway.model import Backend, Principal, Secret
+from gateway.policy import Rate, take
 from gateway.stores.sealing import Unreadable
 from gateway.stores.tokens import Listed, TokenStore
 
 LIFE: Final = 600.0
 """Seconds that a person has for the login."""
+
+BEGINNING: Final = Rate(30, LIFE)
+"""Logins that one person may begin: each is kept in the database until it has ended, or has expired."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.CREDENTIALS,
+        "logins that connect an account",
+        f"{BEGINNING.count} in {BEGINNING.period:g} s per person; kept for {LIFE:g} s",
+        "`rate-limited`, with how long to wait",
+    ),
+)
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +107,7 @@ class Connecting:
         self._callback = callback
         self._absences = absences
         self._now = now
+        self._begun: Buckets[str] = Buckets()
 
     @property
     def offered(self) -> bool:
@@ -105,12 +122,22 @@ class Connecting:
     async def begin(self, credential: str, principal: Principal) -> Begun:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
+        self._refuse_the_hasty(principal.person)
         tried = attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await drive(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
         text = json.dumps(_remembered(credential, principal, tried, secret))
         await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
         return Begun(location, secret)
+
+    def _refuse_the_hasty(self, person: str) -> None:
+        now = time.monotonic()
+        taken = take(self._begun.tats.get(person, 0.0), now, BEGINNING)
+        self._begun.put(person, taken.tat, now)
+        if not taken.allowed:
+            wait = math.ceil(taken.retry_after)
+            detail = f"More than {BEGINNING.count} logins begun in {BEGINNING.period:g} s. Try again in {wait} s."
+            raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))
 
     async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> Connection:
         """End a login with what the server's redirect says, in the window where it began. Raises `Refusal`, OSError.

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 import aiohttp
 import pytest
 
+from gateway.exchange import connecting
+from gateway.policy import Rate
 from tests.callers.doors import answer, mcp_call
 from tests.callers.tokens import link, token
 from tests.credentials.test_absent import provider, with_account
@@ -106,3 +108,19 @@ async def test_each_person_has_their_own_account(place: tuple[World, Resource]) 
     finally:
         for browser in browsers.values():
             await browser.close()
+
+
+@pytest.mark.bound("logins that connect an account")
+async def test_who_begins_too_many_logins_is_told_to_wait(
+    place: tuple[World, Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the one too many is kept; another person may begin one all the same."""
+    monkeypatch.setattr(connecting, "BEGINNING", Rate(2, 600.0))
+    world, _ = place
+    async with world.client() as ann, world.client() as bob:
+        await log_in(ann, world, "ann")
+        await log_in(bob, world, "bob")
+        found = [await post(ann, world, "shop-account", {}) for _ in range(3)]
+        assert [status for status, _ in found] == [200, 200, 429]
+        assert "More than 2 logins begun in 600 s. Try again in 300 s." in str(found[2][1])
+        assert (await post(bob, world, "shop-account", {}))[0] == 200
