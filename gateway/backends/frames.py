@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
+from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import WebSocketReader
 from aiohttp.web_protocol import RequestHandler
@@ -41,6 +42,13 @@ class Handler(ResponseHandler):
     def set_parser(self, parser: Any, payload: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         self._frames = _Frames(self, parser, self._in_turn, LONGEST)
         super().set_parser(self._frames, payload, data_received_cb)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        super().set_exception(exc, *cause)
+        # What its parser finds wrong in a body aiohttp does not tell who reads that: it would wait for ever.
+        body = None if self._frames is not None else self._payload
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(ClientPayloadError("the body is broken"), exc)
 
     def heard(self) -> None:
         """A message is whole."""

@@ -75,6 +75,46 @@ async def test_broken_answers(backend: HttpBackend, answer: bytes) -> None:
     assert await refused(backend, answer) is Reason.BACKEND_PROTOCOL
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"garbage",
+        b"garbage\r\n",
+        b"-1\r\n",
+        b"0" * 9000,
+        b"ffffffffffffffffffff\r\n",
+        b"1\r\nab\r\n0\r\n\r\n",
+        b"1\na\n0\n\n",
+        b"0\r\nbroken trailer\r\n\r\n",
+        b"",
+        b"5\r\nab",
+    ],
+)
+async def test_broken_after_a_part(backend: HttpBackend, rest: bytes, streams: bool) -> None:
+    """A body that goes wrong after a part of it came fails then, not when the time is over."""
+    read = asyncio.Event()
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n")
+        await (read.wait() if streams else asyncio.sleep(0.05))  # else both may be read at once
+        writer.write(rest)
+        writer.close()
+
+    async def ask(request: Outbound) -> object:
+        if not streams:
+            return await backend.send(request)
+        async with backend.stream(request) as arriving:
+            first = await anext(arriving.parts)
+            read.set()
+            return first, [part async for part in arriving.parts]
+
+    async with raw_peer(script) as peer:
+        with pytest.raises(Refusal) as caught:
+            await ask(Outbound("GET", peer.url(), timeout=5))
+    assert caught.value.reason is Reason.BACKEND_PROTOCOL
+
+
 async def test_bare_carriage_return(backend: HttpBackend) -> None:
     """A bare CR in a header never reaches the caller."""
     assert await refused(backend, b"HTTP/1.1 200 OK\r\nX-A: a\rX-B: 1\r\n\r\n") is Reason.BACKEND_PROTOCOL
