@@ -58,6 +58,7 @@ class Backend:
         app.router.add_get("/api/lines/gone", self.tell_gone)
         app.router.add_get("/api/large", self.large)
         app.router.add_get("/api/broken", self.broken)
+        app.router.add_get("/api/garbled", self.garbled)
         app.router.add_get("/api/events", self.events)
         app.router.add_get("/api/events/short", self.short_events)
         app.router.add_get("/api/events/split", self.split_events)
@@ -202,6 +203,18 @@ class Backend:
         await response.write(b"half")
         await asyncio.sleep(0.3)  # else the end may come with it, and a browser tells of neither or of both
         if request.transport is not None:
+            request.transport.close()
+        return response
+
+    async def garbled(self, request: web.Request) -> web.StreamResponse:
+        """A part, then what is no chunk."""
+        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(b"part")
+        await asyncio.sleep(0.3)
+        if request.transport is not None:
+            request.transport.write(b"garbage")
             request.transport.close()
         return response
 

@@ -307,3 +307,14 @@ twin("fetch: a part of a blob", async (see) => {
 twin("fetch: what URL says of itself", async (see) => {
   for (const name of ["parse", "canParse"]) see(URL[name].name, URL[name].length, await failure(() => URL[name]()));
 });
+
+twin("fetch: a method of the window, with an argument", async (see) => {
+  const frame = document.getElementById("stage").appendChild(document.createElement("iframe"));
+  for (const self of [undefined, null, window, globalThis, {}, document, "x", 0, frame]) {
+    see(await fetch.call(self, "/api/json").then(({ status }) => status, ({ name }) => name));
+    const told = fetch.call(self); // an error of a promise, not thrown
+    see(told instanceof Promise, await failure(told));
+  }
+  const client = { fetch };
+  see(await failure(client.fetch("/api/json")), await failure(fetch.bind(window)()), (await fetch.bind(window)("/api/json")).status);
+});

@@ -41,6 +41,17 @@ twin("stream: one that breaks off", async (see) => {
   see(response.status, await failure(response.text()));
 });
 
+twin("stream: one whose framing breaks", async (see) => {
+  for (const how of ["read", "closed", "text"]) {
+    const response = await fetch("/api/garbled");
+    if (how === "text") see(await failure(response.text()));
+    else {
+      const reader = response.body.getReader();
+      see((await reader.read()).value.length, await failure(how === "read" ? reader.read() : reader.closed), await failure(reader.read()));
+    }
+  }
+});
+
 twin("stream: xhr hears of its head first", async (see) => {
   const xhr = new XMLHttpRequest();
   xhr.open("GET", "/api/lines?n=2");
