@@ -36,6 +36,7 @@ _MARKUP = (".html", ".htm", ".xhtml", ".xht")
 _ASIDE = frozenset({"resources", "support", "tools"})
 _VARIANT = re.compile(r"""<meta\s+name=["']?variant["']?\s+content=["']([^"']*)|^// META: variant=(\S+)""", re.M)
 _GLOBALS = re.compile(r"^// META: global=(\S+)", re.M)
+_SCRIPTS = re.compile(r"""^// META: script=(\S+)|<script[^>]*\ssrc=["']?([^"'>\s?]+)""", re.M | re.I)
 _SENT = re.compile(
     r"""headers?\.(?:set|append|update)\(\s*b?["']([\w-]+)|header\(([\w-]+)|\(b?["']([\w-]+)["']\s*,|^([\w-]+):""", re.M
 )
@@ -71,6 +72,17 @@ def cases_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Case], dic
         variants = ["".join(each) for each in _VARIANT.findall(text)] or [""]
         cases += [Case(f"/{page}{variant}", file) for variant in dict.fromkeys(variants)]
     return cases, left_out
+
+
+def text_of(case: Case, checkout: Path) -> str:
+    """The page with the scripts that it names: what a test does often stands in these."""
+    text = case.file.read_text("utf-8", "replace")
+    named = (
+        checkout / name[1:] if name[0] == "/" else case.file.parent / name
+        for name in map("".join, _SCRIPTS.findall(text))
+    )
+    scripts = (file for file in named if file.is_file() and not file.name.startswith("testharness"))
+    return "\n".join([text, *(file.read_text("utf-8", "replace") for file in scripts)])
 
 
 def _in_windows(scopes: str) -> bool:

@@ -17,6 +17,9 @@ REASONS: Final = {
     "HTTP cache": "A view has none, and the gateway stores no answer.",
     "network errors": "Most of what a browser calls a network error, a sixth redirect among it, is an answer of the "
     "gateway: 502 with `gateway-reason`.",
+    "answers that are not HTTP": "RFC 9112 has no lines that end in LF alone, and RFC 9110 no "
+    "status above 599: such an answer is 502.",
+    "requests sent twice": "A request that may change something is sent once, also where 421 answers it.",
     "methods and header fields": "Credentials, other methods, overrides of the method, control characters and the case "
     "of names do not pass a policy.",
     "the page's content policy": "Requests that the gateway carries are the policy's matter.",
@@ -30,7 +33,7 @@ REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Subtests of a class, by patterns for the page's URL, its text, and a subtest's name with why it failed."""
+    """Subtests of a class, by patterns for the URL, the page with its scripts, and a subtest's name and why."""
 
     name: str
     url: str = ""
@@ -49,6 +52,7 @@ EXEMPT: Final = (
         "frames and windows", page=r"<iframe|createElement\(.iframe|window\.open|targetted-form|send-file-form-helper"
     ),
     Exempt("frames and windows", url="/forms/form-submission", page="helper|rel-.*-target"),
+    Exempt("frames and windows", url="/forms/", said='^<form rel="'),
     Exempt("frames and windows", said=r"cross-origin frame|<iframe src> of a file|reading '(body|document)'"),
     Exempt("workers", said="worker"),
     Exempt("synchronous requests", url="/xhr/", said="NetworkError|sync"),
@@ -59,10 +63,11 @@ EXEMPT: Final = (
     Exempt("`Origin` and `Referer`", url="refer", said="refer|status is 200"),
     Exempt("HTTP cache", url="request-cache|conditional|cache-control"),
     Exempt("network errors", url="redirect|null-byte|network-error|bad-chunk", said="should have rejected|got 502"),
-    Exempt("network errors", url="request-upload", said="421"),
-    Exempt("network errors", url="header-value-combining"),
+    Exempt("requests sent twice", url="request-upload", said="421"),
+    Exempt("answers that are not HTTP", url="header-value-combining|getresponseheader.any"),
+    Exempt("answers that are not HTTP", said="got 502.*699|699.*got 502|gateway-reason: backend-"),
     Exempt("methods and header fields", url="authentic|authoriz", said="401|Basic|none"),
-    Exempt("methods and header fields", said=r"method-override|x-http-method|expected 200 but got 400"),
+    Exempt("methods and header fields", said=r"method-override|x-http-method|expected 200 but got 400|chicken"),
     Exempt("methods and header fields", url="headers-case|header-values", said=r"THIS-|%0|%1|\\x01"),
     Exempt("the page's content policy", url="csp-blocked"),
     Exempt("`document.domain`", said="document.domain|'domain' property"),

@@ -58,7 +58,7 @@ def _outcome(subtests: dict[str, list[str]], problem: str) -> Outcome:
 
 
 def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]], pages: Mapping[str, str]) -> str:
-    """The subtests that differ by page, then the figures by area; `pages` has the text of each page by its URL."""
+    """The subtests that differ by page, then the figures by area; `pages` has the texts by URL."""
     lines: list[str] = []
     figures: dict[str, list[int]] = {}
     classes: Counter[str] = Counter()

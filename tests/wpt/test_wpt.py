@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.wpt.__main__ import run
-from tests.wpt.checkout import cases_of, sent_headers
+from tests.wpt.checkout import Case, cases_of, sent_headers, text_of
 from tests.wpt.exceptions import EXEMPT, REASONS, exempt
 from tests.wpt.results import read
 
@@ -23,6 +23,19 @@ def test_pages_are_found_and_others_left_out_by_class() -> None:
         "of workers alone": ["fetch/api/worker.any.js"],
     }
     assert "x-told" in sent_headers(SMALL, ("fetch/api/",))
+
+
+def test_a_page_is_read_with_its_scripts(tmp_path: Path) -> None:
+    """However they are named; the harness is not what a page does."""
+    for name, text in {"a.js": "window.open()", "lib/b.js": "iframe", "lib/testharness.js": "harness"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    page = tmp_path / "lib" / "page.html"
+    page.write_text('<script src="/lib/testharness.js"></script><script src=../a.js></script>', "utf-8")
+    assert text_of(Case("/lib/page.html", page), tmp_path) == f"{page.read_text('utf-8')}\nwindow.open()"
+    script = tmp_path / "page.any.js"
+    script.write_text("// META: script=lib/b.js\n// META: script=gone.js\n", "utf-8")
+    assert text_of(Case("/page.any.html", script), tmp_path) == f"{script.read_text('utf-8')}\niframe"
 
 
 async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   // Argument errors become rejections; an abort is one at once.
   function replacement(this: unknown, _: RequestInfo | URL): Promise<Response> {
     return new Promise((resolve, reject) => {
-      if ((this ?? window) !== window) throw new TypeError("Illegal invocation");
+      if ((this ?? globalThis) !== globalThis) throw new TypeError("Illegal invocation");
       const request = new Request(...(arguments as unknown as [RequestInfo | URL, RequestInit?]));
       const { signal } = request;
       signal.throwIfAborted();

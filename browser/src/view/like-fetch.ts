@@ -9,7 +9,7 @@ export const signalOf = ([input, init]: Partial<Parameters<Fetch>>): AbortSignal
 /** `run` in place of `fetch`, with its name and length. Whatever it waits for, an abort rejects at once. */
 export function likeFetch(fetch: Fetch, run: (...given: Parameters<Fetch>) => Promise<Response>): Fetch {
   function replacement(this: unknown, ...given: Parameters<Fetch>): Promise<Response> {
-    if (!given.length || (this ?? window) !== window) return fetch.apply(this as Window, given);
+    if (!given.length || (this ?? globalThis) !== globalThis) return fetch.apply(this as Window, given);
     const signal = signalOf(given);
     // What is asked for too little, that refuses.
     if (!given.length) return fetch(...given);

@@ -101,7 +101,10 @@ class Backend:
         """What was asked."""
         kind = request.headers.get("content-type", "").partition(";")[0]
         fields: list[Any] = []
-        if kind == "multipart/form-data":
+        if kind == "multipart/form-data" and "raw" in request.query:
+            boundary = request.headers["content-type"].partition("boundary=")[2].encode()
+            body = base64.b64encode((await request.read()).replace(boundary, b"boundary")).decode()
+        elif kind == "multipart/form-data":
             for name, value in (await request.post()).items():
                 if isinstance(value, web.FileField):
                     data = base64.b64encode(value.file.read()).decode()

@@ -276,3 +276,33 @@ twin("form: lines end in CRLF, in names, values and the names of files", async (
     see(enctype, await arrived());
   }
 });
+
+/** What names, values and names of files may hold: what ends lines, is special in an encoding, or is in none. */
+const CHARACTERS = [..."\0\b\t\v\f\n\r\x1b\x7f\"\\'%&=+;:,.-_~*()<>[]{}/?#@!$^`| \u0080\u00a0\u00e9\u2028\ufeff\uffff\u2605\u{1f31f}", "\r\n", "\n\r", "\n\n", "\ud800", "\udc00", "%0A", "%22", "&#9733;", "a\u0308"];
+
+for (const encoding of ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"]) {
+  twin(`form: names and values of every character as ${encoding}`, async (see) => {
+    const form = await formed(`<form action="/api/sink?raw" target="sink" method="post" enctype="${encoding}"></form>`);
+    for (const [at, text] of CHARACTERS.entries()) {
+      const files = new DataTransfer();
+      files.items.add(new File([`f${text}f`], `f${text}f`, { type: at % 2 ? "text/plain" : "" }));
+      for (const [type, value] of [["hidden", `v${text}v`], ["text", text], ["file"]]) {
+        const input = form.appendChild(document.createElement(type === "text" ? "textarea" : "input"));
+        if (type !== "text") input.type = type;
+        input.name = `n${text}n`;
+        if (value === undefined) input.files = files.files;
+        else input.value = value;
+      }
+    }
+    const data = [...new FormData(form)].map(([name, value]) => [name, typeof value === "string" ? value : value.name]);
+    see(JSON.stringify(data));
+    form.submit();
+    see(await arrived());
+    if (encoding === "text/plain") return;
+    const body = encoding.startsWith("multipart") ? new FormData(form) : new URLSearchParams(data);
+    see(await (await fetch("/api/echo?raw", { method: "POST", body })).json());
+    form.method = "get";
+    form.submit();
+    see((await arrived()).query);
+  });
+}
