@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_every_kind_of_script_asks(tmp_path: Path) -> None:
     assert f'onclick="go({ASKS}location).g, &quot;&lt;&quot;)"' in page
     assert page.count(PART) == 1
     assert page.index("<html") < page.index(PART) < page.index("<title>location.a</title>")
+
+
+def test_a_script_that_stands_as_data_asks_too(tmp_path: Path) -> None:
+    """Also the one that waits for the page; the rest of it stays."""
+    page = "<body><script src=a.js></script><script defer src=a.js></script></body>"
+    html = packed(tmp_path, index__html=page, a__js="f('</script>', location.a)").html
+    text = json.dumps(f"f('</script>', {ASKS}location).a)").replace("<", r"\u003c")
+    assert html.count(f'<script type="webmcp-gateway-exact">{text}</script>') == 2
 
 
 def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
