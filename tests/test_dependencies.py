@@ -35,6 +35,9 @@ NOT_IMPORTED = {
 OURS = {"gateway", "plugins", "examples", "tests", "benchmarks", "scripts", "hatch_build", "board"}
 """What is imported from this repository itself, also by examples that run in a folder of their own."""
 
+LATER = {"compression"}
+"""Parts of the standard library of a later Python than the oldest that we support; each is imported for that alone."""
+
 
 def _manager() -> StreamableHTTPSessionManager:
     return StreamableHTTPSessionManager(Server("named"))
@@ -76,7 +79,7 @@ def imported(*folders: str) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.add(node.module.partition(".")[0])
-    return found - set(sys.stdlib_module_names) - OURS
+    return found - set(sys.stdlib_module_names) - OURS - LATER
 
 
 def distributions(*folders: str) -> dict[str, set[str]]:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+import brotli
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 STEP: Final = 64 * 1024
-"""Bytes of the largest piece that one step gives."""
+"""Bytes of the largest piece that one step gives; brotli's library ends one up to 32 KiB later."""
+
+WINDOW: Final = 23
+"""The binary logarithm of the largest window of zstd (RFC 9659 3): what a body may make the gateway hold."""
 
 MOST: Final = 16
 """Codings of one body that are undone."""
@@ -19,6 +30,7 @@ LONGEST_HEAD: Final = 64 * 1024
 SNIFFED: Final = 1000
 """Bytes after which what says `deflate` is known to be zlib's format, where nothing was wrong until then."""
 
+_BROTLI_STEP: Final = STEP // 2
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]*", re.ASCII)
 _GZIP: Final = b"\x1f\x8b\x08"
 _FIXED_HEAD: Final = 10
@@ -105,11 +117,75 @@ class Deflate:
         yield from _inflated(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
 
 
-_KNOWN: Final[dict[str, Callable[[], Coding]]] = {"gzip": Gzip, "x-gzip": Gzip, "deflate": Deflate}
+class Brotli:
+    """Brotli (RFC 7932). Bytes behind its end are an error here: the library then gives nothing of its last step."""
+
+    def __init__(self) -> None:
+        self._stream = brotli.Decompressor()
+        self._fed = False
+
+    @property
+    def whole(self) -> bool:
+        """As `Coding`."""
+        return not self._fed or self._stream.is_finished()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """As `Coding`."""
+        self._fed = self._fed or bool(data)
+        more = bool(data)
+        while more:
+            try:
+                piece = self._stream.process(data, output_buffer_limit=_BROTLI_STEP)
+            except brotli.error as error:
+                raise Undone from error
+            if piece:
+                yield piece
+            data = b""
+            more = not self._stream.is_finished() and (bool(piece) or not self._stream.can_accept_more_data())
 
 
-_NOT_ASKED_FOR: Final = frozenset({"br", "zstd", "dcb", "dcz"})
-"""Codings that browsers undo, and the gateway does not ask for."""
+class Zstd:
+    """Frames of zstd (RFC 8878), one behind the other."""
+
+    def __init__(self) -> None:
+        self._stream = _frame()
+        self._begun = False
+
+    @property
+    def whole(self) -> bool:
+        """As `Coding`."""
+        return not self._begun or self._stream.eof
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """As `Coding`."""
+        while data or not (self._stream.eof or self._stream.needs_input):
+            if self._stream.eof:
+                self._stream = _frame()
+            self._begun = True
+            try:
+                piece = self._stream.decompress(data, STEP)
+            except zstd.ZstdError as error:
+                raise Undone from error
+            if piece:
+                yield piece
+            data = self._stream.unused_data
+
+
+def _frame() -> zstd.ZstdDecompressor:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW})
+
+
+_KNOWN: Final[dict[str, Callable[[], Coding]]] = {
+    "gzip": Gzip,
+    "x-gzip": Gzip,
+    "deflate": Deflate,
+    "br": Brotli,
+    "zstd": Zstd,
+}
+
+
+_NOT_ASKED_FOR: Final = frozenset({"dcb", "dcz"})
+"""Codings with a dictionary (RFC 9842), which browsers undo where they asked for them with one."""
 
 
 def codings(value: str) -> tuple[Callable[[], Coding], ...]:

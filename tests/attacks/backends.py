@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import brotli
+
+from tests.codings import zstd_of
+
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
@@ -159,6 +163,10 @@ def compressed(body: bytes, coding: str) -> bytes:
                 body = zlib.compress(body)
             case "deflate":
                 body = zlib.compress(body)[2:-4]
+            case "br":
+                body = brotli.compress(body)
+            case "zstd":
+                body = zstd_of(body)
             case "half":
                 body = body[: len(body) // 2]
             case _:

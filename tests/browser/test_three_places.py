@@ -5,10 +5,12 @@ import zlib
 from asyncio import Event, StreamWriter
 from collections.abc import AsyncIterator
 
+import brotli
 import pytest
 from playwright.async_api import Browser
 
 from tests.browser.three_places import Asked, Places, three_places, whole
+from tests.codings import SKIPPED, zstd_of
 
 READ = """async url => {
   const response = await fetch(url).catch(() => undefined);
@@ -66,6 +68,25 @@ CODED: dict[str, tuple[list[str], bytes]] = {
     "garbage behind": (["gzip"], PACKED + b"garbage"),
     "two members": (["gzip"], PACKED + gzip.compress(b"[2]")),
     "broken": (["gzip"], PACKED[:10] + b"\x07" * 30),
+    "brotli": (["BR"], brotli.compress(LONG)),
+    "brotli of nothing": (["br"], b""),
+    "brotli, cut off": (["br"], brotli.compress(LONG)[:-20]),
+    "brotli, cut in its first piece": (["br"], brotli.compress(b"a" * 9 + LONG[:600])[:-50]),
+    "no brotli": (["br"], DATA),
+    "brotli in gzip": (["br, gzip"], gzip.compress(brotli.compress(DATA))),
+    "zstd": (["zstd"], zstd_of(LONG)),
+    "zstd of nothing": (["zstd"], b""),
+    "half a head of zstd": (["zstd"], zstd_of(DATA)[:3]),
+    "zstd, cut off": (["zstd"], zstd_of(LONG)[:-20]),
+    "zstd, two frames": (["zstd"], zstd_of(DATA) + zstd_of(b"[2]")),
+    "zstd, a frame that is skipped": (["zstd"], SKIPPED + zstd_of(DATA)),
+    "zstd, a frame that is skipped behind": (["zstd"], zstd_of(DATA) + SKIPPED),
+    "zstd, garbage behind": (["zstd"], zstd_of(DATA) + b"garbage"),
+    "zstd, a byte behind": (["zstd"], zstd_of(DATA) + b"g"),
+    "zstd, wrong check sum": (["zstd"], zstd_of(DATA, checksum_flag=1)[:-4] + bytes(4)),
+    "zstd, a window of 8 MiB": (["zstd"], zstd_of(DATA, window_log=23)),
+    "zstd, a window of 16 MiB": (["zstd"], zstd_of(DATA, window_log=24)),
+    "no zstd": (["zstd"], DATA),
 }
 
 

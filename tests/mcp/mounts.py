@@ -14,6 +14,7 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.doors.asked import Asked
+from gateway.doors.server_name import name_server
 from gateway.doors.short_way import FrontRunner
 from gateway.mcp import Face
 from gateway.mcp.bodies import BODY_LIMIT
@@ -121,6 +122,7 @@ class Mount:
                 return await handler(request)
 
             app = web.Application(middlewares=[see])
+            app.on_response_prepare.append(name_server)  # as the gateway does for all that it serves
             app.router.add_route("*", "/mcp", served.face.handle)
             runner = (
                 FrontRunner(app, _Open(served.face), drain=5.0)
