@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.doors.asked import Asked
-from gateway.doors.server_name import name_server
+from gateway.doors.server_name import name_server, nameless
 from gateway.doors.short_way import FrontRunner
 from gateway.mcp import Face
 from gateway.mcp.bodies import BODY_LIMIT
@@ -127,7 +127,7 @@ class Mount:
             runner = (
                 FrontRunner(app, _Open(served.face), drain=5.0)
                 if self.front
-                else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
+                else _NamelessRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
             )
             await runner.setup()
             try:
@@ -138,6 +138,16 @@ class Mount:
             finally:
                 served.face.drain()
                 await runner.cleanup()
+
+
+class _NamelessRunner(web.AppRunner):
+    """Names no version in what the parser answers, as the gateway does."""
+
+    @property
+    def server(self) -> Any:
+        """As aiohttp has it."""
+        behind = super().server
+        return None if behind is None else lambda: nameless(behind())
 
 
 def principal_of(header: str | None) -> Principal:
