@@ -77,7 +77,6 @@ const bundles: Record<string, InlineConfig> = {
   /** bodies as one buffer, */
   buffers: part("buffers-part", "buffers"),
   /** `data:` URLs that are fetched, */
-  data: part("data-part", "data"),
   /** `XMLHttpRequest`, */
   xhr: part("xhr-part", "xhr"),
   /** `WebSocket`, */

@@ -77,12 +77,6 @@ _MAKES_CODE = (
     *("new Function", "return Function(", "=Function(", "= Function(", "eval(", "eval)(", ").constructor"),
     *(f"{timer}({quote}" for timer in ("setTimeout", "setInterval") for quote in "\"'`"),
 )
-_DATA_URLS = (
-    *("data:application", "data:text", "data:audio", "data:video", "data:font", "data:;", "DataURL"),
-    *(f"data:image/{kind}" for kind in ("a", "b", "g", "j", "p", "svg+xml;", "w", "x")),
-    *(f"{before}data:," for before in ('("', ' "', "'", "`")),
-)
-"""How such URLs begin, but for those that the packer writes itself."""
 _WRITES = ".write("
 _FORMS = "FormData"
 _TOOLS = "odelContext"
@@ -95,7 +89,6 @@ PARTS = {
     **dict.fromkeys(("toolname", *_ADDS_MARKUP), ("tools/tools.js", "forms/forms.js")),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
-    **dict.fromkeys(_DATA_URLS, ("data/data.js",)),
     "integrity": ("integrity/integrity.js",),
     **dict.fromkeys(("arrayBuffer", ".bytes("), ("buffers/buffers.js",)),
     "XMLHttpRequest": ("xhr/xhr.js",),
@@ -104,7 +97,7 @@ PARTS = {
     **dict.fromkeys(_REFUSED, ("shims/shims.js",)),
     **dict.fromkeys(
         _ADDS_SCRIPTS,
-        ("data/data.js", "files/files.js", "seldom/seldom.js", "shims/shims.js", "tools/tools.js", "xhr/xhr.js"),
+        ("files/files.js", "seldom/seldom.js", "shims/shims.js", "tools/tools.js", "xhr/xhr.js"),
     ),
     **dict.fromkeys(_MAKES_CODE, ("code/code.js", "tools/tools.js")),
     **dict.fromkeys(("alert(", "confirm(", "prompt("), ("dialogs/dialogs.js",)),

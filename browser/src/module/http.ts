@@ -5,9 +5,7 @@ import { NoHost, type Calls } from "../view/calls";
 import { withPieces } from "../view/buffers";
 import { createFetch } from "../view/fetch";
 import { watchBlobs } from "../view/blobs";
-import { readDataUrl } from "../view/data-urls";
 import { tellIntact } from "../view/integrity";
-import { readsLocal } from "../view/local";
 import { createNotice } from "../view/notice";
 import { settle, type Ends as PendingEnds } from "../view/pending";
 import { OUT_OF_REACH, problem } from "../view/problem";
@@ -153,7 +151,6 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
   const calls = createCalls(app, options);
 
   watchBlobs(URL);
-  readsLocal(readDataUrl);
   tellIntact();
   const carried = withPieces(createFetch({
     addresses,

@@ -3,7 +3,6 @@
 import "../view/model-context-part";
 import "../view/index";
 import "../view/buffers-part";
-import "../view/data-part";
 import "../view/event-source-part";
 import "../view/form-tools";
 import "../view/integrity-part";

@@ -5,14 +5,11 @@ import { createFetch } from "./fetch";
 import { tellIntact } from "./integrity";
 import type { Params } from "./json-rpc";
 import { watchBlobs } from "./blobs";
-import { readDataUrl } from "./data-urls";
-import { readsLocal } from "./local";
 import { rebasedRequest } from "./request";
 
 const addresses = createAddresses("cart", "/", "about:srcdoc", { href: "about:srcdoc", origin: "null", pathname: "srcdoc", protocol: "about:" });
 const Rebased = rebasedRequest(Request, addresses.resolve);
 watchBlobs(URL);
-readsLocal(readDataUrl);
 
 let asked: Params[];
 let warned: string[];
