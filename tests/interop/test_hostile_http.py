@@ -61,7 +61,7 @@ async def said(client: Client, tool: str = "ok") -> str:
         ("batch", "another request"),
         ("nested", "nested"),
         ("error 500", "HTTP status 500"),
-        ("redirect", "HTTP status 302"),
+        ("redirect", "the redirect 302"),
         ("empty", "no JSON"),
         ("no id", "mute"),
         ("no content", "The upstream bad answered tools/call with what is no result of it: content: it is missing."),

@@ -338,7 +338,7 @@ ENDS = [
     ("sse", "close", "closed the connection"),
     ("sse", "idle", "lines at once that are of no message"),
     ("sse", "error 500", "HTTP status 500"),
-    ("sse", "redirect", "HTTP status 307"),
+    ("sse", "redirect", "another origin"),
     ("sse", "dead post", "connection to the upstream broke"),
     ("sse", "silent post", "did not answer within"),
     ("sse", "two endpoints", "fine"),
