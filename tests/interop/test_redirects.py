@@ -72,7 +72,11 @@ async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, mode: st
     [
         (307, "http://127.0.0.1:PORT/mcp/", "which is another origin: write that URL in gateway.yaml"),
         (308, "https://localhost:PORT/mcp/", "which is another origin"),
-        (307, "//elsewhere.example/mcp", "it redirects to http://elsewhere.example/mcp, which is another origin"),
+        (
+            307,
+            "//elsewhere.example/mcp",
+            "it answered with the redirect 307 to http://elsewhere.example/mcp, which is another origin",
+        ),
         (301, "/mcp/", "the redirect 301 to http://localhost:PORT/mcp/, which does not keep a POST: write that URL"),
         (302, "/mcp/", "the redirect 302"),
         (303, "/mcp/", "the redirect 303"),

@@ -39,8 +39,8 @@ class Trail:
             raise UpstreamLost(f"it redirects to {_shown(location)}, which is no URL") from None
         if not same:
             raise UpstreamLost(
-                f"it redirects to {_shown(str(there))}, which is another origin: write that URL in gateway.yaml "
-                "if it is the right one"
+                f"it answered with the redirect {status} to {_shown(str(there))}, which is another origin: "
+                "write that URL in gateway.yaml if it is the right one"
             )
         if status not in _KEPT:
             raise UpstreamLost(
