@@ -164,7 +164,7 @@ def compressed(body: bytes, coding: str) -> bytes:
             case "deflate":
                 body = zlib.compress(body)[2:-4]
             case "br":
-                body = brotli.compress(body)
+                body = brotli.compress(body, quality=4)
             case "zstd":
                 body = zstd_of(body)
             case "half":
