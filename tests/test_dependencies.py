@@ -58,6 +58,7 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
 
 STANDARD = {
     "_Decompress": "the type of `zlib.decompressobj()`, named in annotations alone",
+    "_exit": "the documented end of a process at once, of `os`",
     "_mapping": "the documented view of a row in SQLAlchemy",
     "_transport": "of an asyncio process, read with a default",
 }
