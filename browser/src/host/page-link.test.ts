@@ -75,7 +75,7 @@ test("a page that announces no tools is told nothing of them", async () => {
   say(rpc(0, "ui/initialize"));
   say({ jsonrpc: "2.0", method: "ui/notifications/initialized" });
   link.sendWebmcp(rpc(1, "initialize"));
-  say(envelope(rpc(9, "ping"))); // nobody asked it
+  say(envelope(rpc(9, "ping"))); // it was not asked for
   vi.advanceTimersByTime(60_000);
   expect([heard, posted]).toEqual([[], []]);
   expect(await ui()).toHaveLength(3);

@@ -9,7 +9,7 @@ const PRESCANNED = 1024;
 
 const UTF_16 = /^utf-16/;
 
-/** The decoder of an encoding by its label; undefined if there is none of that name. */
+/** The decoder of an encoding by its label; undefined for an unknown label. */
 export const decoderOf = (label: string | undefined): TextDecoder | undefined => (label ? attempt(() => new TextDecoder(label)) : undefined);
 
 const asLatin1 = (bytes: Bytes): string => String.fromCharCode(...bytes.subarray(0, PRESCANNED));

@@ -300,7 +300,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
         this.#response = response;
         const body = (this.#body = new ReceivedBody(mimeTypeOf(response.headers.get("content-type")), () => this.#mime));
         this.#enter(2);
-        // Of several lengths, or of none, nobody knows how much is to come.
+        // With several lengths or none, the total is unknown.
         const size = Number(/^\d{1,15}$/.exec(response.headers.get("content-length") ?? ""));
         const reader = response.body?.getReader();
         let loaded = 0;
