@@ -189,8 +189,6 @@ class Reading:
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
-            if self._over:
-                raise Malformed("it has a body where there can be none")
             if head.chunked or length:
                 self.reusable = False  # a body that comes nevertheless must not answer the next request
             self._step = Reading._done

@@ -196,6 +196,22 @@ async def test_bytes_come_as_they_are_sent(places: Places, media_type: str, leng
     assert await places.same(read, [len(part) for part in parts]) == [200, list(b"".join(parts)), True]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("length", [b"Content-Length: 38", b"Transfer-Encoding: chunked", b"X-A: b"])
+async def test_a_body_where_there_can_be_none(places: Places, method: str, length: bytes) -> None:
+    """It is no part of the answer, and answers no other request (RFC 9112, 6.3)."""
+    status = b"204 No" if method == "GET" else b"200 OK"
+    body = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"
+    places.backend.answers["/only/none"] = b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, length, body)
+    read = """async method => {
+      const got = await fetch("/only/none", { method });
+      const text = await got.text();
+      const next = await fetch("/only/next");
+      return [got.status, text, next.status, await next.text()];
+    }"""
+    assert await places.same(read, method) == [int(status[:3]), "", 200, "/only/next"]
+
+
 FORM = """async ([name, value, filename, type]) => {
   const form = new FormData();
   form.append(name, value);

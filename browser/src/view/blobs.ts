@@ -59,7 +59,7 @@ export function keepBlobs(scope: { Request: typeof globalThis.Request; fetch: ty
 
 /** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */
 function partOf(range: string, size: number): [start: number, end: number] {
-  const [, first, last] = /^bytes=[\t ]*(\d*)[\t ]*-[\t ]*(\d*)$/.exec(range) ?? [];
+  const [, first, last] = /^bytes[\t ]*=[\t ]*(\d*)[\t ]*-[\t ]*(\d*)$/.exec(range) ?? [];
   const start = first ? Number(first) : Math.max(0, size - Number(last || NaN));
   const end = first && last ? Math.min(size, Number(last) + 1) : size;
   if (!(start < end)) throw new TypeError("Failed to fetch", { cause: "range" });

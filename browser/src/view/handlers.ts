@@ -1,11 +1,15 @@
 /** `on…` attributes of an `EventTarget` of ours (HTML, 8.1.8.1). */
 
+const { addEventListener } = EventTarget.prototype;
+
 type Handler = ((this: EventTarget, event: Event) => unknown) | null;
 
 /** A handler keeps its place among the listeners until it is set to null. */
 export function defineHandler(prototype: EventTarget, type: string): void {
   const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
   const handlerOf = (target: EventTarget) => {
+    // Which throws for what is no target, and adds nothing.
+    addEventListener.call(target, type, null);
     if (!Object.prototype.isPrototypeOf.call(prototype, target)) throw new TypeError("Illegal invocation");
     return handlers.get(target);
   };

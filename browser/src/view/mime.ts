@@ -13,7 +13,7 @@ const AROUND = /^[\t\n\r ]+|[\t\n\r ]+$/g;
 /** Undefined if `text` is not one. */
 export function parseMimeType(text: string): MimeType | undefined {
   const [, type = "", subtype = "", rest = ""] = /^([^/]*)\/([^;]*)(.*)$/s.exec(text.replace(AROUND, "")) ?? [];
-  const name = subtype.replace(AROUND, "");
+  const name = subtype.replace(/[\t\n\r ]+$/, "");
   if (!TOKEN.test(type) || !TOKEN.test(name)) return undefined;
   const parameters = new Map<string, string>();
   for (const [, key = "", quoted, plain = ""] of rest.matchAll(/;[\t\n\r ]*([^;=]*)(?:=(?:"((?:[^"\\]|\\.|\\$)*)"?[^;]*|([^;]*)))?/gs)) {

@@ -93,8 +93,9 @@ export class ReceivedBody {
 
   /** Undefined while the first bytes may be missing. */
   #decoderFor(declares: Declares): TextDecoder | undefined {
-    const label = [this.#chosen(), this.#own].map((type) => type?.parameters.get("charset")).find((one) => decoderOf(one));
-    const needed = declares !== "nowhere" && !label ? SNIFFED : 3;
+    // Of the chosen type it holds also if no encoding has that name ("get a final encoding").
+    const label = this.#chosen()?.parameters.get("charset") ?? this.#own.parameters.get("charset");
+    const needed = declares !== "nowhere" && !decoderOf(label) ? SNIFFED : 3;
     if (!this.#ended && this.size < needed) return undefined;
     const start = new Uint8Array(needed);
     let at = 0;
