@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import HttpDoor
-from tests.attacks.world import AttackWorld
+from tests.attacks.world import AttackWorld, attacked
 
 OWN = frozenset({"trace", "parent", "span", "view", "timing", "id"})
 """What is another one for each request."""
@@ -32,13 +33,17 @@ PROOFS = ("right", "forged", "used", "none")
 TRIED = [(wish, proof) for wish in WISHES for proof in PROOFS if proof != "none" or "body" not in WISHES[wish]]
 
 
-async def test_both_ways_leave_the_same_record(attacked_world: AttackWorld) -> None:
-    """Line for line and field for field, but for what is another one each time; and the answers are the same bytes."""
+async def test_both_ways_leave_the_same_record(tmp_path: Path) -> None:
+    """Line for line and field for field, but for what is another one each time; and the answers are the same bytes.
+
+    Each way has a gateway of its own: what one of them leaves behind, a view that a model drove, tells on the other.
+    """
     ways = []
     for way in ("modern", "modern-sdk"):
-        async with DOORS[way](attacked_world) as door:
+        (tmp_path / way).mkdir()
+        async with attacked(tmp_path / way) as world, DOORS[way](world) as door:
             assert isinstance(door, HttpDoor)
-            ways.append([await told(attacked_world, door, WISHES[wish], proof) for wish, proof in TRIED])
+            ways.append([await told(world, door, WISHES[wish], proof) for wish, proof in TRIED])
     assert ways[0] == ways[1]
     assert sum(bool(lines) for _, lines in ways[0]) >= len(WISHES)
 
@@ -57,6 +62,8 @@ async def told(world: AttackWorld, door: HttpDoor, wish: dict[str, Any], proof: 
 
 
 def line_of(line: dict[str, Any]) -> object:
-    """A line without what is another one each time."""
+    """A line without what is another one each time; the versions differ, since the policies name ports."""
     fields = {name: value for name, value in line["fields"].items() if name not in OWN}
+    if "policy_version" in fields:
+        fields["policy_version"] = str(fields["policy_version"]).startswith("sha256:")
     return {"phase": line["phase"], **fields}

@@ -75,7 +75,6 @@ async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterat
         yield port
         running.terminate()
         code, rest = await ended(running)
-        shutil.rmtree(folder / "secrets", ignore_errors=True)  # no secret may lie in a file of the tests
         assert (code, "Traceback" in rest) == (0, False), rest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from mcp import Client
 
 from gateway import mux
 from gateway.doors.bridge import closed as bridge_ends
+from gateway.doors.outbox import Outbox
 from gateway.model import Channel
 from tests.doors.test_bridge import Host, connected, console
 from tests.views.pages import until
@@ -98,17 +99,28 @@ async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
         yield slow
 
 
-def asked(world: World) -> bool:
-    """Whether the gateway passes a model's call on."""
-    return any(line["fields"].get("tool") == "ping" for line in world.records())
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when the gateway writes what goes before all that waits."""
+    written, put = asyncio.Event(), Outbox.put
+
+    async def putting(self: Outbox, texts: Sequence[str], *, first: bool = False) -> None:
+        if first:
+            written.set()
+        await put(self, texts, first=first)
+
+    monkeypatch.setattr(Outbox, "put", putting)
+    return written
 
 
-async def test_a_models_call_overtakes_the_answers_that_wait(slow: Slow) -> None:
+async def test_a_models_call_overtakes_the_answers_that_wait(slow: Slow, hurried: asyncio.Event) -> None:
     """It comes before most of what the gateway had for the page; only what the system has taken is not overtaken."""
     await slow.ask()
+    hurried.clear()
     async with Client(f"{slow.world.url}/mcp", mode="2026-07-28") as client:
         calling = asyncio.create_task(client.call_tool("cart_ping", {}))
-        await until(lambda: asked(slow.world))
+        async with asyncio.timeout(10):
+            await hurried.wait()
         call = await slow.webmcp()
         assert (call["method"], len(slow.ui) < CALLS // 5) == ("tools/call", True)
         await slow.say(Channel.WEBMCP, id=call["id"], result={"content": []})

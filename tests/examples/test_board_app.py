@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from html.parser import HTMLParser
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +15,18 @@ from examples.board_app import board
 from gateway.apps import pack
 from gateway.config import load_config
 from tests.board import EXAMPLE, built
+
+
+class Scripts(HTMLParser):
+    """The types of a page's script elements, and not of those that its scripts write about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: list[str | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script":
+            self.types.append(dict(attrs).get("type"))
 
 
 @pytest.fixture
@@ -104,6 +117,8 @@ def test_the_readme_names_the_gateways_own_port() -> None:
 def test_the_build_is_packed_whole() -> None:
     """An ordinary build of Vite and React; nothing in it is looked for elsewhere."""
     page = pack(built(), app="board", title="Tea board", runtime="").html
-    assert page.count("<script") == 2
+    scripts = Scripts()
+    scripts.feed(page)
+    assert scripts.types == [None, "module"]
     assert "/assets/" not in page
     assert json.dumps("move_card")[1:-1] in page

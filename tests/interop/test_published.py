@@ -125,8 +125,11 @@ async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path
     """Each tool is run, and opens the page, of its own server: one of them gives its time in a structure, too."""
     lines = "\n".join(upstream(name, ", trust: basics") for name in ("basic-react", "basic-vanillajs"))
     async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, extensions=UI, cache=None) as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         pages = {}
+        tools: dict[str, types.Tool] = {}
+        async with asyncio.timeout(30):
+            while len(tools) < 2:  # a slow one is left out of the first lists
+                tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for name in ("basic-react", "basic-vanillajs"):
             tool = tools[f"{name}_get-time"]
             result = await client.call_tool(tool.name)
