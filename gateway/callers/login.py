@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from gateway.base64url import base64url
+from gateway.proving import shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Attempt:
         """The attempt in a cookie that this gateway has given out less than `life` seconds ago."""
         told, _, signature = (cookie or "").rpartition(".")
         parts = told.split(".")
-        if len(parts) != 5 or not hmac.compare_digest(_derived(key, "cookie", told).encode(), signature.encode()):
+        if len(parts) != 5 or not shows(signature, _derived(key, "cookie", told)):
             return None
         _, begun, issuer, fresh, to = parts
         if not 0 <= now - int(begun) <= life:
@@ -64,7 +65,7 @@ class Attempt:
 
     def has_state(self, given: str) -> bool:
         """Whether what came back belongs to this attempt."""
-        return hmac.compare_digest(self.state.encode(), given.encode())
+        return shows(given, self.state)
 
 
 def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
@@ -87,4 +88,4 @@ def names(issuers: Iterable[str]) -> list[str]:
 
 
 def _derived(key: bytes, purpose: str, text: str) -> str:
-    return base64url(hmac.digest(key, f"{purpose}\n{text}".encode(), hashlib.sha256))
+    return base64url(hmac.digest(key, f"{purpose}\n{text}".encode("utf-8", "surrogatepass"), hashlib.sha256))

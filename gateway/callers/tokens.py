@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from collections.abc import Collection
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from gateway.callers.nouns import CAPABILITIES, NOT_AT_MCP, TokenGrant
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
+from gateway.proving import digest
 
 PREFIX = "wmg_"
 ISSUER = LOCAL.issuer
@@ -41,11 +41,6 @@ def read(text: str) -> Presented:
     if match is None:
         raise Unidentified("This is no token of this gateway.")
     return Presented(match[1], digest(text))
-
-
-def digest(text: str) -> bytes:
-    """What is kept of a token: its secret has 256 random bits, so a plain hash cannot be turned back."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Principal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
 from gateway.mcp.answers import Answers
 from gateway.model import Principal, Resource
+from gateway.proving import digest
 from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import View
@@ -103,8 +103,3 @@ class Bridged:
         if lost is not None:
             lost.timer.cancel()
             self.end(lost.view)
-
-
-def digest(token: str) -> bytes:
-    """What is kept of a token."""
-    return hashlib.sha256(token.encode()).digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -15,6 +14,7 @@ from gateway.errors import Refusal
 from gateway.exchange.connecting import Connecting, Connection
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
+from gateway.proving import shows
 
 _ANSWER: Final = ("code", "state", "iss", "error")
 LONGEST: Final = 4096
@@ -62,11 +62,7 @@ class ConnectionsDoor:
         if not principal.session:
             return _not_a_person()
         meant = (await object_of(request)).get("for")
-        if (
-            isinstance(meant, str)
-            and meant
-            and not hmac.compare_digest(meant.encode(), self._audience(principal).encode())
-        ):
+        if isinstance(meant, str) and meant and not shows(meant, self._audience(principal)):
             return refused(403, "other-person", "This link was made for somebody else: ask for one of your own.")
         try:
             begun = await self._connecting.begin(name, principal)

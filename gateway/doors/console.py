@@ -31,6 +31,7 @@ from gateway.doors.sight import sees_record
 from gateway.doors.tickets import Tickets
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.model import LOCAL, Json, Principal
+from gateway.proving import shows
 from gateway.stores.records import Filter, Record, Records
 
 CSRF = "webmcp-gateway-csrf"
@@ -207,7 +208,7 @@ class ConsoleDoor:
 
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
-            if not hmac.compare_digest(given.encode(), self._token(request[PRINCIPAL]).encode()):
+            if not shows(given, self._token(request[PRINCIPAL])):
                 return refused(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)

@@ -19,7 +19,7 @@ from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.answers import refused
 from gateway.doors.apart import BYTES, names_bytes
-from gateway.doors.bridged import Bridged, digest
+from gateway.doors.bridged import Bridged
 from gateway.doors.outbox import Outbox
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.tickets import Ticket
@@ -27,6 +27,7 @@ from gateway.errors import MuxError, Refusal
 from gateway.mcp.peer import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal
 from gateway.pieces import is_large
+from gateway.proving import digest
 from gateway.views.view import View
 
 log = logging.getLogger(__name__)

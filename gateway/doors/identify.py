@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from gateway.doors.recent import Recent
 from gateway.doors.session_cookies import SessionCookies
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
+from gateway.proving import digest
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Kept, Kind, Sessions
 
@@ -30,6 +31,8 @@ REMEMBERED = 4.0
 
 LONGEST = 16 * 1024
 """Characters of an `Authorization` field."""
+
+_BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE | re.ASCII)
 
 
 class TokenIssuer(Protocol):
@@ -135,7 +138,7 @@ class Identify:
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None or self._open:
             return None
-        key = (place.origin, _hash(shown))
+        key = (place.origin, digest(shown))
         known = self._recent.get(key)
         if known is None:
             kept = await self.session(request, place)
@@ -193,7 +196,7 @@ class Identify:
         )
 
     async def _of_token(self, bearer: str) -> Principal:
-        key = ("token", _hash(bearer))
+        key = ("token", digest(bearer))
         known = self._recent.get(key)
         if known is None:
             presented = own.read(bearer)
@@ -208,10 +211,10 @@ def _bearer(request: Asked) -> str | None:
     fields = request.headers.getall("authorization", ())
     if not fields:
         return None
-    scheme, _, token = fields[0].partition(" ")
-    if len(fields) > 1 or len(fields[0]) > LONGEST or scheme.lower() != "bearer" or not token.strip():
+    found = _BEARER.fullmatch(fields[0])
+    if len(fields) > 1 or len(fields[0]) > LONGEST or found is None:
         raise Unidentified("`Authorization` must be `Bearer` and one token.", error="invalid_request")
-    return token.strip()
+    return found[1]
 
 
 def _only(request: Asked, name: str) -> str | None:
@@ -223,7 +226,3 @@ def _only(request: Asked, name: str) -> str | None:
     if len(fields) > 1 or not value or len(value) > 1024 or not value.isprintable():
         raise Unidentified(f"The proxy must send `{name}` once, with a name in it.")
     return value
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()

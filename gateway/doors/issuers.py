@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from gateway.errors import Unidentified
 from gateway.exchange.drive import drive
 from gateway.model import Backend, Json, Principal, Secret
 from gateway.owned import EACH, IN_ALL
+from gateway.proving import digest
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Issuer:
 
         Of what only the issuer can read it `may_ask`, or not now. Raises `Unidentified`.
         """
-        key = _key(token)
+        key = digest(token)
         known = self._good.get((key, resources))
         if known is None:
             claims = await self._claims(token, key, may_ask)
@@ -148,7 +148,7 @@ class Issuer:
             return None
         token, resources = shown
         if anew:
-            key = _key(token.reveal())
+            key = digest(token.reveal())
             self._good.drop((key, resources))
             self._bad.drop(key)
         try:
@@ -231,10 +231,6 @@ class Issuer:
         if found.jwks is None:
             raise server.unavailable("publishes no keys")
         return await drive(server.keys(found.jwks), self._backend)
-
-
-def _key(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _signed(token: str) -> Unverified | None:

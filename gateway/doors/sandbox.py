@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gateway.doors.answers import SECURE, refused
 from gateway.doors.assets import assets, shown
+from gateway.proving import shows
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _SUBDOMAINS = re.compile(r"https?://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
@@ -60,7 +61,7 @@ class SandboxDoor:
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         policy, host = request.query.get("csp", ""), request.query.get("host", "")
         signature = request.query.get("sig", "")
-        if not hmac.compare_digest(signature.encode(), self._signature(policy, host).encode()):
+        if not shows(signature, self._signature(policy, host)):
             return refused(403, "bad-signature", "This address of the sandbox proxy was not made by this gateway.")
         headers = {
             "content-security-policy": policy,
@@ -73,7 +74,7 @@ class SandboxDoor:
         return shown(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
 
     def _signature(self, policy: str, host: str) -> str:
-        return hmac.new(self._key, f"{host}\n{policy}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, f"{host}\n{policy}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def declared(ui: Mapping[str, Any]) -> dict[str, Any]:

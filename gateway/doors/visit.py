@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from gateway.doors.access import VISIT
 from gateway.doors.answers import refused
 from gateway.doors.pages import onwards, page
 from gateway.doors.session_cookies import SessionCookies
+from gateway.proving import shows
 from gateway.stores.sessions import Kind, Sessions
 
 WAY = 600.0
@@ -65,7 +65,7 @@ class Visits:
         app, origin = site
         cookies = SessionCookies(origin)
         begun, state = cookies.read(request, "state"), request.query.get("state", "")
-        if begun is None or not hmac.compare_digest(begun.encode(), state.encode()):
+        if begun is None or not shows(state, begun):
             return page("Not logged in", "This login was not begun in this browser, or cookies are off.", 403)
         now = self._clock()
         kept = await self._sessions.take(Kind.CODE, request.query.get("code", ""), now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import logging
@@ -34,6 +33,7 @@ from gateway.exchange.drive import drive
 from gateway.exchange.fetched import Fetched
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate, take
+from gateway.proving import digest
 from gateway.stores.sealing import Unreadable
 from gateway.stores.tokens import Listed, TokenStore
 
@@ -153,7 +153,7 @@ class Connecting:
             raise Refusal(Reason.BAD_REQUEST, "This login has expired, or has ended already: begin it again.")
         begun = json.loads(text)
         mine = hmac.compare_digest(begun["principal"].encode(), principal.person.encode())
-        if not mine or not hmac.compare_digest(begun["secret"], _hashed(secret)):
+        if not mine or not hmac.compare_digest(begun["secret"], digest(secret).hex()):
             raise Refusal(
                 Reason.BAD_REQUEST,
                 "This login was begun by somebody else, or in another window: begin it again.",
@@ -231,7 +231,7 @@ def _remembered(credential: str, principal: Principal, tried: Attempt, secret: s
     return {
         "credential": credential,
         "principal": principal.person,
-        "secret": _hashed(secret),
+        "secret": digest(secret).hex(),
         "verifier": tried.verifier.reveal(),
         "nonce": tried.nonce,
         "redirect_uri": tried.redirect_uri,
@@ -248,7 +248,3 @@ def _attempt(begun: Mapping[str, str], state: str) -> Attempt:
         redirect_uri=begun["redirect_uri"],
         key=Secret(key) if key else None,
     )
-
-
-def _hashed(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from gateway.errors import Refusal
 from gateway.exchange.approve import State
 from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
+from gateway.proving import shows
 
 TIMESTAMP = "webmcp-gateway-timestamp"
 SIGNATURE = "webmcp-gateway-signature"
@@ -123,7 +124,7 @@ def look_at(timestamp: str, given: str, now: float) -> None:
 def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
     """The answer in a signed message. Raises ValueError, which says what is wrong with it."""
     look_at(timestamp, given, now)
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), signature(secret, timestamp, body).encode()):
+    if not shows(given, signature(secret, timestamp, body)):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     try:
         values = json.loads(body)

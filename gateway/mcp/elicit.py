@@ -7,7 +7,6 @@ that goes on here; one of the handshake protocols is asked within its call (`eli
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import secrets
 from collections import deque
@@ -25,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Tell, Visit
+from gateway.proving import shows
 from gateway.shares import Shares
 
 ROUND = 50.0
@@ -351,7 +351,7 @@ async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
         return None  # the person goes to the page, where the answer is given
     code = (said.content or {}).get("code")
     typed = code.strip().upper() if isinstance(code, str) else ""
-    if hmac.compare_digest(typed.encode(), ask.code.encode()):
+    if shows(typed, ask.code):
         await _typed(run, ask, ask.takes, approve=True)
         return None
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Row, select, update
 
 from gateway.callers.nouns import TokenGrant
-from gateway.callers.tokens import digest, written
+from gateway.callers.tokens import written
 from gateway.model import Secret
+from gateway.proving import digest
 from gateway.stores.schema import ISSUED
 from gateway.stores.sql import Database
 from gateway.stores.whole import whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from sqlalchemy import Row, delete, select
 
 from gateway.callers.principals import principal_of, told
 from gateway.model import Principal, Secret
+from gateway.proving import digest
 from gateway.stores.schema import SECRETS, SESSIONS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
@@ -126,7 +126,7 @@ class Sessions:
 
 
 def _key(kind: Kind, shown: str) -> str:
-    return hashlib.sha256(f"{kind}:{shown}".encode()).hexdigest()
+    return digest(f"{kind}:{shown}").hex()
 
 
 def _kept(row: Row[Any]) -> Kept:

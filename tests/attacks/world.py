@@ -121,6 +121,7 @@ class AttackWorld:
     errors: Errors
     reread: Callable[[], None]
     """Has the files of the configuration read again, as SIGHUP does."""
+    app: web.Application
     journal_offset: int = 0
     _places: dict[str, str] = field(default_factory=dict)
 
@@ -230,7 +231,7 @@ async def attacked(
         if mounted:
             outer.add_domain(f"*localhost:{server.port}", app)
         await server.start(outer if mounted else app)
-        yield AttackWorld(folder, config, server, backends, arrived, errors, app[RELOAD])
+        yield AttackWorld(folder, config, server, backends, arrived, errors, app[RELOAD], app)
     finally:
         logging.getLogger().removeHandler(errors)
         await server.stop()
