@@ -101,7 +101,7 @@ class Connections:
         self._given_resolver = resolver
         self._tls = tls
         self._resolver: AbstractResolver | None = None
-        self._sessions: dict[tuple[Network, ssl.SSLContext | None, bool], aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
         self.in_turn = InTurn()
         self.reaper = Reaper()
@@ -123,22 +123,18 @@ class Connections:
         if resolver is not None and self._given_resolver is None:
             await resolver.close()
 
-    def open(
-        self, network: Network, tls: ssl.SSLContext | None = None, *, streams: bool = False
-    ) -> aiohttp.ClientSession:
+    def open(self, network: Network, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
         """The session whose every connection goes to an address that `network` allows.
 
         It follows no proxy of the environment, keeps no cookies, and raises `Refusal` where a connection fails.
-        `tls` replaces the TLS context of all; `streams` are bounded by who asks for them, and hold no other request up.
+        `tls` replaces the TLS context of all.
         Raises `Refusal` (`backend-unavailable`) before the start and after the end of this context manager.
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
-        session = self._sessions.get((network, tls, streams))
+        session = self._sessions.get((network, tls))
         if session is None:
-            limit = 0 if streams else CONNECTIONS_PER_HOST
-            session = self._new_session(network, self._resolver, tls or self._tls, limit)
-            self._sessions[network, tls, streams] = session
+            session = self._sessions[network, tls] = self._new_session(network, self._resolver, tls or self._tls)
         return session
 
     async def dial(
@@ -178,14 +174,14 @@ class Connections:
         self._dialled.pop(protocol, None)
 
     def _new_session(
-        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None, limit_per_host: int
+        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None
     ) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             resolver=_VettedResolver(resolver, network),
             socket_factory=_VettedSockets(network),
             ssl=tls or True,
             limit=0,
-            limit_per_host=limit_per_host,
+            limit_per_host=CONNECTIONS_PER_HOST,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
         # There is no public name for what reads WebSockets.

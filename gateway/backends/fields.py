@@ -17,6 +17,7 @@ FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
 
 NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}\Z")
+_PHRASE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 _QUIET: Final = 86_400.0
@@ -94,7 +95,7 @@ def head(
         status=status,
         headers=tuple([pair for pair in headers if pair[0] != "content-encoding"]),
         body=body,
-        reason_phrase=reason if reason and reason.isascii() and reason.isprintable() else "",
+        reason_phrase=reason if reason and _PHRASE.match(reason) else "",
         length=length,
     )
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache
 from typing import Final, Protocol
 
-import aiohttp
-from msgspec.structs import replace
-from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.backends.body import ACCEPT_ENCODING, Body, Decoder
-from gateway.backends.connect import USER_AGENT, Connections, Network, Origin, translated
-from gateway.backends.fields import FRAMING, NAME, coding, follows, head, length_kept, length_told, received, silence
-from gateway.backends.http1 import Malformed
+from gateway.backends.body import ACCEPT_ENCODING, Decoder
+from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
+from gateway.backends.fields import FRAMING, NAME, follows, head, length_kept, silence
+from gateway.backends.http1 import Head, Malformed
 from gateway.backends.incoming import Incoming, arriving
-from gateway.backends.slices import Slices
-from gateway.backends.wires import Lost, Wires
+from gateway.backends.wires import RETRIED, Lost, Wires
 from gateway.errors import Reason, Refusal
-from gateway.model import Arriving, Headers, Outbound, Response
+from gateway.model import Arriving, Outbound, Response
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
 
-_WRITTEN_WHOLE = 256 * 1024
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
-_PLAIN_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SENT_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
 
@@ -56,6 +51,7 @@ class HttpBackend:
         self._connections = connections
         self._tls = tls
         self._wires: dict[Origin, Wires] = {}
+        self._streams: dict[Origin, Wires] = {}  # bounded by who asks for them: they hold no other request up
 
     async def send(self, request: Outbound) -> Response:
         """The backend's answer: decompressed, its framing and `content-encoding` fields removed.
@@ -64,18 +60,10 @@ class HttpBackend:
         `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`,
         and `bad-request` for what cannot be sent as it is.
         """
-        if len(request.body) > _WRITTEN_WHOLE:
-            async with self._in_time(request.timeout):
-                return await self._exchange(request)
-        origin, host, target = place(request.url)
-        data = _written(request, host, target)
-        wires = self._wires.get(origin)
-        if wires is None:
-            wires = self._wires[origin] = Wires(
-                self._connections, self._spec.network, origin, self._spec.name, self._tls
-            )
+        origin, data = _written(request)
+        wires = self._to(origin, self._wires, CONNECTIONS_PER_HOST)
         try:
-            read = await wires.ask(request.method, data, request.response_limit, request.timeout)
+            read = await wires.ask(request.method, data, request.response_limit, request.timeout, request.body)
         except TimeoutError as error:
             raise self._late(request.timeout) from error
         found = read.head
@@ -84,46 +72,46 @@ class HttpBackend:
 
     async def close(self) -> None:
         """End what is idle; connections in use end with their exchange, all of them with `Connections`."""
-        for wires in self._wires.values():
+        for wires in (*self._wires.values(), *self._streams.values()):
             wires.close()
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """The answer while it arrives, under the same limits; its `timeout` holds for the head, `silence` after it."""
-        if not request.body and not all(_PLAIN_VALUE.match(value) for _, value in request.headers):
-            async with self._streamed(request) as found:
-                yield found
-            return
-        async with self._in_time(request.timeout):
-            answer = await self._asked(request, streams=True)
-        try:
-            headers = received(answer.raw_headers, self._spec.name)
-            length = length_told(answer.raw_headers)
-            response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
-            decoder = Decoder(coding(headers), request.response_limit)
-            if follows(request.method, answer.status):
+        async with AsyncExitStack() as held:
+            async with self._in_time(request.timeout):
+                incoming, found = await self._begun(request, held)
+            length = found.length if found.coding is None else None
+            answer = head(found.status, found.shown, found.reason, self._spec.name, length=length)
+            decoder = Decoder(found.coding or "", request.response_limit)
+            if follows(request.method, found.status):
                 decoder.expect(length)
-            yield Arriving(response, self._parts(answer, decoder, silence(response, request.timeout)))
-        finally:
-            answer.close()
+            yield Arriving(answer, self._pieces(incoming, decoder, silence(answer, request.timeout)))
 
-    @asynccontextmanager
-    async def _streamed(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The same of a request whose header fields aiohttp's client cannot write."""
-        origin, host, target = place(request.url)
-        wires = Wires(self._connections, self._spec.network, origin, self._spec.name, self._tls)
-        data = _written(request, host, target)
-        try:
-            async with arriving(wires, request.method, data, request.response_limit) as incoming:
-                async with self._in_time(request.timeout):
-                    with self._read():
-                        found = await incoming.head()
-                length = length_kept(request.method, found.length if found.coding is None else None)
-                answer = head(found.status, found.shown, found.reason, self._spec.name, length=length)
-                decoder = Decoder(found.coding or "", request.response_limit)
-                yield Arriving(answer, self._pieces(incoming, decoder, silence(answer, request.timeout)))
-        finally:
-            wires.close()
+    def _to(self, origin: Origin, kept: dict[Origin, Wires], places: int) -> Wires:
+        wires = kept.get(origin)
+        if wires is None:
+            wires = Wires(self._connections, self._spec.network, origin, self._spec.name, self._tls, places)
+            kept[origin] = wires
+        return wires
+
+    async def _begun(self, request: Outbound, held: AsyncExitStack) -> tuple[Incoming, Head]:
+        """An answer whose head is there; `held` ends it."""
+        origin, data = _written(request)
+        wires = self._to(origin, self._streams, sys.maxsize)
+
+        async def ask() -> tuple[Incoming, Head]:
+            asked = arriving(wires, request.method, data, request.response_limit, request.body)
+            incoming = await held.enter_async_context(asked)
+            return incoming, await incoming.head()
+
+        with self._read():
+            try:
+                return await ask()
+            except Lost:
+                if request.method not in RETRIED:
+                    raise
+            return await ask()
 
     async def _pieces(self, incoming: Incoming, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
         while True:
@@ -137,48 +125,6 @@ class HttpBackend:
             for piece in decoder.feed(came):
                 if piece:
                     yield piece
-
-    async def _exchange(self, request: Outbound) -> Response:
-        answer = await self._asked(request)
-        try:
-            headers = received(answer.raw_headers, self._spec.name)
-            length = length_kept(request.method, length_told(answer.raw_headers))
-            response = head(answer.status, headers, answer.reason, self._spec.name, length=length)
-            body = Body(coding(headers), request.response_limit)
-            async with self._unbroken():
-                async for chunk in answer.content.iter_any():
-                    body.feed(chunk)
-            if _until_close(answer):
-                body.check_end()
-            return replace(response, body=body.close())
-        finally:
-            answer.close()  # does nothing once the body was read to its end: the connection is back in the pool
-
-    async def _parts(self, answer: aiohttp.ClientResponse, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
-        while True:
-            async with self._in_time(timeout), self._unbroken():
-                chunk = await answer.content.readany()
-            if not chunk:
-                if _until_close(answer):
-                    decoder.check_end()
-                return
-            for piece in decoder.feed(chunk):
-                if piece:
-                    yield piece
-
-    async def _asked(self, request: Outbound, *, streams: bool = False) -> aiohttp.ClientResponse:
-        session = self._connections.open(self._spec.network, self._tls, streams=streams)
-        url, target = _exact_url(request.url)
-        if not _METHOD.match(request.method):
-            raise Refusal(Reason.BAD_REQUEST, f"the method {request.method!r} cannot be sent")
-        return await session.request(
-            request.method,
-            url,
-            headers=_sent_headers(request.headers),
-            data=_payload(request.body),
-            allow_redirects=False,
-            middlewares=(_Exact(target), translated),
-        )
 
     @asynccontextmanager
     async def _in_time(self, seconds: float) -> AsyncIterator[None]:
@@ -202,62 +148,6 @@ class HttpBackend:
             detail = f"backend {self._spec.name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
-    @asynccontextmanager
-    async def _unbroken(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except TimeoutError:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            detail = f"backend {self._spec.name!r} broke off in the middle of its answer"
-            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
-
-
-def _until_close(answer: aiohttp.ClientResponse) -> bool:
-    """Whether only the connection's end says where the body ends (RFC 9112 6.3)."""
-    return "content-length" not in answer.headers and "transfer-encoding" not in answer.headers
-
-
-class _Exact:
-    """Holds that the request as aiohttp built it asks for the very bytes that were decided on."""
-
-    def __init__(self, target: str) -> None:
-        self._target = target
-
-    async def __call__(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if request.url.raw_path_qs != self._target:
-            raise Refusal(Reason.BAD_REQUEST, "the URL would change on its way out")
-        return await handler(request)
-
-
-def _exact_url(text: str) -> tuple[URL, str]:
-    """The URL without any rewriting, and its path and query as they must appear in the request line."""
-    parts = _URL.match(text)
-    if parts is None:
-        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not absolute, or not percent-encoded")
-    try:
-        url = URL(text, encoded=True)
-        _ = url.port
-    except ValueError as error:
-        raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not valid") from error
-    return url, parts["target"]
-
-
-def _sent_headers(headers: Headers) -> CIMultiDict[str]:
-    sent = CIMultiDict({"accept-encoding": ACCEPT_ENCODING})
-    for name, value in headers:
-        if name in FRAMING or name == "accept-encoding":
-            continue
-        if not NAME.match(name.encode()) or not _can_be_sent(name, value):
-            raise _unsendable(name)
-        try:
-            sent.add(name, value.encode("latin-1").decode())  # aiohttp writes UTF-8, and no other bytes
-        except UnicodeDecodeError:
-            raise _unsendable(name) from None
-    return sent
-
 
 def _can_be_sent(name: str, value: str) -> bool:
     """Whether the characters of `value` are bytes of a field (RFC 9110, 5.5) or of an event ID (HTML, 9.2.2)."""
@@ -268,9 +158,10 @@ def _unsendable(name: str) -> Refusal:
     return Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
 
 
-def _written(request: Outbound, host: str, target: str) -> bytes:
-    """The request as it goes over the wire. Raises `Refusal` (`bad-request`)."""
+def _written(request: Outbound) -> tuple[Origin, bytes]:
+    """Where a request goes, and its head as it goes over the wire. Raises `Refusal` (`bad-request`)."""
     method, body = request.method, request.body
+    origin, host, target = place(request.url)
     if not _METHOD.match(method):
         raise Refusal(Reason.BAD_REQUEST, f"the method {method!r} cannot be sent")
     lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: {ACCEPT_ENCODING}"]
@@ -287,8 +178,7 @@ def _written(request: Outbound, host: str, target: str) -> bytes:
     if body or method not in _BODILESS:
         lines.append(f"Content-Length: {len(body)}")
     lines.append("\r\n")
-    written = "\r\n".join(lines).encode("latin-1")  # each character is a byte (Fetch, "isomorphic encode")
-    return written + body if body else written
+    return origin, "\r\n".join(lines).encode("latin-1")  # each character is a byte (Fetch, "isomorphic encode")
 
 
 @lru_cache(maxsize=512)
@@ -318,8 +208,3 @@ def _origin(text: str) -> tuple[Origin, str]:
     if not origin.host or not origin.port or host is None or not host.isascii():
         raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not valid")
     return origin, host
-
-
-def _payload(body: bytes) -> bytes | Slices | None:
-    # In one piece large bodies would hold up the event loop, and aiohttp warns of that.
-    return Slices(body) if len(body) > _WRITTEN_WHOLE else body or None

@@ -1,4 +1,8 @@
-"""One HTTP/1.1 answer, read as strictly as RFC 9112 lets a client be: bytes in, head and body out, no I/O."""
+"""One HTTP/1.1 answer: bytes in, head and body out, no I/O.
+
+What RFC 9112 lets a recipient mend, and browsers do, is mended; all else that is no HTTP is refused, and so is whatever
+could be read as more than one answer: the RFC has intermediaries do so (6.3).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from gateway.backends.fields import without_framing
 from gateway.model import Headers
 
 LINE_BYTES: Final = 8190
+"""Bytes of the longest line, but for header fields: they may be as long as the head."""
+
 HEADER_FIELDS: Final = 128
 HEAD_BYTES: Final = 64 * 1024
 TRAILERS: Final = 1000
@@ -32,10 +38,16 @@ REMEMBERED: Final = 1024
 """Bytes of the longest head that is remembered: a backend says the same one again and again, for a second at least."""
 
 _START: Final = b"HTTP/1."
-_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_STATUS: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_MEANT: Final = re.compile(rb"(?i)[\0\r]|content.length|transfer.encoding")
+"""A line that may be two, or tell how long the body is, is not passed over."""
+
+_LENGTH: Final = re.compile(r"0*([0-9]{1,18})", re.ASCII)
+_CHUNK: Final = re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_NO_CODING: Final = frozenset({"", "identity"})
+"""Transfer codings that change nothing; the second one was of HTTP/1.1 until 2014 (RFC 2616 3.6)."""
+
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -167,14 +179,18 @@ class Reading:
         kept, at = self._kept, self._at
         if not _START.startswith(kept[at : at + len(_START)]):
             raise Malformed("it does not begin with HTTP/1.")
-        end = kept.find(b"\r\n\r\n", at)
+        # A line may end with LF alone, and does where servers are old (RFC 9112 2.2).
+        end, size = kept.find(b"\n\r\n", at), 3
+        bare = kept.find(b"\n\n", at, end if end >= 0 else len(kept))
+        if bare >= 0:
+            end, size = bare, 2
         if (end - at if end >= 0 else self._over) > HEAD_BYTES:
             raise Malformed("its head is too long")
         if end < 0:
             return False
         said = kept[at:end]
         head = _read_head(said) if len(said) <= REMEMBERED else _read_head.__wrapped__(said)
-        self._at = end + 4
+        self._at = end + size
         if head.status < 200:
             self._interim += 1
             if self._interim > INTERIM:
@@ -189,8 +205,8 @@ class Reading:
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
-            if head.chunked or length:
-                self.reusable = False  # a body that comes nevertheless must not answer the next request
+            if head.chunked or length or self._over:
+                self.reusable = False  # a body that comes nevertheless is none, and must not answer the next request
             self._step = Reading._done
             return
         self._body = self._taker(self, head.coding or "") if self._taker is not None else None
@@ -252,12 +268,10 @@ class Reading:
         return True
 
     def _trailer(self) -> bool:
-        """Trailer fields are read and dropped."""
+        """Trailer fields are read and dropped, whatever they are."""
         line = self._line()
         if line is None:
             return False
-        if line and not _FIELD.fullmatch(line):
-            raise Malformed("a trailer is no header field")
         self._trailers += 1
         if self._trailers > TRAILERS:
             raise Malformed("it has too many trailers")
@@ -291,66 +305,83 @@ class Reading:
 @lru_cache(maxsize=64)
 def _read_head(said: bytes) -> Head:
     """The head that `said` is, without its empty line; of an interim answer (RFC 9110 15.2) the status alone."""
-    lines = said.split(b"\r\n")
+    lines = [line.removesuffix(b"\r") for line in said.split(b"\n")]
     version, status, reason = _status_line(lines[0])
     if 100 <= status < 200:
         if status == 101:
             raise Malformed(f"it answered with the status {status}")
         return Head(status, reason)
-    headers = _fields(_unfolded(lines[1:]) if b"\r\n " in said or b"\r\n\t" in said else lines[1:])
+    headers = _fields(_unfolded(lines[1:]))
     coding = length = connection = content_coding = None
     for name, value in headers:
         if name == "transfer-encoding":
-            if coding is not None or value.strip(" \t").lower() != "chunked" or version != b"1":
-                raise Malformed("it has a transfer-encoding other than chunked")
-            coding = value
+            coding = value.lower() if coding is None else f"{coding}, {value.lower()}"
         elif name == "content-length":
-            if length is not None or not _LENGTH.fullmatch(value.encode("latin-1")):
-                raise Malformed("its content-length is no number")
-            length = int(value)
+            length = _length(value, length)
         elif name == "connection":
             connection = value if connection is None else f"{connection},{value}"
         elif name == "content-encoding":
             content_coding = value if content_coding is None else f"{content_coding}, {value}"
-    if coding is not None and length is not None:
+    chunked = coding is not None and coding not in _NO_CODING
+    if chunked and (coding != "chunked" or version == b"0"):
+        raise Malformed("it has a transfer-encoding other than chunked")
+    if chunked and length is not None:
         raise Malformed("it has a content-length beside chunks")
     return Head(
         status,
         reason,
         headers,
-        chunked=coding is not None,
+        chunked=chunked,
         length=length,
         coding=content_coding if content_coding is not None and is_coded(content_coding) else None,
-        reusable=version == b"1" and (connection is None or "close" not in connection.lower()),
+        reusable=version != b"0" and coding in (None, "chunked") and "close" not in (connection or "").lower(),
         shown=without_framing(headers),
     )
+
+
+def _length(value: str, before: int | None) -> int:
+    """What a `content-length` says; one that says the same again is taken (RFC 9112 6.3)."""
+    lengths = {before} if before is not None else set()
+    for one in value.split(","):
+        found = _LENGTH.fullmatch(one.strip(" \t"))
+        if found is None:
+            raise Malformed("its content-length is no number")
+        lengths.add(int(found[1]))
+    if len(lengths) > 1:
+        raise Malformed("it says different content-lengths")
+    return lengths.pop()
 
 
 def _status_line(line: bytes) -> tuple[bytes, int, str]:
     found = _STATUS.fullmatch(line)
     if found is None or len(line) > LINE_BYTES:
         raise Malformed("its first line is no status line")
-    return found[1], int(found[2]), (found[3] or b"").decode("latin-1")
+    return found[1], int(found[2]), (found[3] or b"").strip(b" ").decode("latin-1")
 
 
 def _unfolded(lines: list[bytes]) -> list[bytes]:
-    """The lines with those that a field was folded into joined by spaces (RFC 9112 5.2)."""
+    """The lines with those that a field was folded into joined by spaces (RFC 9112 5.2), less those before the first.
+
+    Whoever receives these consumes them without further processing (2.2).
+    """
     joined: list[bytes] = []
     for line in lines:
-        if line.startswith((b" ", b"\t")) and joined:
-            joined[-1] += b" " + line.strip(b" \t")
-        else:
+        if not line.startswith((b" ", b"\t")):
             joined.append(line)
+        elif joined and (more := line.strip(b" \t")):
+            joined[-1] += b" " + more
     return joined
 
 
 def _fields(lines: list[bytes]) -> Headers:
+    """The header fields; a line that is none is passed over, as in browsers, unless it may end another one."""
     if len(lines) > HEADER_FIELDS:
         raise Malformed("it has too many header fields")
     fields = []
     for line in lines:
         found = _FIELD.fullmatch(line)
-        if found is None or len(line) > LINE_BYTES:
+        if found is None and _MEANT.search(line):
             raise Malformed("it has a broken header field")
-        fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))
+        if found is not None:
+            fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))
     return tuple(fields)

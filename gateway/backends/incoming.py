@@ -1,8 +1,4 @@
-"""An answer that is read while it arrives, over a connection of our own instead of aiohttp's client.
-
-aiohttp's client writes header values as UTF-8 and refuses control characters; browsers send the bytes that a page asks
-for (Fetch, "header value"; HTML, 9.2.2).
-"""
+"""An answer that is read while it arrives."""
 
 from __future__ import annotations
 
@@ -85,10 +81,10 @@ class Incoming:
 
 
 @asynccontextmanager
-async def arriving(wires: Wires, method: str, data: bytes, limit: int) -> AsyncIterator[Incoming]:
-    """The answer to the request that `data` is; the connection is given up at the end of the block."""
+async def arriving(wires: Wires, method: str, data: bytes, limit: int, body: bytes = b"") -> AsyncIterator[Incoming]:
+    """The answer to the request of the head `data`; what is still to come of it is given up at the end of the block."""
     incoming = Incoming(method, limit)
-    task = asyncio.create_task(wires.carry(method, data, incoming.reading))
+    task = asyncio.create_task(wires.carry(data, incoming.reading, body))
     task.add_done_callback(incoming.end)
     try:
         yield incoming

@@ -18,7 +18,11 @@ from gateway.backends.http1 import Malformed, Reading
 from gateway.backends.in_turn import InTurn
 from gateway.errors import Reason, Refusal
 
-_RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2)."""
+
+WHOLE: Final = 256 * 1024
+"""Bytes of a request's body that are written at once; what is longer goes piece by piece, as the backend takes it."""
 
 REST: Final = 2.0
 """Seconds that the rest of an answer may take of which enough was read."""
@@ -33,10 +37,19 @@ class Lost(ConnectionError):
 
 
 class Wires:
-    """The connections to one origin, each address checked against `network`. `name` is what messages call it."""
+    """The connections to one origin, each address checked against `network`, and `places` of them at most.
+
+    `name` is what messages call the origin.
+    """
 
     def __init__(
-        self, connections: Connections, network: Network, origin: Origin, name: str, tls: ssl.SSLContext | None = None
+        self,
+        connections: Connections,
+        network: Network,
+        origin: Origin,
+        name: str,
+        tls: ssl.SSLContext | None = None,
+        places: int = CONNECTIONS_PER_HOST,
     ) -> None:
         self._connections = connections
         self._network = network
@@ -44,15 +57,15 @@ class Wires:
         self._name = name
         self._tls = tls
         self._idle: list[_Wire] = []
-        self._free = CONNECTIONS_PER_HOST
+        self._free = self._places = places
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._alarms: dict[float, Alarms] = {}
         # Kept: asking for it asks the system which process this is, before Python 3.12.
         self._loop = asyncio.get_running_loop()
 
-    async def ask(self, method: str, data: bytes, limit: int, timeout: float) -> Reading:
-        """The answer to the request that `data` is, complete. `timeout` is in seconds, for all of it.
+    async def ask(self, method: str, data: bytes, limit: int, timeout: float, body: bytes = b"") -> Reading:
+        """The answer to the request of the head `data`, complete. `timeout` is in seconds, for all of it.
 
         A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
         """
@@ -65,19 +78,19 @@ class Wires:
             alarms = None
         try:
             try:
-                return await self._once(method, data, limit, ends, alarms)
+                return await self._once(method, data, limit, ends, alarms, body)
             except Lost as error:
-                if method not in _RETRIED:
+                if method not in RETRIED:
                     raise self._unanswered() from error
             try:
-                return await self._once(method, data, limit, ends, None)
+                return await self._once(method, data, limit, ends, None, body)
             except Lost as error:
                 raise self._unanswered() from error
         finally:
             self._leave()
 
-    async def carry(self, method: str, data: bytes, reading: Reading) -> None:
-        """Send the request that `data` is, and let `reading` take the answer to its end, or until it has enough.
+    async def carry(self, data: bytes, reading: Reading, body: bytes = b"") -> None:
+        """Send the request of the head `data`, and let `reading` take the answer to its end, or until it has enough.
 
         Whoever waits for it sets the time. Raises `Refusal` where there is no connection, `Lost` where nothing came
         back, and `Malformed`.
@@ -89,7 +102,7 @@ class Wires:
         try:
             wire = self._kept() or await self._dialled(None)
             try:
-                await wire.carry(data, reading, None, alone=self._free == CONNECTIONS_PER_HOST - 1)
+                await wire.carry(data, body, reading, None, alone=self._free == self._places - 1)
             finally:
                 self._after(wire)
         finally:
@@ -104,14 +117,16 @@ class Wires:
             wire.abort()
         self._idle.clear()
 
-    async def _once(self, method: str, data: bytes, limit: int, ends: float, alarms: Alarms | None) -> Reading:
+    async def _once(
+        self, method: str, data: bytes, limit: int, ends: float, alarms: Alarms | None, body: bytes
+    ) -> Reading:
         """`alarms` are of a request that begins now: they ring when its time ends."""
         wire = self._kept()
         if wire is None:
             wire, alarms = await self._dialled(ends), None
         reading = Reading(method, limit)
         try:
-            await wire.carry(data, reading, ends, alarms, alone=self._free == CONNECTIONS_PER_HOST - 1)
+            await wire.carry(data, body, reading, ends, alarms, alone=self._free == self._places - 1)
         except Malformed as error:
             detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
@@ -200,6 +215,8 @@ class _Wire(asyncio.Protocol):
         self._finished: Callable[[_Wire], None] | None = None
         self._last: asyncio.TimerHandle | None = None
         self._over: Callable[[], None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        """While no more can be written: done once the backend has taken some of it."""
 
     @property
     def usable(self) -> bool:
@@ -217,24 +234,36 @@ class _Wire(asyncio.Protocol):
         self._last = self._loop.call_later(seconds, self.abort)
 
     async def carry(
-        self, data: bytes, reading: Reading, ends: float | None, alarms: Alarms | None = None, *, alone: bool = False
+        self,
+        data: bytes,
+        body: bytes,
+        reading: Reading,
+        ends: float | None,
+        alarms: Alarms | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """Send `data` and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises.
+        """Send `data` and `body`, and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises.
 
         If it is `alone`, its task goes on as soon as the answer is there. Beside others each step is taken in a turn of
         the event loop, for all of them: it costs less where the last thing that was done is the same.
         """
-        waiter = self._waiter = Arrival(self._loop) if alone else self._loop.create_future()
+        long = len(body) > WHOLE
+        future = None if alone and not long else self._loop.create_future()
+        waiter: asyncio.Future[None] | Arrival[None] = future or Arrival(self._loop)
+        self._waiter = waiter
         self._reading = reading
         alarm, timer = 0, None
         try:
             if self._transport is None or self._transport.is_closing():
                 raise Lost
-            self._transport.write(data)
+            self._transport.write(data if long or not body else data + body)
             if alarms is not None:  # now the backend is at work
                 alarm = alarms.set(self._late)
             elif ends is not None:
                 timer = self._loop.call_later(ends - time.monotonic(), self._late)
+            if future is not None and long:
+                await self._write(self._transport, body, future)
             await waiter
         except BaseException:  # cancelled too: what is left of the answer may still come
             self._good = False
@@ -248,6 +277,27 @@ class _Wire(asyncio.Protocol):
         self._good = self._good and reading.reusable
         if reading.enough and not reading.complete:
             self._rest = reading
+
+    async def _write(self, transport: asyncio.Transport, body: bytes, answer: asyncio.Future[None]) -> None:
+        """Write a long body, until the `answer` is there: a backend may give one before it has read everything."""
+        rest = memoryview(body)
+        while rest and not answer.done():
+            transport.write(rest[:WHOLE])
+            rest = rest[WHOLE:]
+            if self._full is not None:
+                await asyncio.wait({self._full, answer}, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)
+        if rest:
+            self._good = False
+
+    def pause_writing(self) -> None:
+        self._full = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._full is not None and not self._full.done():
+            self._full.set_result(None)
+        self._full = None
 
     def _late(self) -> None:
         self._fail(TimeoutError())

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import StreamWriter
 from msgspec.structs import replace
 from yarl import URL
 
@@ -98,7 +99,7 @@ class SiteDoor:
             if isinstance(outcome, Stream):
                 return await _streamed(request, outcome)
             response = outcome
-        answer = web.Response(status=response.status, body=response.body or None, reason=response.reason_phrase or None)
+        answer = _Whole(status=response.status, body=response.body or None, reason=response.reason_phrase)
         if not request.content.at_eof():
             answer.force_close()  # what still comes of its body is read no more
         return _headed(answer, response)
@@ -143,6 +144,32 @@ class _File(web.FileResponse):
         return await asyncio.shield(sent)
 
 
+class _Exact(web.StreamResponse):
+    """An answer whose head is the backend's byte for byte, each character one (Fetch, "isomorphic encode").
+
+    aiohttp writes UTF-8, and a type where there is none.
+    """
+
+    _send_headers_immediately = False
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        if self.prepared:
+            return await super().prepare(request)
+        typed = hdrs.CONTENT_TYPE in self.headers
+        writer = await super().prepare(request)
+        if not typed:
+            self.headers.popall(hdrs.CONTENT_TYPE, None)
+        if isinstance(writer, StreamWriter):
+            start = f"HTTP/{request.version.major}.{request.version.minor} {self.status} {self.reason}"
+            lines = (start, *(f"{name}: {value}" for name, value in self.headers.items()), "", "")
+            writer._headers_buf = "\r\n".join(lines).encode("latin-1")
+        return writer
+
+
+class _Whole(_Exact, web.Response):
+    """The same, with its body."""
+
+
 def _unread(error: Exception, largest: int) -> Refusal:
     """The refusal of a request whose body was not read to its end."""
     match error:
@@ -176,9 +203,11 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
     """Hand on each part as it comes, no faster than the browser takes them."""
     # A secret that is masked on its way changes how long a body is, which a browser would not take.
     head = stream.head if request.method == "HEAD" else replace(stream.head, length=None)
-    answer = _headed(web.StreamResponse(status=head.status, reason=head.reason_phrase or None), head)
+    answer = _headed(_Exact(status=head.status, reason=head.reason_phrase), head)
     try:
-        await answer.prepare(request)
+        writer = await answer.prepare(request)
+        if writer is not None:
+            writer.send_headers()
         async for part in stream:
             await answer.write(part)
         await answer.write_eof()
@@ -193,19 +222,11 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
 def _headed(answer: Answer, response: Response) -> Answer:
     answer.headers.clear()
     for name, value in response.headers:
-        answer.headers.add(name, _written(value))
+        answer.headers.add(name, value)
     answer.headers.update(SECURE)
     if response.length is not None:
         answer.headers["content-length"] = str(response.length)
     return answer
-
-
-def _written(value: str) -> str:
-    """A header's value such that aiohttp, which writes UTF-8, writes the bytes of the backend where they are UTF-8."""
-    try:
-        return value.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        return value
 
 
 def _asked(request: web.Request, body: bytes) -> Request:

@@ -194,6 +194,8 @@ class Streams:
         if opened.failure is None and opened.ended and len(opened.buffer) <= opened.size:
             await self._end(id)
             return replace(stream.head, body=bytes(opened.buffer))
+        if opened.failure is not None and not opened.buffer:  # the head was there: it is the body that fails
+            return replace(stream.head, part=Part(id, last=False))
         return await self._part(id, opened)
 
     async def next(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:

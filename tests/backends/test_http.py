@@ -434,3 +434,29 @@ async def until(condition: object, seconds: float = 20) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+async def test_a_long_body_goes_as_the_backend_takes_it(backend: HttpBackend) -> None:
+    """Nobody else waits meanwhile; an answer that comes before its end is taken, and the rest is not sent."""
+    body = bytes(range(256)) * 64 * 1024
+    taken: list[bytes] = []
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while sum(map(len, taken)) < len(body):
+            taken.append(await reader.read(1 << 16))
+        writer.write(OK)
+
+    async with raw_peer(slow) as peer:
+        assert (await backend.send(Outbound("POST", peer.url(), body=body))).body == b"ok"
+    assert b"".join(taken) == body
+
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+        await writer.drain()
+
+    async with raw_peer(early) as peer, asyncio.timeout(20):
+        for number in (1, 2):
+            assert (await backend.send(Outbound("POST", peer.url(), body=body))).status == 413
+            assert peer.connections == number
+        async with backend.stream(Outbound("POST", peer.url(), body=body)) as arriving:
+            assert [part async for part in arriving.parts] == [b"no"]

@@ -219,7 +219,7 @@ async def test_who_leaves_such_a_stream_ends_its_connection(backend: HttpBackend
     ("said", "reason"),
     [
         (b"", Reason.BACKEND_UNREACHABLE),
-        (b"HTTP/1.1 200 OK\r\nno field\r\n\r\n", Reason.BACKEND_PROTOCOL),
+        (b"HTTP/1.1 200 OK\r\nno field\0\r\n\r\n", Reason.BACKEND_PROTOCOL),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", Reason.BACKEND_PROTOCOL),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000, Reason.RESPONSE_TOO_LARGE),
     ],

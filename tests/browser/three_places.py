@@ -21,6 +21,9 @@ routes:
   - {path: "/ruled/**", methods: [POST], when: size(request.body) > 0}
   - {path: "/only/**", methods: [GET, HEAD]}
   - {path: "/**", methods: [GET, HEAD, POST, PUT, PATCH, DELETE]}
+responses:
+  headers: [content-type, content-language, content-location, content-range, etag, last-modified, link, location,
+    x-a, x-b, x-c, "x-!#$%&'*+.^`|~"]
 """
 
 Serve = Callable[["Asked", asyncio.StreamWriter], Awaitable[None]]

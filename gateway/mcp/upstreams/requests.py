@@ -72,7 +72,7 @@ class Requests:
             credential = await self._credentials.inject(method, url)
             data = _written(method, head, {**fields, **dict(credential.headers)}, body)
             try:
-                await self._wires.carry(method, data, answer.reading)
+                await self._wires.carry(data, answer.reading)
             except Malformed as error:
                 if not answer.resumable:
                     raise
