@@ -76,7 +76,7 @@ PACKED = gzipped(DATA)
         ("gzip", b"", b""),
         ("gzip", b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x02\0exname\0why\0\0\0" + raw_deflate(DATA), DATA),
         ("br", b"", b""),
-        ("br, gzip", gzip.compress(brotli.compress(DATA)), DATA),
+        ("br, gzip", gzip.compress(brotli.compress(DATA), mtime=0), DATA),
         ("zstd", b"", b""),
         ("zstd", zstd_of(DATA)[:3], b""),
         ("zstd", zstd_of(DATA) + zstd_of(b"[2]"), DATA + b"[2]"),
