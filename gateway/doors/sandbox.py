@@ -95,7 +95,7 @@ def content_policy(csp: Mapping[str, Any], host: str, allow: Collection[str] = (
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src 'self' 'unsafe-inline'{scripts}{resources}",
+            f"script-src 'self' 'unsafe-inline' 'report-sample'{scripts}{resources}",  # the host tells probes by it
             *(["worker-src blob:"] if "blob-workers" in allow else []),
             f"style-src 'self' 'unsafe-inline'{resources}",
             f"img-src 'self' data: blob:{resources}",

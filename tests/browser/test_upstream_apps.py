@@ -27,6 +27,9 @@ APPS = {
     "debug": "",
     "basic-react": "tool: get-time",
     "basic-vanillajs": "tool: get-time",
+    "basic-vue": "tool: get-time",
+    "threejs": "",
+    "pdf": "",
 }
 """The published servers, and the tool that opens each."""
 
@@ -36,14 +39,19 @@ RESOURCES = {
     "debug": "ui://debug-tool/mcp-app.html",
     "basic-react": "ui://get-time/mcp-app.html",
     "basic-vanillajs": "ui://get-time/mcp-app.html",
+    "basic-vue": "ui://get-time/mcp-app.html",
+    "threejs": "ui://threejs/mcp-app.html",
+    "pdf": "ui://pdf-viewer/mcp-app.html",
 }
 
 Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
 
 
 @asynccontextmanager
-async def shown(page: Page, folder: Path, name: str, more: str = "", policy: str = "") -> AsyncIterator[Shown]:
-    """The app of the server `name` in the console; also gives the lines of the record."""
+async def shown(
+    page: Page, folder: Path, name: str, more: str = "", policy: str = "", arguments: tuple[str, ...] = ()
+) -> AsyncIterator[Shown]:
+    """The app of the server `name`, started with `arguments`, in the console; also gives the lines of the record."""
     door = Server(bound())
     (folder / "app.yaml").write_text("version: 1\n", "utf-8")
     if policy:
@@ -54,7 +62,7 @@ async def shown(page: Page, folder: Path, name: str, more: str = "", policy: str
         source += f", {APPS[name]}"
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{door.port}}}\n"
-        f"upstreams:\n  {upstream(name, more)}\n"
+        f"upstreams:\n  {upstream(name, more, *arguments)}\n"
         f"apps:\n  shown:\n    source: {{{source}}}\n    policy: app.yaml\n",
         "utf-8",
     )

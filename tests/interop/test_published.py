@@ -30,14 +30,14 @@ UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
 INSPECTOR = MODULES / ".bin/mcp-inspector"
 
 
-def command(name: str) -> list[str]:
+def command(name: str, *arguments: str) -> list[str]:
     """How the server is started."""
-    return ["node", str(MODULES / f"@modelcontextprotocol/server-{name}/dist/index.js"), "--stdio"]
+    return ["node", str(MODULES / f"@modelcontextprotocol/server-{name}/dist/index.js"), *arguments, "--stdio"]
 
 
-def upstream(name: str, more: str = "") -> str:
+def upstream(name: str, more: str = "", *arguments: str) -> str:
     """The server in gateway.yaml."""
-    return f"{name}: {{command: {json.dumps(command(name))}{more}}}"
+    return f"{name}: {{command: {json.dumps(command(name, *arguments))}{more}}}"
 
 
 class Whole(types.Result):

@@ -1,4 +1,5 @@
 /** What a message of the sandbox proxy, or at a port of the page's, is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
+import { BLOCKED } from "./first-script";
 import { isObject, MuxError, readMessage, type JsonObject } from "../mux";
 
 export type PageMessage =
@@ -19,7 +20,8 @@ export type PageMessage =
 /** What an app may be allowed by the configuration of its MCP server, by the names that it has there. */
 export type Blocked = "blob-workers" | "eval" | "wasm";
 
-const BLOCKED = "webmcp-gateway/blocked";
+/** A function without code (HTML, `CreateDynamicFunction`): a library asks so whether it may make code, and goes on without. */
+const PROBE = /^\(?function anonymous\(\s*\) \{\s*\}\)?$/;
 const CHANNEL = "mcp-iframe";
 const GARBAGE: PageMessage = { kind: "garbage" };
 
@@ -40,20 +42,10 @@ export function envelope(payload: JsonObject | "mcp-check-ready"): JsonObject {
   return { channel: CHANNEL, type: "mcp", direction: "client-to-server", payload };
 }
 
-/**
- * The page with a script before all others that tells its host what the policy kept the page from, and leaves no trace.
- * No page around a frame without origin can see that.
- */
-export function watched(html: string): string {
-  const says = `parent.postMessage({${JSON.stringify(BLOCKED)}:[e.effectiveDirective,e.blockedURI]},"*")`;
-  const script = `<script>addEventListener("securitypolicyviolation",e=>${says});document.currentScript.remove()</script>`;
-  const start = /^\uFEFF?(?:\s|<!--[^]*?-->)*(?:<!doctype[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<html[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<head(?:\s[^>]*)?>)?/i;
-  return html.replace(start, (before) => before + script);
-}
-
 function sortBlocked(said: unknown): PageMessage {
-  const [directive, uri] = Array.isArray(said) ? said.map(String) : [];
+  const [directive, uri, sample = ""] = Array.isArray(said) ? said.map(String) : [];
   if (directive === "worker-src" && uri?.startsWith("blob")) return { kind: "blocked", what: "blob-workers" };
+  if (uri === "eval" && PROBE.test(sample)) return GARBAGE;
   if (uri === "eval") return { kind: "blocked", what: "eval" };
   return uri === "wasm-eval" ? { kind: "blocked", what: "wasm" } : GARBAGE;
 }

@@ -12,7 +12,8 @@ import type { BridgeView, ViewEvents } from "./bridge-view";
 import { answerPage, type PersonAnswers } from "./answers";
 import { allowOf } from "./sandbox/rules";
 import { PageLink } from "./page-link";
-import { watched, type Blocked } from "./page-messages";
+import { withFirstScript } from "./first-script";
+import type { Blocked } from "./page-messages";
 import { noticeOf, OPENED_BY_PERSON, pass, type ToolNotice } from "./tool-notices";
 
 const TEARDOWN_TIMEOUT = 1000;
@@ -233,7 +234,7 @@ export class MountedApp {
     this.meta = meta;
     this.tool = tool;
     this.link = this.linkTo(page);
-    await this.connect(this.link, sandbox !== null && this.options.onblocked ? watched(html) : html);
+    await this.connect(this.link, sandbox === null ? html : withFirstScript(html));
     this.link.expectTools();
     for (const message of this.early.splice(0)) this.link.sendWebmcp(message);
   }

@@ -19,13 +19,14 @@ export interface Receivers {
 
 /**
  * A property of the real parent. The document of a foreign one throws, from which mcp-b's libraries conclude that no
- * tools may be registered here; that is for our `modelContext` to say.
+ * tools may be registered here; that is for our `modelContext` to say. What no window has is not there, as with a parent
+ * of the same origin: Vue looks so for marks of its own.
  */
 function read(parent: Window, key: string | symbol): unknown {
   try {
     return Reflect.get(parent, key);
   } catch (error) {
-    if (key === "document") return undefined;
+    if (key === "document" || !(key in window)) return undefined;
     throw error;
   }
 }

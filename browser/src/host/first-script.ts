@@ -1,0 +1,40 @@
+/** A script that the page of an MCP server's app runs before all others; it leaves no element of its own. */
+
+/** Under this key it tells what the content security policy kept the page from; no page around an opaque frame can see that. */
+export const BLOCKED = "webmcp-gateway/blocked";
+
+/**
+ * The parent of an opaque frame throws at each property that it does not show, also at marks that a library looks for in
+ * any object: Vue does so with a client that is part of its state. Such as no window has are not there instead; those of
+ * a window throw as ever. `event.source` is that parent, too.
+ */
+const SCRIPT = `addEventListener("securitypolicyviolation", e =>
+  parent.postMessage({ ${JSON.stringify(BLOCKED)}: [e.effectiveDirective, e.blockedURI, e.sample] }, "*"));
+{
+  const real = parent, { get } = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "source");
+  const shown = new Proxy(Object.create(null), {
+    set: (_, key, value) => Reflect.set(real, key, value),
+    has: (_, key) => key in real,
+    get(_, key) {
+      try {
+        const value = real[key];
+        return typeof value === "function" ? value.bind(real) : value;
+      } catch (error) {
+        if (key in window) throw error;
+      }
+    },
+  });
+  const source = { get() { const from = get.call(this); return from === real ? shown : from; } };
+  Object.defineProperty(source.get, "name", { value: "get source" });
+  Object.defineProperty(MessageEvent.prototype, "source", source);
+  Object.defineProperty(window, "parent", { value: shown, writable: true });
+}
+document.currentScript.remove()`;
+
+const START =
+  /^\uFEFF?(?:\s|<!--[^]*?-->)*(?:<!doctype[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<html[^>]*>)?(?:\s|<!--[^]*?-->)*(?:<head(?:\s[^>]*)?>)?/i;
+
+/** The page with that script. */
+export function withFirstScript(html: string): string {
+  return html.replace(START, (before) => `${before}<script>${SCRIPT}</script>`);
+}

@@ -1,0 +1,83 @@
+"""Sides that speak MCP Apps alone: a published app in the console, and a host of ext-apps around a packed page."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Frame, Page, expect
+
+from tests.browser.probing import outcome
+from tests.browser.stock_host import bundled
+from tests.browser.stock_host import shown as in_stock_host
+from tests.browser.test_single_owner import complaints
+from tests.browser.test_upstream_apps import shown as in_console
+from tests.world import World
+
+RECORDER = "window.told = []; addEventListener('message', ({ data }) => told.push(data))"
+"""Before any script of a page, in each frame."""
+
+UNKNOWN = ("Ignoring", "Failed to parse", "Unknown message")
+"""With these words ext-apps logs what it takes for no message."""
+
+
+def strangers(messages: list[Any]) -> list[Any]:
+    """Those that are not JSON-RPC."""
+    return [one for one in messages if not (isinstance(one, dict) and one.get("jsonrpc") == "2.0")]
+
+
+def logged(page: Page) -> list[str]:
+    """What the page and its frames log of messages that they do not know."""
+    lines: list[str] = []
+    page.on("console", lambda line: lines.append(line.text) if any(word in line.text for word in UNKNOWN) else None)
+    return lines
+
+
+async def told(frame: Page | Frame) -> list[Any]:
+    """What came to a window until now."""
+    messages: list[Any] = await frame.evaluate("told")
+    return messages
+
+
+async def test_a_published_app_is_told_json_rpc_alone(page: Page, tmp_path: Path) -> None:
+    """From its beginning, through calls and the time between them, where a question would be asked again and again."""
+    unknown, errors = logged(page), complaints(page)
+    await page.add_init_script(RECORDER)
+    async with in_console(page, tmp_path, "basic-react") as (app, _):
+        button = app.get_by_role("button", name="Get Server Time")
+        for _ in range(3):
+            before = await app.locator("body").inner_text()
+            await button.click()
+            await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True)
+            await asyncio.sleep(0.6)
+        messages = await told(page.frames[-1])
+        assert {"ui/notifications/tool-input", "ui/notifications/tool-result"} <= {
+            one.get("method") for one in messages
+        }
+        assert strangers(messages) == []
+        assert unknown == errors == []
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host's script."""
+    return bundled(tmp_path_factory.mktemp("stock"))
+
+
+async def test_a_stock_host_hears_of_the_other_channel_once(page: Page, world: World, script: Path) -> None:
+    """One announcement, after the page is initialized, is all that its log has; the page is told JSON-RPC alone."""
+    unknown, errors = logged(page), complaints(page)
+    await page.add_init_script(RECORDER)
+    async with in_stock_host(page, world, script) as frame:
+        await frame.locator("[data-add]").first.click()
+        await outcome(world, method="POST", url="/api/cart")
+        await asyncio.sleep(1.5)  # questions of a third of a second would come again
+        heard = await told(page)
+        initialized = [one.get("method") for one in heard].index("ui/notifications/initialized")
+        ready = {"channel": "mcp-iframe", "type": "mcp", "direction": "server-to-client", "payload": "mcp-server-ready"}
+        assert strangers(heard) == [ready]
+        assert heard.index(ready) > initialized
+        assert strangers(await told(page.frames[-1])) == []
+        assert (len(unknown), errors) == (1, [])
