@@ -1,4 +1,4 @@
-"""What no app of the gateway has, said alike at every door: templates, prompts, completions, further pages."""
+"""The answers for features that the gateway's apps lack, alike at every door: templates, prompts, completions."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from mcp.shared.exceptions import MCPError
 
 
 def templates() -> types.ListResourceTemplatesResult:
-    """None."""
+    """Return an empty list."""
     return types.ListResourceTemplatesResult(resource_templates=[])
 
 
 def prompts() -> types.ListPromptsResult:
-    """None."""
+    """Return an empty list."""
     return types.ListPromptsResult(prompts=[])
 
 
 def no_further_page(cursor: object) -> None:
-    """Raises `MCPError` for a cursor, of which none is ever given out: the gateway's own lists are whole."""
+    """Raise `MCPError` for a cursor: the gateway's own lists have one page, so it never issues one."""
     if cursor is not None:
         raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page.")
 
 
 def no_prompt(name: object) -> MCPError:
-    """The error for a prompt that is asked for nevertheless."""
+    """Return the error for a request of a prompt."""
     return MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(name)[:128]}")
 
 
 def nothing_to_complete(ref: Mapping[str, Any]) -> MCPError:
-    """The error for an argument of a prompt, or of a template, that is not there."""
+    """Return the error for a completion of a prompt or template, of which none exists."""
     named = ref.get("name", ref.get("uri"))
     return MCPError(types.INVALID_PARAMS, f"There is no prompt and no resource template {str(named)[:128]!r}.")

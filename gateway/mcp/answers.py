@@ -1,4 +1,4 @@
-"""What the calls of a view reach on its ui channel: the gateway's own tools and packed app, or those of an upstream."""
+"""The answers to the calls of a view on its ui channel, from the gateway's own catalog or from an upstream."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ CAPABILITIES = types.ServerCapabilities(
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A view that calls. `caller` gives it as the connection proves it, told whether the view reports a model.
-
-    `caller` raises `Refusal` once the view is gone. `notify` sends it a notification on account of its call.
-    `handed` is the body of its request where that came beside the call; `aside` puts that of an answer there.
+    """A view that calls.
+    `caller` returns it as the connection proves it; its argument is whether the view reports a model, and it raises
+    `Refusal` once the view is gone. `notify` sends the view a notification for its call. `handed` is the body of its
+    request that came beside the call; `aside` stores that of an answer there.
     """
 
     caller: Callable[[bool], Caller]
@@ -45,7 +45,7 @@ class Speaker:
     handed: Handed | None = None
 
     def now(self) -> Caller:
-        """Who calls. Raises `MCPError` for a view that is gone."""
+        """Return the caller. Raises `MCPError` for a view that is gone."""
         try:
             return self.caller(False)
         except Refusal as refusal:
@@ -53,24 +53,24 @@ class Speaker:
 
 
 class Answers(Protocol):
-    """What answers the views of one app."""
+    """The server side of the views of one app."""
 
     @property
     def methods(self) -> Collection[str]:
-        """What it knows."""
+        """The methods that it answers."""
         ...
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
-        """The result: the gateway's own as a model of the SDK, another's as it came. Raises `MCPError`."""
+        """Return the result: the gateway's own as a model of the SDK, an upstream's as it came. Raises `MCPError`."""
         ...
 
     async def follow(self, speaker: Speaker) -> None:
-        """Tell the view what changes, for as long as it is connected; cancelled then."""
+        """Notify the view of changes until it disconnects; cancelled then."""
         ...
 
 
 class OwnAnswers:
-    """Answers the views of an app that the gateway packed, from the catalog of its mount."""
+    """Answers for the views of an app that the gateway packed, from the catalog of its mount."""
 
     methods: Collection[str] = frozenset(
         (
@@ -91,7 +91,7 @@ class OwnAnswers:
         self._catalog = catalog
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
-        """The result. Raises `MCPError`."""
+        """Return the result. Raises `MCPError`."""
         if method.endswith("/list"):
             absent.no_further_page(params.get("cursor"))
         match method:
@@ -118,7 +118,7 @@ class OwnAnswers:
                 return types.EmptyResult()
 
     async def follow(self, speaker: Speaker) -> None:
-        """What the gateway itself offers to views does not change."""
+        """Return at once: the gateway's own offer to views does not change."""
 
     def has(self, tool: object) -> bool:
         """Whether a tool is one of the gateway's own that views may call."""
@@ -156,7 +156,7 @@ PART = "webmcp-gateway/part"
 
 
 def _pushing(speaker: Speaker, token: Json) -> Push | None:
-    """Parts go as progress of their call (MCP 2025-11-25, Progress), where it named a token for that."""
+    """Return a function that sends parts as progress of the call (MCP 2025-11-25, Progress); None without a token."""
     if not isinstance(token, str | int) or isinstance(token, bool):
         return None
     count = itertools.count(1)

@@ -1,4 +1,4 @@
-"""The large body of an `http_request` is taken out of its message before the SDK reads that, in the event loop."""
+"""Takes the large body of an `http_request` out of its message before the SDK parses that in the event loop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gateway.mcp.envelope import TOOL
 from gateway.model import BodyType
 
 LONG: Final = 1024 * 1024
-"""Bytes of a body from which it is taken out."""
+"""Size of a body in bytes from which it is taken out."""
 
 _REST: Final = 64 * 1024
-"""Bytes of the largest message around it."""
+"""Bytes of the largest message around a body."""
 
 _SLICE: Final = 1024 * 1024
-"""Bytes that are read at a time, a multiple of four: other threads run in between."""
+"""Bytes decoded at a time, a multiple of four: other threads run in between."""
 
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _TYPES: Final = frozenset((BodyType.BASE64, BodyType.TEXT, BodyType.URL_ENCODED))
@@ -32,9 +32,8 @@ _KEY: Final = "webmcp-gateway.apart"
 
 
 def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
-    """The message with a word in place of its large `body`, and that; None for one that is left as it is.
-
-    It takes long, and is to be called in a thread. What has no such body, or a wrong one, is left to be told so.
+    """Return the message with a placeholder for its large `body`, and the body; None if the message stays as it is.
+    Slow: call it in a thread. A message with a missing or invalid body stays, so that the error is reported later.
     """
     start, end = -1, message.find(b'"')
     while 0 <= end < _REST and end - start <= LONG:
@@ -51,18 +50,18 @@ def taken_out(message: bytes) -> tuple[bytes, Handed] | None:
     data = _read(memoryview(message)[start + 1 : end], body_type)
     if data is None:
         return None
-    # A call that is repeated must be the same: what binds the two looks at this word.
+    # A repeated call must have equal arguments, so the placeholder is the hash of the body.
     rest = rest.replace(word.encode(), hashlib.sha256(data).hexdigest().encode())
     return rest, Handed(data, default_type(BodyType(body_type)))
 
 
 def keep(scope: Scope, handed: Handed) -> None:
-    """Hand it on with the request that it was taken out of."""
+    """Attach the body to the request that it was taken out of."""
     scope[_KEY] = handed
 
 
 def kept(request: Request | None) -> Handed | None:
-    """What was taken out of the message of `request`."""
+    """Return the body that was taken out of the message of `request`."""
     return request.scope.get(_KEY) if request is not None else None
 
 
@@ -76,7 +75,7 @@ def _arguments(message: bytes) -> dict[str, Any]:
 
 
 def _read(text: memoryview, body_type: object) -> bytes | None:
-    """The bytes that a JSON text without escapes stands for; None where it is none, or no base64."""
+    """Return the bytes of a JSON string without escapes; None if it is invalid, or no base64."""
     utf8 = codecs.getincrementaldecoder("utf-8")()
     parts: list[bytes] = []
     try:

@@ -9,14 +9,14 @@ from gateway.model import Json
 
 
 def refuse_others(arguments: Mapping[str, Json], *known: str) -> None:
-    """Raises `Refusal` (`bad-request`) for an argument that is not `known`."""
+    """Raise `Refusal` (`bad-request`) for an argument that is not `known`."""
     if other := sorted(set(arguments) - set(known)):
         allowed = f"allowed: {', '.join(known)}" if known else "this tool takes none"
         raise _refusal(f"unknown argument {other[0][:64]!r}; {allowed}.")
 
 
 def text(arguments: Mapping[str, Json], name: str) -> str:
-    """A text that must be there and not empty. Raises `Refusal` (`bad-request`)."""
+    """Return a required, non-empty text. Raises `Refusal` (`bad-request`)."""
     value = optional_text(arguments, name)
     if not value:
         raise _refusal(f"`{name}` is missing; it must be a string.")
@@ -24,7 +24,7 @@ def text(arguments: Mapping[str, Json], name: str) -> str:
 
 
 def optional_text(arguments: Mapping[str, Json], name: str) -> str | None:
-    """A text, or None. Raises `Refusal` (`bad-request`)."""
+    """Return a text, or None. Raises `Refusal` (`bad-request`)."""
     value = arguments.get(name)
     if value is None or isinstance(value, str):
         return value
@@ -32,7 +32,7 @@ def optional_text(arguments: Mapping[str, Json], name: str) -> str | None:
 
 
 def flag(arguments: Mapping[str, Json], name: str) -> bool:
-    """A boolean, False where it is not given. Raises `Refusal` (`bad-request`)."""
+    """Return a boolean, by default False. Raises `Refusal` (`bad-request`)."""
     value = arguments.get(name, False)
     if isinstance(value, bool):
         return value
@@ -40,7 +40,7 @@ def flag(arguments: Mapping[str, Json], name: str) -> bool:
 
 
 def mapping(arguments: Mapping[str, Json], name: str) -> Mapping[str, Json]:
-    """An object, empty where it is not given. Raises `Refusal` (`bad-request`)."""
+    """Return an object, by default empty. Raises `Refusal` (`bad-request`)."""
     value = arguments.get(name)
     if value is None:
         return {}

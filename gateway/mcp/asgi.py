@@ -1,4 +1,4 @@
-"""An ASGI application behind an aiohttp handler: one request in, one answer out, whole or as a stream."""
+"""An ASGI application behind an aiohttp handler: each request is answered whole or as a stream."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
      b"transfer-encoding", b"upgrade")
 )  # fmt: skip
-"""Fields that belong to one connection (RFC 9110, 7.6.1)."""
+"""Hop-by-hop header fields (RFC 9110, 7.6.1)."""
 
 ENDING = "webmcp-gateway.ending"
 
 LEFT_OUT = "webmcp-gateway.left-out"
-"""What was left out of the messages of an exchange, in pieces, by what stands for it there, once."""
+"""The scope key of the parts left out of an exchange's messages, in pieces, by their placeholder; each is used once."""
 
 GRACE = 5.0
-"""Seconds that the application has to end after its client is gone."""
+"""Seconds that the application has to end after its client disconnected."""
 
 
 class Ending:
-    """When an exchange with a client ends: its connection is gone, or the gateway ends its stream."""
+    """The end of an exchange with a client: the client disconnected, or the gateway ended its stream."""
 
     def __init__(self) -> None:
         self._ended = asyncio.Event()
         self._callbacks: set[Callable[[], None]] = set()
 
     def end(self) -> None:
-        """It ends now; ending it again does nothing."""
+        """Signal the end; repeating it has no effect."""
         self._ended.set()
         while self._callbacks:
             self._callbacks.pop()()
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the exchange has ended."""
         return self._ended.is_set()
 
     async def wait(self) -> None:
-        """Until it ends."""
+        """Wait for the end."""
         await self._ended.wait()
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` if it ends within the block."""
+        """Call `callback` if the exchange ends within the block."""
         self._callbacks.add(callback)
         try:
             yield
@@ -65,7 +65,7 @@ class Ending:
 
     @contextmanager
     def outlived(self) -> Iterator[None]:
-        """Within the block, its end calls nothing: what runs there goes on without the connection."""
+        """Suspend the callbacks within the block: the call there continues after a disconnect."""
         callbacks, self._callbacks = self._callbacks, set()
         try:
             yield
@@ -74,27 +74,26 @@ class Ending:
 
 
 def ending_of(request: Request | None) -> Ending:
-    """The ending of the exchange that `request` belongs to; one that never comes where there is no request."""
+    """Return the ending of the exchange that `request` belongs to; without a request, one that never comes."""
     return cast(Ending, request.scope[ENDING]) if request is not None else Ending()
 
 
 def put_in(scope: Scope, part: bytes) -> list[bytes]:
-    """`part` of an answer in pieces, with what was left out of it."""
+    """Return `part` of an answer in pieces, with its placeholders replaced by the parts left out."""
     held: dict[bytes, list[bytes]] | None = scope.get(LEFT_OUT)
     if not held:
         return [part]
-    marks = b"|".join(map(re.escape, list(held)))  # a thread may leave something else out meanwhile
+    marks = b"|".join(map(re.escape, list(held)))  # a thread may leave out another part meanwhile
     return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.pop(said, (said,))]
 
 
 async def serve(
     app: ASGIApp, request: web.Request, user: User, ending: Ending, body: bytes | None = None
 ) -> web.StreamResponse:
-    """The answer of `app` to `request`, whose `body` may have been read already.
-
-    The server must run with `handler_cancellation=True`: a client that goes away is noticed by that alone. The
-    application is then told so, as ASGI says, and not cancelled: the SDK takes a cancelled opening request for one that
-    failed, and clients close that stream as soon as they have read its one event.
+    """Return the answer of `app` to `request`, whose `body` may have been read already.
+    The server must run with `handler_cancellation=True`: only that reveals a disconnected client. The application is
+    then notified by `http.disconnect`, as ASGI specifies, and not cancelled: the SDK treats a cancelled opening request
+    as failed, and clients close that stream as soon as they have read its one event.
     """
     scope = _scope(request, user, ending)
     exchange = _Exchange(request, ending, scope, body)
@@ -135,7 +134,7 @@ def _scope(request: web.Request, user: User, ending: Ending) -> Scope:
 
 
 def _fields(raw: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """As the application compares them: names in lower case, and that of the host too."""
+    """Yield the fields as the application compares them: names in lower case, and the value of `host` too."""
     for name, value in raw:
         lowered = name.lower()
         if lowered not in HOP_BY_HOP:
@@ -143,7 +142,7 @@ def _fields(raw: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]
 
 
 class _Exchange:
-    """The two ends that an ASGI application is given."""
+    """The `receive` and `send` callables of one ASGI request."""
 
     def __init__(self, request: web.Request, ending: Ending, scope: Scope, body: bytes | None) -> None:
         self._request = request
@@ -161,7 +160,7 @@ class _Exchange:
                 body = await self._request.content.readany()
             self._read = self._request.content.at_eof()
             return {"type": "http.request", "body": body, "more_body": not self._read}
-        # Answered only at the end: an application that is told nothing new at once would ask for ever.
+        # Waits for the end: an application that received an empty message at once would ask again for ever.
         await self._ending.wait()
         return {"type": "http.disconnect"}
 
@@ -172,7 +171,7 @@ class _Exchange:
             else:
                 await self._body(message.get("body", b""), message.get("more_body", False))
         except ConnectionError:
-            self._ending.end()  # ASGI: what is sent to a client that is gone is lost without an error
+            self._ending.end()  # ASGI: data sent to a disconnected client is dropped without an error
 
     async def answer(self) -> web.StreamResponse:
         if self._response is None:
@@ -190,7 +189,7 @@ class _Exchange:
         )
         self._response = web.StreamResponse(status=status, headers=headers)
         if any(name.lower() == b"content-length" for name, _ in raw) or status in (204, 304):
-            self._whole = []  # its length is known: head and body leave in one write
+            self._whole = []  # the length is known: head and body leave in one write
         else:
             await self._response.prepare(self._request)  # a stream's head must not wait for its first event
 

@@ -1,4 +1,4 @@
-"""Whole bodies of requests, before the SDK reads them: one that would take long to read is refused."""
+"""Limits on whole request bodies before the SDK reads them: a body that would take long to read is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.bulk import AT_ONCE, is_bulky, why
 from gateway.mcp.apart import LONG, keep, taken_out
 
 BODY_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of one message, beside a large body; what is larger is answered with 413."""
+"""Bytes of one message, beside a large body; a larger one is answered with 413."""
 
 BOUNDS: Final = (
     Bound(
@@ -27,13 +27,12 @@ BOUNDS: Final = (
 )
 
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How JSON begins that says how it is coded; without one, other codings have a NUL in the first four bytes."""
+"""The byte order marks that JSON may begin with; without one, other encodings have a NUL in the first four bytes."""
 
 
 class Readable:
-    """Stands before `app`, which is given whole bodies; the SDK reads each of them in the event loop.
-
-    With `apart` a large body of an `http_request` is handed on beside its message.
+    """ASGI middleware for whole bodies; the SDK reads each of them in the event loop.
+    With `apart`, a large body of an `http_request` is handed on beside its message.
     """
 
     def __init__(self, app: ASGIApp, *, apart: bool) -> None:
@@ -70,7 +69,7 @@ class Readable:
 
 
 def _wrong(body: bytes, *, apart: bool) -> str | None:
-    """Why a message is not read; `apart` says that a large body was taken out of it."""
+    """Return the reason to refuse a message, or None; with `apart`, a large body was taken out of it."""
     if len(body) > BODY_LIMIT:
         beside = ", beside a `body` in base64 or of text, without escapes" if apart else ""
         return f"A message has {BODY_LIMIT} bytes at most{beside}."
@@ -78,7 +77,7 @@ def _wrong(body: bytes, *, apart: bool) -> str | None:
 
 
 def replayed(first: Message, receive: Receive) -> Receive:
-    """`receive` as it was before it gave `first`."""
+    """Return a `receive` that yields `first` again before the rest."""
     waiting = [first]
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""The tools and resources of one mount, and what their calls do, whatever the transport."""
+"""The tools and resources of one mount and the execution of their calls, independent of the transport."""
 
 from __future__ import annotations
 
@@ -34,32 +34,31 @@ POLL = 20.0
 """Seconds that one `http_stream` call waits."""
 
 MOST_PUSHED = 32
-"""Parts that one `http_stream` call is told before its answer: then the view asks again, if it has read them."""
+"""Parts pushed for one `http_stream` call before its answer; the view then asks again, if it has read them."""
 
 NO_HEADERS: Mapping[str, Any] = {"type": "object"}
-"""Stands for the schemas of our own tools, which have no `x-mcp-header`: to walk them would cost 16 µs a call."""
+"""Replaces the schemas of the gateway's own tools, which have no `x-mcp-header`: walking them costs 16 µs per call."""
 
 Arguments = Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A tool of the gateway's own, and what a call of it does."""
+    """A tool of the gateway and its implementation."""
 
     tool: types.Tool
     run: Callable[[Arguments, Client], Awaitable[types.CallToolResult]]
 
     @property
     def visibility(self) -> frozenset[str]:
-        """Who may call it: `model`, `app`, or both, which is what MCP Apps means by saying nothing."""
+        """The permitted callers: `model`, `app`, or both, which is the default in MCP Apps."""
         ui = (self.tool.meta or {}).get("ui", {})
         return frozenset(ui.get("visibility", ("model", "app")))
 
 
 class Catalog:
-    """What one mount offers: of the app `app`, or of all `apps` where it is None.
-
-    `largest` says how many bytes a message to it may have now.
+    """The offer of one mount: of the app `app`, or of all `apps` if it is None.
+    `largest` returns the current limit of a message in bytes.
     """
 
     def __init__(
@@ -87,26 +86,26 @@ class Catalog:
         self.renew()
 
     def renew(self) -> None:
-        """The apps changed: offer those that there are now."""
+        """Offer the apps of the new configuration."""
         apps = self._all
         self._apps = {id: apps[id] for id in apps if self._app in (None, id)}
         self._resources = {packed.resource.uri: packed for packed in self._apps.values() if packed.opens}
         self._own = {entry.tool.name: entry for entry in self._entries()}
 
     def list_tools(self, client: Client) -> list[types.Tool]:
-        """The gateway's own tools that `client` may use, and those of its live views."""
+        """Return the gateway's own tools that `client` may use, and those of its live views."""
         own = [entry.tool for entry in self._own.values() if client.is_app or "model" in entry.visibility]
         return own + [define.live_tool(tool) for tool in self._views.tools(client.principal, self._app)]
 
     def input_schema(self, name: str, principal: Principal) -> Mapping[str, Any] | None:
-        """The schema in which the SDK looks for `x-mcp-header` at each call, None where there is no such tool."""
+        """Return the schema in which the SDK looks for `x-mcp-header` at each call; None for an unknown tool."""
         if name in self._own:
             return NO_HEADERS
         live = self._views.tools(principal, self._app)
         return next((define.input_schema(tool) for tool in live if tool.name == name), None)
 
     def owns(self, name: str) -> bool:
-        """Whether a tool's name is the gateway's own, or may become one of a live view."""
+        """Whether a tool's name is the gateway's own, or reserved for tools of live views."""
         return name in self._own or any(name.startswith(f"{app}_") for app in self._apps)
 
     def open_to_apps(self, name: str) -> bool:
@@ -114,11 +113,11 @@ class Catalog:
         return name in self._own and "app" in self._own[name].visibility
 
     def tools_for_apps(self) -> list[types.Tool]:
-        """Those that apps may call."""
+        """Return the tools that apps may call."""
         return [entry.tool for entry in self._own.values() if "app" in entry.visibility]
 
     async def call_tool(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
-        """The result of a call; refusals are results too. Raises `MCPError` for a tool that there is not."""
+        """Return the result of a call; refusals are results too. Raises `MCPError` for an unknown tool."""
         try:
             return await self._call(name, arguments, client)
         except Refusal as refusal:
@@ -130,11 +129,11 @@ class Catalog:
             return of_refusal(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
 
     def list_resources(self) -> list[types.Resource]:
-        """The packed apps."""
+        """Return the packed apps as resources."""
         return [define.app_resource(packed) for packed in self._resources.values()]
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        """One packed app. Raises `MCPError` for a resource that there is not."""
+        """Return one packed app. Raises `MCPError` for an unknown resource."""
         packed = self._resources.get(uri)
         if packed is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
@@ -163,7 +162,7 @@ class Catalog:
                 refused = await self._exchange.refuse(refusal, self._unknown(client), "", "")
                 return await _answer(refused, client, arguments)
             return await entry.run(arguments, client)
-        # The tool of a view that closed is still the app's name: the views say what to do then.
+        # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
         if any(name.startswith(f"{app}_") for app in self._apps):
             return of_page(
                 await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
@@ -174,10 +173,11 @@ class Catalog:
         async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
             read.refuse_others(arguments, "input")
             read.mapping(arguments, "input")
-            # A client that shows apps shows this one itself; that of another may stand in a host page of ours.
+            # A client that shows apps shows this one itself; for another client it may be in a host page of the
+            # gateway.
             shown = None if client.is_app else self._views.shown(client.principal, packed.id)
             if shown is not None:
-                if arguments:  # without them there is nothing to tell a page that is open
+                if arguments:  # without arguments an open page needs no call
 
                     def answer(view: str) -> dict[str, Any]:
                         result = _opened(packed, view, None)
@@ -193,25 +193,25 @@ class Catalog:
         return run
 
     async def http_request(self, arguments: Arguments, client: Client) -> Response:
-        """What the tool of that name answers to a client that shows apps; refusals are answers too."""
+        """Return the answer of the tool `http_request` to a client that shows apps; refusals are answers too."""
         caller = None
         try:
             caller = self._caller(arguments, client)
             handed = {"body": client.handed, "bodyType": "base64"} if client.handed is not None else None
             request = parse_arguments(arguments if handed is None else {**arguments, **handed})
         except Refusal as refusal:
-            # What is no text names nothing, and a large number in it is not read as exactly on every way.
+            # A value that is no string names nothing, and not every path reads a large number in it exactly.
             given = (arguments.get(name) for name in ("method", "url"))
             method, url = (value if isinstance(value, str) else "" for value in given)
             return await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
-        if caller.proven:  # it asks again itself, and its view shows where a person answers
+        if caller.proven:  # the page polls by itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)
         wait = PATIENCE if client.tell is None else AS_LONG_AS_IT_IS_OPEN
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
     async def relayed(self, name: str, arguments: Arguments, client: Client) -> dict[str, Json]:
-        """What the tools give by which a view asks for the model's calls and answers them. Raises `Refusal`."""
+        """Return the result of the relay's poll or result tool. Raises `Refusal`."""
         return await (self._relay.poll if name == relay.POLL else self._relay.result)(arguments, client)
 
     def _relaying(self, name: str) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
@@ -235,7 +235,9 @@ class Catalog:
         return await _answer(response, client, arguments)
 
     async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
-        """The part that is the answer: the last, a large or an empty one, or the last of as many as may be pushed."""
+        """Push small parts; return the part that answers: the last, a large or empty one, or the last that may be
+        pushed.
+        """
         for _ in range(MOST_PUSHED):
             if not _is_pushed(response) or response.part is None:
                 break
@@ -269,7 +271,7 @@ class Catalog:
         read.refuse_others(arguments, "view")
         wanted = read.optional_text(arguments, "view")
         views = self._views.live(client.principal, self._app)
-        if client.principal.shared:  # its holders know the views that they opened by their handles, and no others
+        if client.principal.shared:  # a holder of a shared token knows only the handles of the views that it opened
             views = tuple(view for view in views if view.id == wanted)
         return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
 
@@ -285,11 +287,11 @@ class Catalog:
         )
 
     def _unknown(self, client: Client) -> Caller:
-        """Who calls, as long as nothing proves a view."""
+        """Return the caller while no view is proven."""
         return Caller(client.principal, self._app or "", client.door, Initiator.MODEL, "no-view")
 
     def _caller(self, arguments: Arguments, client: Client) -> Caller:
-        """Who calls, as the connection or the view proof says. Raises `Refusal`."""
+        """Return the caller by the connection or the view proof. Raises `Refusal`."""
         reported_model = arguments.get("_initiator") == Initiator.MODEL
         if client.caller is None:
             proof, age = read.optional_text(arguments, "_view"), _gesture_age(arguments)
@@ -321,13 +323,13 @@ async def _answer(response: Response, client: Client, arguments: Arguments) -> t
 
 
 def _is_pushed(response: Response) -> bool:
-    """Whether this part may come before the answer: what is large goes beside it, and holds nothing up."""
+    """Whether this part may be sent before the answer: a large one goes beside the answer, and delays nothing."""
     part = response.part
     return part is not None and not part.last and 0 < len(response.body) <= APART
 
 
 def _gesture_age(arguments: Arguments) -> float | None:
-    """How many seconds ago the person acted, as the view says in milliseconds; None for all but a whole number."""
+    """Return the seconds since the person's gesture, from the view's milliseconds; None unless a valid whole number."""
     age = arguments.get("_gesture")
     return age / 1000 if type(age) is int and 0 <= age <= LONGEST_GESTURE * 1000 else None
 

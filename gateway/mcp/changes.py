@@ -1,4 +1,4 @@
-"""Who is to be told that the tools of a principal changed: at once, and then at most once a second."""
+"""Notifications that a principal's tools changed: at once, and then at most once a second."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 from gateway.model import Principal
 
 INTERVAL = 1.0
-"""Seconds between two changes that the same principal's listeners are told."""
+"""Seconds between two notifications to the same principal's listeners."""
 
 
 class Timers(Protocol):
-    """Time and what happens later: of asyncio's event loops, as much as is needed here."""
+    """The clock and timers of asyncio's event loops, as much as is needed here."""
 
     def time(self) -> float: ...
 
@@ -23,7 +23,7 @@ class Timers(Protocol):
 
 @dataclass(slots=True)
 class _Feed:
-    """The listeners of one principal, what it has, when they were last told, and whether a timer will tell them."""
+    """One principal's listeners and tools, the time of the last notification, and whether a timer awaits the next."""
 
     has: object
     listeners: dict[object, Callable[[], None]] = field(default_factory=dict)
@@ -32,7 +32,9 @@ class _Feed:
 
 
 class Changes:
-    """The listeners of every principal; `tools` says what one has. Only principals with listeners take room here."""
+    """The listeners of every principal; `tools` returns a principal's tools. Only principals with listeners take
+    memory.
+    """
 
     def __init__(
         self, tools: Callable[[Principal], object], interval: float = INTERVAL, timers: Timers | None = None
@@ -43,7 +45,7 @@ class Changes:
         self._feeds: dict[str, _Feed] = {}
 
     def listen(self, principal: Principal, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change of that principal's tools; the result ends that."""
+        """Call `listener` after each change of the principal's tools; the result unsubscribes."""
         feed = self._feeds.get(principal.id)
         if feed is None:
             feed = self._feeds[principal.id] = _Feed(self._tools(principal))
@@ -58,9 +60,8 @@ class Changes:
         return stop
 
     def changed(self, principal: Principal) -> None:
-        """Something of `principal` changed; its listeners are told if that is its tools.
-
-        A view that opens has none yet: telling of it would hold up the news of those that its page registers next.
+        """Notify the listeners of `principal` if its tools changed.
+        A view that opens has none yet: a notification then would delay that of the tools that its page registers next.
         """
         feed = self._feeds.get(principal.id)
         if feed is not None and feed.has != (has := self._tools(principal)):
@@ -68,7 +69,7 @@ class Changes:
             self._changed(feed)
 
     def changed_for_all(self) -> None:
-        """The tools of every principal changed."""
+        """Notify the listeners of every principal."""
         for feed in list(self._feeds.values()):
             self._changed(feed)
 

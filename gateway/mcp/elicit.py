@@ -1,7 +1,6 @@
 """Sends the person behind an MCP client to a page of the console while a call waits; the call itself runs once.
-
-A client of the protocol 2026-07-28 is answered with `InputRequiredResult` and repeats its call, which re-joins the one
-that goes on here; one of the handshake protocols is asked within its call (`elicitation/create`).
+A client of protocol 2026-07-28 is answered with `InputRequiredResult` and repeats its call, which rejoins the running
+one; a client of the handshake protocols is asked within its call (`elicitation/create`).
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from gateway.proving import shows
 from gateway.shares import Shares
 
 ROUND = 50.0
-"""Seconds that a repeated call waits before its client is told to repeat it once more."""
+"""Seconds that a repeated call waits before its client must repeat it once more."""
 
 AWAY = 50.0
-"""Seconds for which a call goes on without its client, which has been told to ask its person and come back."""
+"""Seconds that a call continues without its client, which was asked to consult its person and come back."""
 
 KEPT = 30.0
 """Seconds that a result is kept for a client that repeats its call."""
 
 RUNS_EACH = 256
-"""Calls of one principal at one mount that clients which can ask a person have under way, or may come back for."""
+"""Calls of one principal at one mount that are in flight or may be resumed, of clients that can ask a person."""
 
 RUNS = 4096
-"""Those of all principals."""
+"""Such calls of all principals."""
 
 BOUNDS: Final = (
     Bound(
@@ -53,10 +52,10 @@ BOUNDS: Final = (
 )
 
 TRIES = 3
-"""Codes that a person may mistype."""
+"""Attempts that a person has to type the code."""
 
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-"""Letters and digits that nobody takes for one another."""
+"""Letters and digits that are not easily mistaken for one another."""
 
 _TOO_MANY: Final = "Too many calls of yours are under way here, or wait for you to come back. Try again later."
 
@@ -65,34 +64,36 @@ log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
 
 Answer = TypeVar("Answer")
-"""What comes of a call."""
+"""The result of a call."""
 
 STATE = "call-"
-"""What the state begins with that a client repeats a call with: that of others, which came by, has its own form."""
+"""Prefix of the `requestState` of a repeated call, which distinguishes it from those of other senders."""
 
 
 class Typed(Protocol):
-    """Takes the yes or no of a client that may ask for itself: `gateway.exchange.answers.Answers`."""
+    """Takes a typed yes or no from a client that may ask by itself: `gateway.exchange.answers.Answers`."""
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whom clients may ask: nobody, where `visits` is off; `interactive` clients ask for a typed code instead."""
+    """The elicitation settings: off without `visits`; `interactive` clients ask for a typed code instead."""
 
     visits: bool = True
     interactive: Collection[str] = ()
     typed: Typed | None = None
 
     def of(self, visit: Visit, principal: Principal) -> Typed | None:
-        """Who takes a typed answer about `visit` from a client of `principal`; None where only the page counts."""
+        """Return the receiver of a typed answer about `visit` from a client of `principal`; None if only the page
+        counts.
+        """
         return self.typed if visit.typed and principal.client in self.interactive else None
 
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """One page that the person was sent to. `code` is what a trusted client must give."""
+    """One page that the person was sent to. `code` must be typed in an interactive client."""
 
     visit: Visit
     takes: Typed | None
@@ -100,7 +101,7 @@ class _Ask:
     tries: int = TRIES
 
     def params(self) -> types.ElicitRequestParams:
-        """What the client is sent."""
+        """Return the elicitation for the client."""
         if self.takes is None:
             return types.ElicitRequestURLParams(
                 message=self.visit.message, url=self.visit.url, elicitation_id=self.visit.id
@@ -113,9 +114,11 @@ class _Ask:
 
 @dataclass(slots=True, eq=False)
 class _Run(Generic[Answer]):
-    """A call that is carried out. `untold` are the pages that its client has not been told of, `over` those that
-    nobody needs any more; `handed` that the client was given its id, to come again. `refused` makes an answer of a
-    refusal, `moved` is told of each request with which its client came again."""
+    """A running call.
+    `untold` are the pages not yet announced to the client, `over` those no longer needed; `handed` means that the
+    client received the call's id, to resume it. `refused` converts a refusal into an answer, `moved` is called with
+    each request by which the client resumes.
+    """
 
     principal: Principal
     refused: Callable[[Refusal], Answer]
@@ -133,19 +136,19 @@ class _Run(Generic[Answer]):
     away: asyncio.TimerHandle | None = None
 
     def outcome(self) -> Answer | None:
-        """What came of it, None as long as it runs. Raises what it raised."""
+        """Return the result, None while the call runs. Raises the error that it raised."""
         if self.error is not None:
             raise self.error
         return self.result
 
     def ask(self, ask: _Ask) -> None:
-        """Tell the client of this next."""
+        """Announce this page to the client next."""
         self.told[ask.visit.id] = ask
         self.untold.append(ask)
         self.news.set()
 
     def end(self, refusal: Refusal | None = None) -> None:
-        """Give it up; a client that repeats the call is told `refusal`."""
+        """End the call; a client that repeats it receives `refusal`."""
         if self.result is None and self.error is None:
             self.result = self.refused(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
         if self.task is not None:
@@ -154,9 +157,8 @@ class _Run(Generic[Answer]):
 
 
 class Calls(Generic[Answer]):
-    """The calls of one mount whose clients can ask a person. `tasks` holds those that go on without their client.
-
-    `refused` makes an answer of a refusal.
+    """The calls of one mount whose clients can ask a person.
+    `tasks` runs them, also without their client. `refused` converts a refusal into an answer.
     """
 
     def __init__(self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer]) -> None:
@@ -174,10 +176,9 @@ class Calls(Generic[Answer]):
         work: Callable[[Tell], Awaitable[Answer]],
         moved: Callable[[Context], None] = lambda _: None,
     ) -> Answer | types.InputRequiredResult:
-        """What `work` answers, or what the client has to ask its person first. Raises `MCPError`, as `work` does.
-
-        `work` is given what tells the client where a person answers. `moved` is told of each request with which the
-        client comes again.
+        """Return the answer of `work`, or the elicitation that must come first. Raises `MCPError`, as `work` does.
+        `work` receives a callback that announces the pages where a person answers. `moved` is called with each request
+        by which the client resumes.
         """
         opens = _opens_pages(context.session.client_capabilities)
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -200,14 +201,14 @@ class Calls(Generic[Answer]):
         return await self._round(run)
 
     def can_ask(self, capabilities: types.ClientCapabilities | None, principal: Principal) -> bool:
-        """Whether a client with these capabilities can send its person somewhere."""
+        """Whether a client with these capabilities can send its person to a page or ask for a code."""
         modes = capabilities.elicitation if capabilities is not None else None
         if modes is None or not self._asking.visits:
             return False
         return _opens_pages(capabilities) or principal.client in self._asking.interactive
 
     def close(self) -> None:
-        """Give up what still runs."""
+        """End all running calls."""
         for run in list(self._runs.values()):
             run.end()
 
@@ -219,7 +220,7 @@ class Calls(Generic[Answer]):
         *,
         opens: bool,
     ) -> _Run[Answer]:
-        """Carry `work` out; `opens` says that its client can open pages."""
+        """Start `work`; `opens` means that its client can open pages."""
         run = _Run(principal, self._refused, moved)
 
         def tell(visit: Visit) -> None:
@@ -244,16 +245,16 @@ class Calls(Generic[Answer]):
             run.end()
             if run.handed:
                 asyncio.get_running_loop().call_later(KEPT, self._forget, run)
-            else:  # its client knows of no state with which it could come again
+            else:  # the client has no state with which it could resume
                 self._forget(run)
 
     def _forget(self, run: _Run[Answer]) -> None:
-        """Nobody can come back for it; its place is free."""
+        """Forget a call that can no longer be resumed, and free its place."""
         if self._runs.pop(run.id, None) is not None:
             self._room.give(run.principal.id)
 
     async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
-        """Wait until the call ends, or has something to ask, or its client must repeat it once more."""
+        """Wait until the call ends or needs an elicitation, or until its client must repeat it."""
         run.waiting += 1
         if run.away is not None:
             run.away.cancel()
@@ -281,7 +282,7 @@ class Calls(Generic[Answer]):
         return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
 
     async def _within(self, context: Context, run: _Run[Answer]) -> Answer:
-        """The whole call of a client whose connection carries questions back."""
+        """Serve the whole call of a client that is asked over its connection."""
         asked: dict[str, asyncio.Task[None]] = {}
         try:
             while (result := run.outcome()) is None:
@@ -299,7 +300,7 @@ class Calls(Generic[Answer]):
                 self._end(context, id, task)
 
     def _end(self, context: Context, id: str, asking: asyncio.Task[None]) -> None:
-        """The client need not ask any more."""
+        """Cancel an elicitation that is no longer needed, and notify the client."""
         asking.cancel()
         self._tasks.create_task(_complete(context, id))
 
@@ -310,7 +311,7 @@ def _opens_pages(capabilities: types.ClientCapabilities | None) -> bool:
 
 
 async def _elicit(context: Context, run: _Run[Any], ask: _Ask) -> None:
-    """Ask the client, and once more if the person mistyped."""
+    """Ask the client, and again after a mistyped code."""
     session, request = context.session, context.request_id
     asking: _Ask | None = ask
     with _reachable():
@@ -330,7 +331,7 @@ async def _complete(context: Context, id: str) -> None:
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """A client that is gone, or answers nonsense, has not answered; the other ways to ask go on."""
+    """Treat a disconnected client or an invalid reply as no answer; the other ways to ask continue."""
     try:
         yield
     except (MCPError, ConnectionError, RuntimeError, ValueError, BrokenResourceError, ClosedResourceError) as error:
@@ -338,9 +339,9 @@ def _reachable() -> Iterator[None]:
 
 
 async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
-    """Take what the client says of one question; what it is to ask once more."""
+    """Process the client's reply to one question; return a question to repeat, or None."""
     if not isinstance(said, types.ElicitResult) or said.action == "cancel":
-        return None  # nobody has answered: the other ways to ask go on
+        return None  # no answer was given: the other ways to ask continue
     if said.action == "decline":
         if ask.takes is not None:
             await _typed(run, ask, ask.takes, approve=False)
@@ -348,7 +349,7 @@ async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
             run.end(Refusal(Reason.APPROVAL_DECLINED, "The person did not want to be asked about this call."))
         return None
     if ask.takes is None:
-        return None  # the person goes to the page, where the answer is given
+        return None  # the person opens the page, where the answer is given
     code = (said.content or {}).get("code")
     typed = code.strip().upper() if isinstance(code, str) else ""
     if shows(typed, ask.code):

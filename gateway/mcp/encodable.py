@@ -1,4 +1,4 @@
-"""JSON values that every transport can write."""
+"""JSON values that every transport can serialize."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 
 def encodable(values: dict[str, Any]) -> dict[str, Any]:
-    """`values`, with `?` for lone surrogates and null for numbers that JSON cannot write.
-
-    A page can name both in its own JSON (as `"\\ud800"` and `1e400`); written out, one would spoil the whole answer.
+    """Return `values` with `?` for lone surrogates and null for numbers that JSON cannot represent.
+    A page can put both into its own JSON (as `"\\ud800"` and `1e400`); serialized, one would spoil the whole answer.
     """
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()

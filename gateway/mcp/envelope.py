@@ -1,4 +1,4 @@
-"""A `tools/call` of what views call all the time, protocol 2026-07-28, read strictly: the rest is left to the SDK."""
+"""A strict reader for the frequent `tools/call` requests of views (protocol 2026-07-28); others are left to the SDK."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from gateway.model import Json
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
 TOOLS: Final = frozenset({TOOL, relay.POLL, relay.RESULT})
-"""The tools that are called this way: a view's requests, and its questions for what a model asks of it."""
+"""The tools handled here: a view's requests, and its polling for a model's calls."""
 
 _HTTP_REQUEST: Final = TOOL.encode()
 _BODY: Final = b'"body"'
-"""How a body is named, whose numbers are the app's: of all others in a request none may be so large."""
+"""The name of a body, whose numbers are the app's; no other number in a request may be so large."""
 
 LARGEST: Final = 1024 * 1024
-"""Bytes of the largest body that is read here: with larger ones the way through the SDK is no longer what costs."""
+"""Bytes of the largest body read here: for larger ones the SDK's share of the cost is negligible."""
 
 CLIENTS: Final = 256
-"""Descriptions that clients gave of themselves, and that are remembered as valid."""
+"""Client descriptions remembered as valid."""
 
 LONGEST_CLIENT: Final = 4096
-"""Bytes of those."""
+"""Bytes of the longest client description that is remembered."""
 
 _LARGEST_ID = 2**53
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 16
-"""Numbers with fewer digits in a row mean the same to both libraries."""
+"""Numbers with fewer digits in a row mean the same to both JSON libraries."""
 
 _FLAT: Final = 200
-"""Brackets up to which nothing can be nested too deep for either."""
+"""Number of brackets up to which nothing can be nested too deeply for either library."""
 
 _EXPECTED: Final = {
     b"content-type": frozenset({b"application/json", b"application/json; charset=utf-8"}),
@@ -57,7 +57,7 @@ _EXPECTED: Final = {
 _ASIDE: Final = frozenset(
     {b"content-encoding", b"transfer-encoding", b"mcp-session-id", b"last-event-id", b"expect", b"upgrade"}
 )
-"""Fields that would need more than a glance."""
+"""Fields that rule out the fast path."""
 
 _ACCEPTED: Final = frozenset({b"application/json", b"text/event-stream"})
 _MESSAGE: Final = frozenset({"jsonrpc", "id", "method", "params"})
@@ -66,15 +66,15 @@ TRACE: Final = ("traceparent", "tracestate", "baggage")
 
 
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
-"""Header fields as they came."""
+"""Header fields as received."""
 
 
 class _Unusual(ValueError):
-    """JSON that not every reader takes."""
+    """JSON that not every parser accepts."""
 
 
 class Call(Struct, frozen=True):
-    """A call of `tool`. `id` is the JSON text of its id, `trace` what its `_meta` says of the trace that it is in."""
+    """A call of `tool`. `id` is the JSON text of its id, `trace` the trace context in its `_meta`."""
 
     id: str
     tool: str
@@ -83,9 +83,8 @@ class Call(Struct, frozen=True):
 
 
 class Heads:
-    """The request heads that may go the fast way: to one of `hosts`, from no web page but those of `origins`.
-
-    They name one of `tools`, or any tool where that is None.
+    """The request heads eligible for the fast path: to one of `hosts`, and from no web pages but those of `origins`.
+    They name one of `tools`, or any tool if `tools` is None.
     """
 
     def __init__(self, hosts: Collection[str], origins: Collection[str], tools: Collection[str] | None = TOOLS) -> None:
@@ -97,7 +96,7 @@ class Heads:
         }
 
     def tool(self, fields: Fields) -> bytes | None:
-        """The tool that the header fields of such a request name; None for others, or where one is there twice."""
+        """Return the tool that eligible header fields name; None for others, or if a field is repeated."""
         seen: dict[bytes, bytes] = {}
         for raw, value in fields:
             name = raw.lower()
@@ -113,9 +112,8 @@ class Heads:
 
 
 def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-    """The JSON text of the id of a `tools/call`, its `params` and their `_meta`; None where the SDK has to judge.
-
-    `rough`, whole numbers of more than 64 bits are not exact, which is quicker.
+    """Return the JSON text of the id of a `tools/call`, its `params` and their `_meta`; None leaves it to the SDK.
+    With `rough`, integers of more than 64 bits lose precision, which is faster.
     """
     if is_bulky(body):
         return None
@@ -135,7 +133,7 @@ def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any],
 
 
 def _exactly(body: bytes) -> object:
-    """The JSON value in `body`. Raises ValueError and RecursionError."""
+    """Parse the JSON value in `body`. Raises ValueError and RecursionError."""
     if _LONG_NUMBER not in body.translate(_ZEROS) and body.count(b"[") + body.count(b"{") < _FLAT:
         with suppress(ValueError):
             return orjson.loads(body)
@@ -143,13 +141,13 @@ def _exactly(body: bytes) -> object:
 
 
 class Calls:
-    """Reads bodies, and remembers the clients whose description of themselves the SDK found valid."""
+    """A reader of bodies with a cache of client descriptions that the SDK found valid."""
 
     def __init__(self) -> None:
         self._clients: dict[bytes, bool] = {}
 
     def read(self, body: bytes, name: bytes) -> Call | None:
-        """The call of the tool `name` in `body`; None for anything that the SDK has to judge."""
+        """Return the call of the tool `name` in `body`; None for anything that the SDK has to judge."""
         rough = name == _HTTP_REQUEST and _BODY not in body
         said = tool_call(body, rough=rough)
         if said is None:
@@ -160,16 +158,18 @@ class Calls:
             return None
         arguments: dict[str, Json] = params["arguments"]
         if "_view" not in arguments:
-            return None  # such a call may have to send its client's person somewhere
+            return None  # such a call may have to send the client's person to a page
         if rough and "body" in arguments:
-            return None  # written with escapes
+            return None  # the name `body` was written with escapes
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
         trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}
         return Call(id, tool, arguments, trace) if self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
-        """Whether the rest of `_meta` is in order and of a client that shows apps. Takes out what differs each time."""
+        """Whether the rest of `_meta` is valid and the client shows apps. Removes the members that differ in each
+        request.
+        """
         for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False
@@ -201,15 +201,15 @@ def _describes_app(meta: Mapping[str, Json]) -> bool:
 
 
 def description_key(meta: dict[str, Json]) -> bytes | None:
-    """The quickest text that differs where types do, and is never read again; None for what is nested too deep."""
+    """Return a compact key that differs where types do, and is never parsed; None if `meta` is nested too deeply."""
     try:
         return marshal.dumps(meta, 2)
-    except ValueError:  # some Pythons read deeper JSON than they write here
+    except ValueError:  # some Pythons parse deeper JSON than they marshal here
         return None
 
 
 def id_text(id: object) -> str | None:
-    """The JSON text of an id that every reader takes; None for others."""
+    """Return the JSON text of an id that every parser accepts; None for others."""
     if type(id) is int:
         return str(id) if -_LARGEST_ID <= id <= _LARGEST_ID else None
     if type(id) is str and (id.isascii() or _is_text(id)):

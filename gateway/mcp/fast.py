@@ -1,6 +1,6 @@
-"""The fast path: a `tools/call` of `http_request` or of the relay goes straight to work, and its answer is spliced.
-
-It takes only what the SDK would answer with the very same bytes; all else, and every error, is the SDK's to answer.
+"""The fast path for a `tools/call` of `http_request` or of the relay: it bypasses the SDK and splices the answer.
+It handles only requests that the SDK would answer with the very same bytes; all others, and every error, are left to
+the SDK.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gateway.traces import arriving
 log = logging.getLogger(__name__)
 
 SILENCE = 15.0
-"""Seconds of silence after which the SDK begins an event stream, so that nothing on the way takes it for dead."""
+"""Seconds of silence after which the SDK begins an event stream, so that no intermediary considers the call dead."""
 
 _JSON: Final = {"content-type": "application/json"}
 EVENTS: Final = {
@@ -43,7 +43,7 @@ PING: Final = b": ping\r\n\r\n"
 
 
 class Traced(Protocol):
-    """A call that was read; `trace` is what it says of the trace that it is in."""
+    """A parsed call; `trace` is the trace context that it carries."""
 
     @property
     def trace(self) -> Mapping[str, Json]: ...
@@ -53,26 +53,26 @@ C = TypeVar("C", bound=Traced)
 
 
 class Fast(Protocol[C]):
-    """A way past the SDK for what is usual; `silence` is in seconds."""
+    """A shortcut past the SDK for the usual requests; `silence` is in seconds."""
 
     @property
     def silence(self) -> float: ...
 
     def tool(self, fields: Fields) -> bytes | None:
-        """The tool that the header fields of a request name which may go this way; None for others."""
+        """Return the tool that the header fields name if the request is eligible, else None."""
         ...
 
     def read(self, tool: bytes, body: bytes) -> C | None:
-        """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
+        """Return the call of `tool` in `body`; None, without a side effect, if the request must go through the SDK."""
         ...
 
     async def message(self, call: C, principal: Principal) -> tuple[str | list[bytes], int]:
-        """The JSON-RPC message that answers, in pieces where it is long, and its HTTP status."""
+        """Return the JSON-RPC message that answers, in pieces if it is long, and its HTTP status."""
         ...
 
 
 async def answered(fast: Fast[C], request: web.Request, principal: Principal, body: bytes) -> web.StreamResponse | None:
-    """The answer to a POST of `body`; None where the request must go the long way. Then nothing was done."""
+    """Return the answer to a POST of `body`; None, without a side effect, if the request must go through the SDK."""
     tool = fast.tool(request.raw_headers)
     if tool is None:
         return None
@@ -92,7 +92,7 @@ async def answered(fast: Fast[C], request: web.Request, principal: Principal, bo
 
 
 class FastPath:
-    """The fast path of one mount. `stamp` is how the server names itself in `_meta`; `silence` is in seconds."""
+    """The fast path of one mount. `stamp` is the server's self-description in `_meta`; `silence` is in seconds."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class FastPath:
         self._end = f'"_meta":{compact_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
     def tool(self, fields: Fields) -> bytes | None:
-        """The tool that the header fields of a request name which may go this way; None for others."""
+        """Return the tool that the header fields name if the request is eligible, else None."""
         return self._heads.tool(fields)
 
     def read(self, tool: bytes, body: bytes) -> Call | None:
-        """The call of `tool` in `body`; None where the request must go the long way."""
+        """Return the call of `tool` in `body`; None if the request must go through the SDK."""
         return self._calls.read(body, tool)
 
     async def message(self, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
-        """The JSON-RPC message that answers, and its status. As the catalog does, it has a result for every failure."""
+        """Return the JSON-RPC message that answers, and its status. As in the catalog, every failure has a result."""
         client = Client(principal, is_app=True)
         try:
             if call.tool != TOOL:
@@ -140,7 +140,7 @@ class FastPath:
         if text is not None:
             return self._spliced(id, text, text, is_error=is_failure(response))
         values, text, is_error = values_of(response, structured_arrives=False)
-        # The text block is the same JSON, where it is not a refusal's words; in ASCII it is the same text too.
+        # The text block is the same JSON unless it is the wording of a refusal; in ASCII it is the same text too.
         same = text.isascii() and DEL not in text and text.startswith("{")
         return self._spliced(id, text, text if same else compact_ascii(values), is_error=is_error)
 
@@ -155,7 +155,7 @@ class FastPath:
         return f"{start}{quoted(text)}{middle}{structured}{end}"
 
     def _around(self, id: str, *, is_error: bool) -> tuple[str, str, str]:
-        """What stands before the text, between it and the structured content, and after that."""
+        """Return the parts of the message before the text, between it and the structured content, and after that."""
         failed = "true" if is_error else "false"
         return (
             f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"text":',
@@ -165,7 +165,7 @@ class FastPath:
 
 
 class Silence:
-    """Begins an event stream after some seconds, and pings on it; `stream` is that one, None where it never began."""
+    """Begins an event stream after `seconds` of silence, and pings on it; `stream` is None until then."""
 
     def __init__(self, request: web.Request, seconds: float) -> None:
         self.stream: web.StreamResponse | None = None
@@ -176,7 +176,7 @@ class Silence:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     async def end(self) -> web.StreamResponse | None:
-        """The answer is there, or nobody waits for it any more."""
+        """Stop, as the answer is complete or the call was cancelled; return the stream if it began."""
         self._timer.cancel()
         if self._ended is not None and self._pinging is not None:
             self._ended.set()
@@ -185,12 +185,12 @@ class Silence:
 
     def _begin(self) -> None:
         self._ended = asyncio.Event()
-        # Held here, and waited for by `end`: a task group for each request would cost more than all else on this path.
+        # Held here and awaited by `end`: a task group per request would cost more than the rest of this path.
         self._pinging = asyncio.get_running_loop().create_task(self._ping(self._ended))
 
     async def _ping(self, ended: asyncio.Event) -> None:
         self.stream = web.StreamResponse(headers=EVENTS)
-        with suppress(ConnectionError):  # the client is gone; aiohttp cancels its handler
+        with suppress(ConnectionError):  # the client disconnected; aiohttp cancels its handler
             await self.stream.prepare(self._request)
             while not ended.is_set():
                 await self.stream.write(PING)
@@ -200,7 +200,7 @@ class Silence:
 
 
 async def closed(stream: web.StreamResponse, text: str | list[bytes]) -> web.StreamResponse:
-    """The stream with the answer as its last event."""
+    """Send the answer as the last event of the stream, and end it."""
     with suppress(ConnectionError):
         for piece in last_event(text):
             await stream.write(piece)
@@ -209,7 +209,7 @@ async def closed(stream: web.StreamResponse, text: str | list[bytes]) -> web.Str
 
 
 def last_event(text: str | list[bytes]) -> list[bytes]:
-    """The message as the last event of a stream: one line, whatever an upstream wrote."""
+    """Return the message as the last event of a stream, on one line, whatever JSON an upstream wrote."""
     if not isinstance(text, str):
         return [b"event: message\r\ndata: ", *(piece for piece in text if piece), b"\r\n\r\n"]
     if not text.isascii() or not text.isprintable():

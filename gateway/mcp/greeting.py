@@ -1,4 +1,4 @@
-"""What an MCP client asks at the beginning, in both eras: who is there, in which versions, and what can be asked."""
+"""The answers to an MCP client's first request in both eras: server, versions and capabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GREETINGS: Final = ("initialize", "server/discover")
 
 
 def version_of(params: Mapping[str, Any]) -> str:
-    """The protocol version in which a request is answered: the modern one where its `_meta` says so."""
+    """Return the protocol version of the answer: the modern one if the request's `_meta` declares it."""
     meta = params.get("_meta")
     said = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
     return LATEST_MODERN_VERSION if said == LATEST_MODERN_VERSION else LATEST_HANDSHAKE_VERSION
@@ -25,7 +25,7 @@ def version_of(params: Mapping[str, Any]) -> str:
 def greeted(
     method: str, params: Mapping[str, Any], capabilities: types.ServerCapabilities, instructions: str | None = None
 ) -> types.InitializeResult | types.DiscoverResult:
-    """The answer to one of `GREETINGS`."""
+    """Return the answer to one of `GREETINGS`."""
     if method == "server/discover":
         return types.DiscoverResult(
             supported_versions=[LATEST_MODERN_VERSION, *reversed(HANDSHAKE_PROTOCOL_VERSIONS)],

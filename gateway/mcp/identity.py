@@ -19,7 +19,7 @@ class User(AuthenticatedUser):
     def __init__(self, principal: Principal) -> None:
         super().__init__(
             AccessToken(
-                token="",  # the SDK asks for one and only ever compares the three below
+                token="",  # required by the SDK, which only ever compares the three below
                 client_id=principal.client,
                 scopes=sorted(principal.capabilities),
                 subject=principal.subject,
@@ -31,10 +31,9 @@ class User(AuthenticatedUser):
 
 
 def principal_of(request: Request | None) -> Principal:
-    """Who sent `request`; what is done for it from here on is recorded with the address of its client.
-
-    A session of the SDK is a task of its own, which began with another request. Raises `MCPError` for one that came by
-    no door of ours.
+    """Return the sender of `request`; the audit log gets its client's address from here on.
+    A session of the SDK runs in a separate task, which began with another request. Raises `MCPError` for a request that
+    passed no door of the gateway.
     """
     user = request.scope.get("user") if request is not None else None
     if not isinstance(user, User):
@@ -44,6 +43,6 @@ def principal_of(request: Request | None) -> Principal:
 
 
 def current_principal() -> Principal | None:
-    """Who sent the request that runs now, where the SDK hands on no request."""
+    """Return the sender of the current request, for callbacks to which the SDK passes no request."""
     user = auth_context_var.get()
     return user.principal if isinstance(user, User) else None

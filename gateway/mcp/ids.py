@@ -1,6 +1,5 @@
-"""A session of the handshake has one request of an id in flight: a second one would take the first's answer.
-
-What has an id that is none is refused: the SDK takes it for a notification, and its sender would wait for an answer.
+"""Each session of the handshake protocols has at most one request per id in flight, so that answers are not mixed up.
+A request with an invalid id is refused: the SDK would take it for a notification, and its sender would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from gateway.mcp.bodies import replayed
 from gateway.mcp.identity import User
 
 LARGEST: Final = 1024 * 1024
-"""Bytes of the largest message whose id is looked for: to read larger ones twice costs more than it saves anybody."""
+"""Bytes of the largest message whose id is looked for: parsing larger ones twice costs more than the check saves."""
 
 
 class OneInFlight:
-    """Stands before `app`, which is given whole bodies. What it refuses is the caller's own mistake alone."""
+    """ASGI middleware for whole bodies. It refuses only what is the caller's own mistake."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,7 +56,7 @@ class OneInFlight:
 
 
 def _said(message: Message) -> dict[str, object]:
-    """The request or notification in a body; empty where there is none, or the SDK has to judge that."""
+    """Return the request or notification in a body; empty if there is none, or if the SDK has to judge it."""
     body = message.get("body", b"")
     if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
         return {}

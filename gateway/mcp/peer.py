@@ -1,4 +1,4 @@
-"""The gateway's end of a view's ui channel: a small JSON-RPC server over whatever carries the messages."""
+"""The gateway's end of a view's ui channel: a small JSON-RPC server, independent of the transport."""
 
 from __future__ import annotations
 
@@ -37,16 +37,15 @@ BOUNDS: Final = (
 )
 
 BUSY = -32000
-"""The JSON-RPC error code for one call too many."""
+"""The JSON-RPC error code for calls beyond the limit."""
 
 Message = Mapping[str, Json]
 Id = str | int
 
 
 class Send(Protocol):
-    """Carries a message to a view; `own` says that it is an answer in the gateway's own words.
-
-    `leaving` is called when the message leaves: until then it may be cancelled, and none of it is seen.
+    """Sends a message to a view; `own` marks an answer in the gateway's own words.
+    `leaving` is called when the message leaves: until then it may be cancelled without a trace.
     """
 
     async def __call__(
@@ -56,7 +55,7 @@ class Send(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Beside:
-    """What came beside a message, and what to do once nobody needs it any more."""
+    """The body that came beside a message, and the callback that releases it."""
 
     handed: Handed
     release: Callable[[], None]
@@ -64,12 +63,11 @@ class Beside:
 
 
 class UiPeer:
-    """Answers what a view asks of the gateway. `answers` are those of the view's app.
-
-    `caller` gives the view as the connection proves it, told whether the view reports a model; it raises `Refusal` once
-    that is gone. `send` takes answers, and notifications on account of a call;
-    `aside` puts the bytes of an answer beside it, and `turn` is waited for before each call.
-    An async context manager: leaving it cancels what is in flight.
+    """Answers the requests of a view. `answers` are those of the view's app.
+    `caller` returns the view as the connection proves it; its argument is whether the view reports a model, and it
+    raises `Refusal` once the view is gone. `send` sends answers and notifications of calls; `aside` stores the bytes of
+    an answer beside it, and `turn` is awaited before each call.
+    An async context manager: leaving it cancels the calls in flight.
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class UiPeer:
             task.cancel()
 
     async def receive(self, message: Message, beside: Beside | None = None) -> None:
-        """Take one message of the view, with what came beside it. Nothing that it says raises."""
+        """Process one message of the view, with the body that came beside it. Invalid messages never raise."""
         try:
             await self._receive(message, beside)
         finally:
@@ -122,7 +120,7 @@ class UiPeer:
     async def _receive(self, message: Message, beside: Beside | None) -> None:
         method, id, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None and ("result" in message or "error" in message):
-            return  # the gateway asks nothing on this channel, so this answers nothing
+            return  # the gateway sends no requests on this channel, so no response is expected
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
             await self._fail(None, types.INVALID_REQUEST, "This is no JSON-RPC 2.0 request.")
         elif "id" not in message:
@@ -167,7 +165,7 @@ class UiPeer:
             await self._turn()
         speaker = self._speaker if beside is None else replace(self._speaker, handed=beside.handed)
         outcome, own = await _outcome(method, version_of(params), self._answers.answer(method, params, speaker))
-        # Not later than that: from then on the view may use the id again.
+        # At the latest now, since the view may use the id again from then on.
         await self._deliver({"jsonrpc": "2.0", "id": id, **outcome}, own=own, leaving=lambda: self._calls.pop(id, None))
 
     async def _fail(self, id: Id | None, code: int, message: str) -> None:
@@ -179,14 +177,14 @@ class UiPeer:
     async def _deliver(
         self, message: dict[str, Any], *, own: bool = False, leaving: Callable[[], object] = lambda: None
     ) -> None:
-        with suppress(ConnectionError):  # the view is gone, and with it who asked
+        with suppress(ConnectionError):  # the view disconnected
             await self._send(message, own=own, leaving=leaving)
 
 
 async def _outcome(
     method: str, version: str, answering: Awaitable[BaseModel | dict[str, Any]]
 ) -> tuple[dict[str, Any], bool]:
-    """The `result` or the `error` of a call, in this version, and whether that is the gateway's own."""
+    """Return the `result` or the `error` of a call, in this version, and whether it is the gateway's own."""
     try:
         result = await answering
         if isinstance(result, dict):

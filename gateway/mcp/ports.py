@@ -1,4 +1,4 @@
-"""What a mount of the MCP server needs of the rooms below it, and who calls through it."""
+"""The interfaces that a mount of the MCP server needs from the layers below, and the client that calls through it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 
 class Client(Struct, frozen=True):
-    """Who calls through a mount.
-
-    `is_app` says that the client shows MCP Apps, so that its calls may come from one. `caller` gives the view that
-    calls, where the connection itself proves it; it is told whether the view reports a model, and raises `Refusal` once
-    that view is gone. `handed` is the body of its request where that came beside the call, `aside` puts that of an
-    answer there. `push` sends a part of a stream before the call is answered. `tell` sends its person to a page of the
-    console, where the client can do that.
+    """The caller of a mount.
+    `is_app` means that the client shows MCP Apps, so that its calls may come from one. `caller` returns the calling
+    view if the connection itself proves it; its argument is whether the view reports a model, and it raises `Refusal`
+    once that view is gone. `handed` is the body of its request that came beside the call, `aside` stores that of an
+    answer there. `push` sends a part of a stream before the call is answered. `tell` sends the client's person to a
+    page of the console, if the client can do that.
     """
 
     principal: Principal
@@ -41,7 +40,7 @@ class Client(Struct, frozen=True):
 
 
 class PackedApp(Protocol):
-    """An app as it is offered: its id, what people call it, and the one HTML file that it was packed into."""
+    """An app as offered to clients: its id, its title, and the one HTML file that it was packed into."""
 
     @property
     def id(self) -> str: ...
@@ -51,21 +50,21 @@ class PackedApp(Protocol):
     def resource(self) -> Resource: ...
     @property
     def opens(self) -> bool:
-        """Whether models open it by a tool of the gateway's; the app of an upstream is opened by that one's tools."""
+        """Whether models open it by a tool of the gateway; the app of an upstream is opened by the upstream's tools."""
         ...
 
     @property
     def keeps(self) -> bool:
-        """Whether the gateway keeps what its page stores."""
+        """Whether the gateway stores the data of its page."""
         ...
 
     async def html(self) -> str:
-        """The page as it is given out: `resource.html` with the snapshot, which may be another one each time."""
+        """Return the page as served: `resource.html` with the snapshot, which may differ each time."""
         ...
 
 
 class Views(Protocol):
-    """The live views: `gateway.views.registry.Views`, as much of it as a mount needs. `app` None is every app."""
+    """The live views: the part of `gateway.views.registry.Views` that a mount needs. `app` None means every app."""
 
     @property
     def precedence(self) -> Precedence: ...
@@ -101,7 +100,7 @@ class Views(Protocol):
 
 
 class Forwarder(Protocol):
-    """The way into a page: `gateway.views.forward.Forwarder`. It tells refusals in the result."""
+    """Calls into a page: `gateway.views.forward.Forwarder`. It reports refusals in the result."""
 
     async def call(
         self,
@@ -118,12 +117,12 @@ class Forwarder(Protocol):
 
 
 class Exchange(Protocol):
-    """The way to the backends: `gateway.exchange.pipeline.Exchange`. `wait` is in seconds, as it says."""
+    """Requests to backends: `gateway.exchange.pipeline.Exchange`, which defines `wait`, in seconds."""
 
     async def run(self, request: Request, caller: Caller, *, wait: float, tell: Tell | None = None) -> Response: ...
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
-        """The recorded answer to what no request could be made of."""
+        """Return the recorded answer to input that is no valid request."""
         ...
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response: ...

@@ -1,4 +1,4 @@
-"""The tools by which a view asks for the model's calls, in hosts that know nothing but `tools/call`."""
+"""The tools by which a view polls for the model's calls, in hosts that know nothing but `tools/call`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL = "webmcp_poll"
 RESULT = "webmcp_result"
 
 CALLS = "gateway-calls"
-"""The header of an answer to a proven view for which calls wait: it need not pause before it polls."""
+"""The header that tells a proven view of waiting calls, so that it polls without a pause."""
 
 _VIEW = {"type": "string", "description": "The proof of a view that it makes the call itself."}
 
@@ -28,7 +28,7 @@ Arguments = Mapping[str, Json]
 
 
 def poll_tool() -> types.Tool:
-    """The tool that gives the model's calls to the view that they are for."""
+    """Return the tool that delivers the model's calls to their view."""
     properties = {
         "_view": _VIEW,
         "after": {"type": "integer", "minimum": 0, "description": "The number of the last event that arrived."},
@@ -64,7 +64,7 @@ def poll_tool() -> types.Tool:
 
 
 def result_tool() -> types.Tool:
-    """The tool that takes what a page's tool answered."""
+    """Return the tool that takes the answers of a page's tools."""
     properties = {
         "_view": _VIEW,
         "call": {"type": "string", "description": "The call, as webmcp_poll gave it."},
@@ -81,14 +81,14 @@ def result_tool() -> types.Tool:
 
 
 class RelayTools:
-    """What calls of these two give, for the views of `app`, or of every app. Both raise `Refusal`."""
+    """The implementation of both tools, for the views of `app`, or of every app. Both raise `Refusal`."""
 
     def __init__(self, app: str | None, views: Views) -> None:
         self._app = app
         self._views = views
 
     async def poll(self, arguments: Arguments, client: Client) -> dict[str, Json]:
-        """Waits for the view's next calls."""
+        """Wait for the view's next calls."""
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
         listed = _listed(arguments)
@@ -105,7 +105,7 @@ class RelayTools:
         return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
 
     async def result(self, arguments: Arguments, client: Client) -> dict[str, Json]:
-        """Ends a call of the view."""
+        """End a call of the view with its result."""
         proof, call = _proof(arguments, client), read.text(arguments, "call")
         result = read.mapping(arguments, "result")
         relay = self._views.relayed(client.principal, self._app, proof)
@@ -114,7 +114,7 @@ class RelayTools:
         return {"taken": True}
 
     def noting_calls(self, response: Response, caller: Caller) -> Response:
-        """`response` with the news, for a proven view only, that calls wait for it."""
+        """Return `response` with the header `gateway-calls` if calls wait for its proven view."""
         if not caller.proven or not self._views.waits(caller.view):
             return response
         return replace(response, headers=(*response.headers, (CALLS, "1")))

@@ -18,20 +18,20 @@ FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})
 
 
 BYTES = "webmcp-gateway/bytes"
-"""The `_meta` key that names the bytes of a `body`, which came beside the answer."""
+"""The `_meta` key that names the bytes of a `body` that came beside the answer."""
 
 APART = 48 * 1024
-"""Bytes above which a body comes beside its answer, where it may."""
+"""Bytes above which a body comes beside its answer, if allowed."""
 
 LONG = 256 * 1024
-"""Bytes of a body from which its result is made in a thread."""
+"""Size of a body in bytes from which its result is built in a thread."""
 
 Aside = Callable[[bytes], str | None]
-"""Puts bytes beside an answer; gives their name, None where there is no room for them."""
+"""Stores bytes beside an answer; returns their name, or None if there is no room."""
 
 
 def of_response(response: Response, *, structured_arrives: bool, aside: Aside | None = None) -> types.CallToolResult:
-    """An HTTP answer; the text block repeats it for hosts that drop structured content."""
+    """Return an HTTP answer as a result; the text block repeats it for hosts that drop structured content."""
     beside = _Beside(aside)
     values, text, is_error = values_of(response, structured_arrives=structured_arrives, written=beside.written)
     return types.CallToolResult(
@@ -58,13 +58,13 @@ class _Beside:
 def values_of(
     response: Response, *, structured_arrives: bool, written: Callable[[bytes], Json] = in_base64
 ) -> tuple[dict[str, Json], str, bool]:
-    """Structured content, text block, and whether it is an error; bytes stand there as they are `written`."""
+    """Return the structured content, the text block, and whether it is an error; `written` encodes the bytes."""
     values, is_error = content_of(response, written)
     return values, text_block(values, structured_arrives), is_error
 
 
 def content_of(response: Response, written: Callable[[bytes], Json] = in_base64) -> tuple[dict[str, Json], bool]:
-    """The same without the text block."""
+    """Return the structured content, and whether it is an error."""
     try:
         values = result(response, written)
     except Refusal as refusal:
@@ -74,26 +74,26 @@ def content_of(response: Response, written: Callable[[bytes], Json] = in_base64)
 
 
 def is_failure(response: Response) -> bool:
-    """Whether a refusal makes the call itself fail, not just its answer."""
+    """Whether a refusal fails the call itself, not just its answer."""
     return response.header("gateway-reason") in FAILURES
 
 
 def of_page(answer: types.CallToolResult) -> types.CallToolResult:
-    """What a page answered, in a form that reaches the model whatever the page put into it."""
+    """Return a page's answer in a form that reaches the model whatever the page put into it."""
     values = answer.model_dump(by_alias=True)
     written = encodable(values)
     return answer if written is values else types.CallToolResult.model_validate(written, by_name=False)
 
 
 def text_of(values: dict[str, Json]) -> str:
-    """The text of an answer that has no better words."""
+    """Return the values as JSON, for answers without a better text."""
     return json.dumps(values, ensure_ascii=False)
 
 
 def of_values(
     values: dict[str, Json], text: str | None = None, meta: dict[str, Json] | None = None
 ) -> types.CallToolResult:
-    """An answer of the gateway itself, with the same as JSON where there are no better words."""
+    """Return an answer of the gateway itself; the text defaults to the values as JSON."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text or text_of(values))],
         structured_content=values,
@@ -106,7 +106,7 @@ def _connecting(refusal: Refusal) -> dict[str, Json]:
 
 
 def of_refusal(refusal: Refusal) -> types.CallToolResult:
-    """A call that was refused, with the reason in words and as a code."""
+    """Return the result of a refused call, with the reason in words and as a code."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}")],
         structured_content={"reason": refusal.reason.value, "detail": refusal.detail, **_connecting(refusal)},

@@ -1,4 +1,4 @@
-"""The events of a session of the handshake protocols, kept a while for a client whose stream breaks, within bounds."""
+"""The events of a session of the handshake protocols, kept within limits for clients that resume a broken stream."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from gateway.mcp.spliced import MARK
 log = logging.getLogger(__name__)
 
 EVENTS = 128
-"""Events that one session keeps."""
+"""Events kept per session."""
 
 SESSION_BYTES = 512 * 1024
-"""Bytes of them; a larger event is not kept, and its stream cannot be taken up before it."""
+"""Bytes of events per session; a larger event is not kept, and its stream cannot be resumed from before it."""
 
 EACH_BYTES = 16 * 1024 * 1024
 """Bytes of the events of all sessions of one principal at one mount."""
@@ -45,10 +45,10 @@ ALL_BYTES = 64 * 1024 * 1024
 
 
 STANDING: Final = "."
-"""What the ids of a session's standing stream begin with: it may begin anew where others cannot go on."""
+"""Prefix of the event ids of a session's GET stream, which may begin anew where other streams cannot resume."""
 
 PER_PRINCIPAL = 1000
-"""Sessions that one principal may have on a mount where nothing is said: nobody takes the room of all others."""
+"""Default limit of one principal's sessions on a mount, so that it cannot take the capacity of all others."""
 
 BOUNDS: Final = (
     Bound(
@@ -76,16 +76,15 @@ class _Event:
 
 @dataclass(slots=True)
 class _Share:
-    """What one principal has of a room: where its events are, the oldest first, and their bytes."""
+    """One principal's part of a room: the stores of its events, the oldest first, and their bytes."""
 
     events: OrderedDict[str, tuple[ReferenceType[SessionEvents], int]] = field(default_factory=OrderedDict)
     used: int = 0
 
 
 class Room:
-    """What the sessions of a mount share: `used` bytes of `limit`, `each` of them of one principal at most.
-
-    Beyond that the oldest events of that principal go, or of whoever has most: nobody takes the room of others.
+    """The memory that the sessions of a mount share: `limit` bytes, at most `each` of them for one principal.
+    Beyond that the oldest events are evicted, of that principal or of the one with most.
     """
 
     def __init__(self, limit: int = ALL_BYTES, each: int = EACH_BYTES) -> None:
@@ -97,12 +96,12 @@ class Room:
 
     @property
     def used(self) -> int:
-        """Bytes of all events that are kept."""
+        """Bytes of all events kept."""
         self._settle()
         return self._used
 
     def come(self, owner: str, id: str, size: int, events: SessionEvents) -> None:
-        """An event of `owner` is kept in `events`; older ones go where that is too much."""
+        """Account for an event of `owner` kept in `events`, and evict older ones beyond the limits."""
         self._settle()
         share = self._of.setdefault(owner, _Share())
         share.events[id] = (ref(events), size)
@@ -114,7 +113,7 @@ class Room:
             self._make_room()
 
     def gone(self, owner: str, id: str) -> None:
-        """An event is kept no longer."""
+        """Account for a removed event."""
         share = self._of.get(owner)
         if share is None or id not in share.events:
             return
@@ -125,7 +124,7 @@ class Room:
             del self._of[owner]
 
     def over(self, owner: str, ids: list[str]) -> None:
-        """A session is over, with these events: any thread may find that it is, so it is only noted here."""
+        """Note that a session with these events was finalized, by any thread; the counts are updated later."""
         self._over.append((owner, ids))
 
     def _settle(self) -> None:
@@ -135,7 +134,7 @@ class Room:
                 self.gone(owner, id)
 
     def _make_room(self) -> None:
-        """Forget a little more than has to be, so that this is seldom needed."""
+        """Evict a little more than necessary, so that this is needed less often."""
         enough = self.limit - self.limit // 64
         while self._used > enough:
             most = max(self._of, key=lambda owner: self._of[owner].used)
@@ -152,7 +151,7 @@ class Room:
 
 
 class SessionEvents(EventStore):
-    """The newest events of one session. Streams have the ids of its calls, so each session needs a store of its own."""
+    """The newest events of one session. Streams have the ids of its calls, so each session needs a separate store."""
 
     def __init__(self, room: Room, owner: str = "", events: int = EVENTS, size: int = SESSION_BYTES) -> None:
         self._room = room
@@ -167,11 +166,11 @@ class SessionEvents(EventStore):
         self._room.over(self._owner, list(self._events))
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep an event, and give it an id that nobody else can guess."""
+        """Store an event, and return an unguessable id."""
         return self._keep(stream_id, message)
 
     def begin(self) -> str:
-        """The event after which the standing stream begins: what was said before its first beginning comes on it."""
+        """Return the event after which the GET stream begins; messages from before its first beginning follow on it."""
         begun, self._begun = self._begun, ""
         return begun if self.has(begun) else self._keep(GET_STREAM_KEY, None)
 
@@ -187,16 +186,16 @@ class SessionEvents(EventStore):
         return id
 
     def drop(self, id: str) -> None:
-        """Forget an event; what was said before it, too, cannot be said again."""
+        """Evict an event; from then on neither it nor earlier ones can be replayed."""
         self._size -= self._events.pop(id).size
         self._room.gone(self._owner, id)
 
     def has(self, id: str) -> bool:
-        """Whether the stream of this event can be taken up after it."""
+        """Whether the stream can be resumed after this event."""
         return id in self._events
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send what came after that event on its stream; None where it is not known here (any more)."""
+        """Send the later events of that event's stream, and return the stream's id; None for an unknown event."""
         last = self._events.get(last_event_id)
         if last is None:
             return None
@@ -209,7 +208,7 @@ class SessionEvents(EventStore):
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's manager, which gives each session a store of events of its own; `each` principal may have so many."""
+    """The SDK's session manager, with a separate event store per session and at most `each` sessions per principal."""
 
     def __init__(self, *arguments: Any, each: int = PER_PRINCIPAL, **options: Any) -> None:
         self._room = Room()
@@ -221,13 +220,13 @@ class Sessions(StreamableHTTPSessionManager):
 
     @property
     def event_store(self) -> EventStore:
-        """A new one: the SDK reads this once for each session."""
+        """A new event store: the SDK reads this once per session."""
         self._made = SessionEvents(self._room, self._opens)
         return self._made
 
     @event_store.setter
     def event_store(self, _: EventStore | None) -> None:
-        """The SDK sets what it was given: nothing."""
+        """Ignore the SDK's assignment, which is always None."""
 
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._can_go_on(scope):
@@ -242,9 +241,8 @@ class Sessions(StreamableHTTPSessionManager):
             await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
 
     def _can_go_on(self, scope: Scope) -> bool:
-        """Whether a stream can be taken up where this request says, if it does; a standing one begins anew otherwise.
-
-        To an empty stream, which is what the SDK gives, clients come back for ever.
+        """Whether the stream can be resumed as this request asks; a GET stream may begin anew instead.
+        Without this check the SDK answers with an empty stream, to which clients reconnect for ever.
         """
         fields, user = Headers(scope=scope), scope.get("user")
         session, last = fields.get(MCP_SESSION_ID_HEADER, ""), fields.get(LAST_EVENT_ID_HEADER)
@@ -256,12 +254,12 @@ class Sessions(StreamableHTTPSessionManager):
             return False
         name, transport = LAST_EVENT_ID_HEADER.encode(), self._server_instances.get(session)
         scope["headers"] = [field for field in scope["headers"] if field[0] != name]
-        if transport is not None and GET_STREAM_KEY not in transport._request_streams:  # else it is refused
-            scope["headers"].append((name, events.begin().encode()))  # so the SDK names an event at its beginning, too
+        if transport is not None and GET_STREAM_KEY not in transport._request_streams:  # otherwise the SDK refuses it
+            scope["headers"].append((name, events.begin().encode()))  # makes the SDK send an event id at its beginning
         return True
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
-        """A new session. Raises `_Full` where there are too many, or too many of who asks for it."""
+        """Return a new session. Raises `_Full` if the mount or the caller has too many."""
         if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
             raise _Full(f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
         self._opens = _said(requestor)
@@ -273,7 +271,7 @@ class Sessions(StreamableHTTPSessionManager):
 
 
 def _said(requestor: AuthorizationContext | None) -> str:
-    """Whose session it is."""
+    """Return the key of a session's owner."""
     return json.dumps(requestor) if requestor is not None else ""
 
 

@@ -51,7 +51,7 @@ MAX_LISTENERS = 1024
 """Open `subscriptions/listen` streams of one mount."""
 
 LISTENERS_EACH = 128
-"""Those of one principal."""
+"""Open `subscriptions/listen` streams of one principal."""
 
 BOUNDS: Final = (
     Bound(
@@ -63,10 +63,10 @@ BOUNDS: Final = (
 )
 
 SESSIONS = 10_000
-"""Sessions of the handshake protocols that one mount keeps; another one is answered with 503."""
+"""Sessions of the handshake protocols per mount; beyond them, new ones are refused with 503."""
 
 SESSION_IDLE = 1800.0
-"""Seconds without a request or an open stream after which such a session ends."""
+"""Seconds without a request or an open stream after which a session of the handshake protocols ends."""
 
 INSTRUCTIONS = (
     "open_<app> shows an app to the person. While it is open, the tools that its page offers are listed here as "
@@ -78,46 +78,44 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 def message_limit(largest: int) -> int:
-    """Bytes of a request whose `http_request` may have a body of `largest` bytes, in base64 or as a text with escapes.
-
-    A little more is read, so that the policy itself says 413 to a body over the limit of its route.
+    """Return the largest request in bytes for an `http_request` body of `largest` bytes, in base64 or as escaped text.
+    The margin lets the policy itself answer 413 to a body over the limit of its route.
     """
     return max(BODY_LIMIT, 2 * largest + _AROUND)
 
 
 class Before(Protocol):
-    """What may stand before a mount's own tools and resources: the upstreams."""
+    """Middleware that answers before a mount's own tools and resources: the upstreams."""
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> Fast[Any] | None:
-        """A fast path of its own, instead of that of the mount; None leaves that one."""
+        """Return a fast path that replaces the mount's; None keeps the mount's."""
         ...
 
     @property
     def follows(self) -> bool:
-        """Whether it tells sessions of changes itself."""
+        """Whether it notifies sessions of changes itself."""
         ...
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """The answer to a request, or what `call_next` says."""
+        """Return its own answer to a request, or that of `call_next`."""
         ...
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a tool, None for one that it does not know."""
+        """Return the input schema of a tool; None if the tool is unknown."""
         ...
 
     def drain(self) -> None:
-        """End the streams that would stay open for ever."""
+        """End the long-lived streams."""
         ...
 
 
 class Face:
-    """One mount. `hosts` and `origins` are the `Host` and `Origin` values that it answers to, ports included.
-
-    `principal` says who sent a request, as the guard before this found it: the one of a loopback gateway by default.
-    `asking` says whom its clients may send to the console, None that they may not. `room` is what large messages share
-    with the bodies of other doors. `before` stands before its own tools
-    and resources: what it answers does not reach them. `body_limit` is how many bytes a request may have now.
-    An async context manager; requests are served within it. `app` None is the mount of every app.
+    """One mount, an async context manager within which requests are served; `app` None is the mount of all apps.
+    `hosts` and `origins` are the accepted `Host` and `Origin` values, ports included. `principal` returns the sender of
+    a request as the guard identified it; the default is that of a loopback gateway. `asking` defines which clients may
+    send their person to the console; None allows none. `room` limits the bytes of large messages together with the
+    bodies of other doors. `before` answers ahead of the mount's own tools and resources. `body_limit` returns the
+    current limit of a request in bytes.
     """
 
     def __init__(
@@ -195,7 +193,7 @@ class Face:
             each=sessions_each,
             session_idle_timeout=session_idle,
         )
-        # At its own mount, an upstream may have a tool of the name `http_request`.
+        # An upstream's own mount may have its own tool named `http_request`.
         apart = app is None or before is None
         self._manager.asgi_app.app = Worded(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
         self._body_limit = body_limit
@@ -226,7 +224,7 @@ class Face:
         """The aiohttp handler."""
         principal = self._principal(request)
         limit = self._body_limit()
-        if request.method != "POST" or (request.content_length or 0) > limit:  # what is too large is refused unread
+        if request.method != "POST" or (request.content_length or 0) > limit:  # a body over the limit is refused unread
             return await self._served(request, principal, None)
         with counting(self._room, principal.id) as taken:
             try:
@@ -256,20 +254,20 @@ class Face:
             self._streams.discard(ending)
 
     def renew(self) -> None:
-        """The apps changed: offer those that there are now, and say so."""
+        """Offer the apps of the new configuration, and notify clients of the change."""
         self.catalog.renew()
         self._changes.changed_for_all()
 
     def on_tools(self, principal: Principal, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change of that principal's tools here; the result ends that."""
+        """Call `listener` after each change of the principal's tools on this mount; the result unsubscribes."""
         return self._changes.listen(principal, listener)
 
     def tools_changed(self) -> None:
-        """What `before` offers changed: say so."""
+        """Notify clients that the offer of `before` changed."""
         self._changes.changed_for_all()
 
     def drain(self) -> None:
-        """End the streams that would stay open for ever; calls in flight go on."""
+        """End the long-lived streams; calls in flight continue."""
         if self._before is not None:
             self._before.drain()
         for listener in list(self._listeners):
@@ -278,7 +276,7 @@ class Face:
             ending.end()
 
     async def _run_manager(self, started: asyncio.Event) -> None:
-        """The SDK's task group must be entered and left by one task."""
+        """Enter and leave the SDK's task group in the same task, as anyio requires."""
         async with self._manager.run():
             started.set()
             await self._leave.wait()
@@ -288,7 +286,7 @@ class Face:
         return types.ListToolsResult(tools=self.catalog.list_tools(_client(context)))
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
-        # A legacy session would run a call to its end for a client that is gone; no answer could reach it.
+        # A legacy session would run a call to its end for a disconnected client; no answer could reach it.
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
@@ -300,7 +298,7 @@ class Face:
     async def _called(self, context: Context, params: types.CallToolRequestParams, client: Client) -> Result:
         arguments = params.arguments or {}
         asks = self._calls is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
-        # A view speaks through the same client; what it says of answers and states counts for nothing.
+        # A view uses the same client connection, but its answers and states must not count as the client's.
         if self._calls is None or not asks or "_view" in arguments:
             return await self.catalog.call_tool(params.name, arguments, client)
 
@@ -327,7 +325,7 @@ class Face:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """The stream of changes, protocol 2026-07-28: one for each principal's own tools."""
+        """Serve the stream of changes of one principal's tools (protocol 2026-07-28)."""
         principal = principal_of(context.request)
         mine = sum(other == principal for other in self._listeners.values())
         if len(self._listeners) >= MAX_LISTENERS or mine >= LISTENERS_EACH:
@@ -340,8 +338,7 @@ class Face:
             del self._listeners[listener]
 
     async def _follow(self, context: Context, _: types.NotificationParams | None) -> None:
-        """The changes of a session of the handshake protocols, told for as long as it lives.
-
+        """Notify a session of the handshake protocols of changes for as long as it lives.
         The session runs this handler in its own task group, and cancels it when it ends.
         """
         principal = principal_of(context.request)
@@ -362,7 +359,7 @@ class Face:
 
 
 class _Server(Server[Any]):
-    """The SDK's server, which says to sessions of the handshake protocols that its list of tools changes."""
+    """The SDK's server, which announces `tools.listChanged` to sessions of the handshake protocols."""
 
     def create_initialization_options(
         self,
@@ -391,7 +388,7 @@ class _Bus:
 
 
 def _unread(status: int, code: int, message: str) -> web.Response:
-    """The answer to a message that is not read to its end."""
+    """Return the error for a message whose body is not read to its end, and close the connection."""
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     answer = web.json_response(error, status=status, headers={"retry-after": "1"} if status == 503 else None)
     answer.force_close()
@@ -423,7 +420,7 @@ async def _complete(_: Context, params: types.CompleteRequestParams) -> types.Co
 
 
 def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-    """Where the trace of a call is said: in its `_meta`, else in the header fields of its request."""
+    """Return the carrier of a call's trace context: its `_meta`, else the header fields of its request."""
     meta: dict[str, Any] = dict(params.meta or {})
     return meta if "traceparent" in meta or context.request is None else context.request.headers
 

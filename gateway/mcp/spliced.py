@@ -1,4 +1,4 @@
-"""What is large in a result stays out of the SDK's message, which is written in the event loop: it is put in later."""
+"""Keeps large values out of the SDK's messages, which are serialized in the event loop, and splices them in later."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from gateway.pieces import gathered, is_large, written
 Result = TypeVar("Result")
 
 MARK: Final = f"webmcp-gateway/spliced-{secrets.token_hex(16)}-"
-"""What stands for a part that is put in later begins so; nobody outside can say it."""
+"""Prefix of the placeholder of a part that is spliced in later; it is random, so that no outsider can write it."""
 
 
 async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """The SDK's outermost middleware: leaves the large members of a result out, and has them written in a thread.
-
-    Not where the connection is gone: a session's client that takes its stream up hears the result on another one, which
-    knows nothing of what was left out here.
+    """Leave the large members out of a result and serialize them in a thread, as the SDK's outermost middleware.
+    Not after a disconnect: a client that resumes its stream gets the result on another one, which knows nothing of the
+    parts left out here.
     """
     result = await call_next(ctx)
     if ctx.request is None or ctx.request_id is None or not isinstance(result, dict) or not is_large(result):
@@ -35,9 +34,8 @@ async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> H
 
 
 async def outlined(params: dict[str, Any], request: Request | None) -> dict[str, Any] | None:
-    """The parameters of a message that goes on the stream of `request`, without what is large in them.
-
-    None where the connection is gone: so much is not kept for a client that takes its stream up.
+    """Return the parameters of a message for the stream of `request`, without their large values.
+    None after a disconnect: large messages are not kept for session resumption.
     """
     if request is None or not is_large(params):
         return params
@@ -47,7 +45,7 @@ async def outlined(params: dict[str, Any], request: Request | None) -> dict[str,
 
 
 async def lightened(result: Result, request: Request | None) -> Result | types.CallToolResult:
-    """The result of a tool of ours without what is large in it, before the SDK looks through it."""
+    """Return the result of one of the gateway's tools without its large values, before the SDK validates it."""
     if request is None or not isinstance(result, types.CallToolResult):
         return result
     texts: list[object] = [block.text for block in result.content if isinstance(block, types.TextContent)]
@@ -73,12 +71,12 @@ def _without_large(result: dict[str, Any], scope: Scope) -> dict[str, Any]:
 
 
 def _left_out(value: object, scope: Scope) -> object:
-    """What stands for it; the value itself where the SDK has to say what is wrong with it."""
+    """Return a placeholder for `value`; the value itself if it cannot be serialized, for the SDK to report."""
     word = MARK + secrets.token_hex(16)
-    # What reads the message on the way still finds a list, an object or a text there.
+    # The placeholder keeps the type, so that code on the way still finds a list, an object or a text.
     made: object = word if isinstance(value, str) else [{word: 0}] if isinstance(value, list) else {word: 0}
     try:
-        # What is left out of it already is put in here: nobody looks through the pieces again.
+        # Parts already left out of it are put in here, since the pieces are not searched again.
         pieces = [piece for part in gathered(written(value)) for piece in put_in(scope, part)]
     except (ValueError, TypeError, RecursionError):
         return value

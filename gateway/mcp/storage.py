@@ -1,4 +1,4 @@
-"""The tool by which a view has its `localStorage` kept for its person, in apps whose configuration says so."""
+"""The tool by which a view stores its `localStorage` for its person, in apps configured for that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import Unreadable
 
 ASKING = Rate(20, 1.0)
-"""How often the pages of one app may load and save for one person: five times what a page does."""
+"""Rate limit of loads and saves by the pages of one app for one person: five times that of a normal page."""
 
 BOUNDS: Final = (
     Bound(
@@ -38,7 +38,7 @@ Arguments = Mapping[str, Json]
 
 
 class Storage(Protocol):
-    """Where it is kept: `gateway.stores.page_storage.PageStorage`."""
+    """The store: `gateway.stores.page_storage.PageStorage`."""
 
     async def load(self, person: str, app: str) -> Mapping[str, str]: ...
 
@@ -48,7 +48,7 @@ class Storage(Protocol):
 
 
 def storage_tool() -> types.Tool:
-    """The definition."""
+    """Return the tool's definition."""
     properties = {
         "_view": {"type": "string", "description": "The proof of a view that it makes the call itself."},
         "changes": {
@@ -73,14 +73,14 @@ def storage_tool() -> types.Tool:
 
 
 class StorageTool:
-    """What its calls do, on whichever mount they come, for what is kept in `storage`."""
+    """The implementation of the tool, shared by all mounts."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._asked = Buckets[tuple[str, str]]()
 
     async def serve(self, arguments: Arguments, caller: Caller) -> types.CallToolResult:
-        """The result for the view of `caller`. Raises `Refusal`."""
+        """Return the result for the view of `caller`. Raises `Refusal`."""
         if not caller.proven:
             raise Refusal(Reason.VIEW_UNPROVEN, "Only a proven view has storage on the gateway.")
         if caller.principal.shared:

@@ -1,4 +1,4 @@
-"""The definitions of the tools and resources that a mount offers, as MCP writes them."""
+"""The MCP definitions of the tools and resources that a mount offers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VIEW = {"type": "string", "description": "The handle of a view, as open_<app> o
 
 
 def shows_apps(capabilities: types.ClientCapabilities | None) -> bool:
-    """Whether a client said that it shows MCP Apps."""
+    """Whether a client declared that it shows MCP Apps."""
     settings = ((capabilities.extensions if capabilities else None) or {}).get(UI_EXTENSION)
     mime_types = settings.get("mimeTypes") if settings else None
     return isinstance(mime_types, list) and APP_MIME_TYPE in mime_types
@@ -35,7 +35,7 @@ _INPUT: Mapping[str, Any] = {
 
 
 def open_tool(app: PackedApp) -> types.Tool:
-    """`open_<app>`. Only the model may call it: its result carries a new launch value."""
+    """Return `open_<app>`. Only the model may call it: its result carries a new launch value."""
     return types.Tool(
         name=f"open_{app.id}",
         title=f"Open {app.title}",
@@ -49,7 +49,7 @@ def open_tool(app: PackedApp) -> types.Tool:
 
 
 def http_request() -> types.Tool:
-    """The tool that carries every request of an app to its backend."""
+    """Return the tool that carries every request of an app to its backend."""
     return types.Tool(
         name="http_request",
         title="HTTP request",
@@ -61,7 +61,7 @@ def http_request() -> types.Tool:
 
 
 def http_stream() -> types.Tool:
-    """The tool that asks for an answer which was not there yet, or for the next part of one."""
+    """Return the tool that asks for a pending answer, or for the next part of one."""
     properties = {
         "id": {"type": "string", "description": "What the header gateway-pending, or the field stream, said."},
         "cancel": {"type": "boolean", "description": "Give the request up."},
@@ -79,7 +79,7 @@ def http_stream() -> types.Tool:
 
 
 def webmcp_attach() -> types.Tool:
-    """The tool by which a view proves that it is the one that was opened."""
+    """Return the tool by which a view proves that it is the one that was opened."""
     properties = {
         "launch": {"type": "string", "description": "The launch value of the result that opened the view."},
         "former": {"type": "string", "description": "The view that its page was before, as `_view` proves it."},
@@ -107,7 +107,7 @@ def webmcp_attach() -> types.Tool:
 
 
 def list_view_tools() -> types.Tool:
-    """The tool that tells what the open views can do, for models whose list of tools is fixed."""
+    """Return the tool that lists the tools of open views, for models whose list of tools is fixed."""
     return types.Tool(
         name="list_view_tools",
         title="List the tools of open views",
@@ -121,7 +121,7 @@ def list_view_tools() -> types.Tool:
 
 
 def call_view_tool() -> types.Tool:
-    """The tool that calls a tool of one view by the page's own name."""
+    """Return the tool that calls a tool of one view by the page's own name."""
     properties = {
         "view": _VIEW,
         "tool": {"type": "string", "description": "A name that list_view_tools gave."},
@@ -139,7 +139,7 @@ def call_view_tool() -> types.Tool:
 
 
 def live_tool(tool: ViewTool) -> types.Tool:
-    """A tool of a live view."""
+    """Return a tool of a live view."""
     return types.Tool(
         name=tool.name,
         title=tool.title or None,
@@ -152,12 +152,12 @@ def live_tool(tool: ViewTool) -> types.Tool:
 
 
 def input_schema(tool: ViewTool) -> dict[str, Any]:
-    """The page's schema; what MCP cannot say of arguments is left out, so that one tool never spoils the list."""
+    """Return the page's schema without what MCP does not allow, so that one tool never spoils the list."""
     return _object_schema(tool.input_schema)
 
 
 def output_schema(tool: ViewTool) -> dict[str, Any] | None:
-    """The same of its structured results."""
+    """Return the schema of its structured results, treated alike."""
     return None if tool.output_schema is None else _object_schema(tool.output_schema)
 
 
@@ -177,7 +177,7 @@ def _object_schema(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def app_resource(app: PackedApp) -> types.Resource:
-    """The packed app in a list of resources."""
+    """Return the packed app's entry in a list of resources."""
     return types.Resource(
         uri=app.resource.uri,
         name=app.id,
@@ -189,7 +189,7 @@ def app_resource(app: PackedApp) -> types.Resource:
 
 
 def app_contents(app: PackedApp, html: str) -> types.TextResourceContents:
-    """The packed app itself. Hosts differ in where they look for `_meta.ui`, so it is in both places."""
+    """Return the packed app. Hosts differ in where they look for `_meta.ui`, so it is in both places."""
     return types.TextResourceContents(uri=app.resource.uri, mime_type=APP_MIME_TYPE, text=html, _meta=_meta(app))
 
 
@@ -201,7 +201,7 @@ def _annotations(values: Mapping[str, Any]) -> types.ToolAnnotations | None:
     try:
         return types.ToolAnnotations.model_validate(dict(values), by_name=False) if values else None
     except ValidationError:
-        return None  # a page that annotates in another way than MCP gets no annotations
+        return None  # invalid annotations of a page are dropped
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

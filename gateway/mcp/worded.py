@@ -1,4 +1,4 @@
-"""What the SDK refuses without a word, or in those of its parser, in words that say what to send instead."""
+"""Helpful messages for requests that the SDK refuses with an empty body or with its parser's message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BODY = "The body must be one JSON-RPC request, notification or response; batches
 
 
 class Worded:
-    """Stands before `app`; the status of its refusals stays."""
+    """ASGI middleware that rewords refusals of `app`; their status stays."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class Worded:
 
 
 def _words(status: int, body: bytes) -> str | None:
-    """What to say in place of `body`, None for what is said well."""
+    """Return the message that replaces `body`; None to keep it."""
     if status == 406 and not body:
         return ACCEPT
     if body == b"Invalid Content-Type header":
