@@ -9,7 +9,7 @@ from gateway.backends.codings import Coding, Undone, codings
 from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 
-ACCEPT_ENCODING = "gzip, deflate"
+ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 """The codings that the gateway asks for."""
 
 RATIO = 200

@@ -27,6 +27,9 @@ MOST: Final = 16
 LONGEST_HEAD: Final = 64 * 1024
 """Bytes of the longest head of a gzip member; its names and comments may be of any length."""
 
+AGAIN: Final = 256 * 1024
+"""Bytes of the longest brotli body that is read once more, to find its end before other bytes."""
+
 SNIFFED: Final = 1000
 """Bytes after which what says `deflate` is known to be zlib's format, where nothing was wrong until then."""
 
@@ -92,6 +95,9 @@ class Deflate:
     def __init__(self) -> None:
         self._seen: bytes | None = b""
         self._stream = zlib.decompressobj()
+        self._sum: int | None = None
+        """The check sum of contents alone."""
+        self._behind = b""
 
     @property
     def whole(self) -> bool:
@@ -100,6 +106,9 @@ class Deflate:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """As `Coding`."""
+        if self._sum is not None:
+            yield from self._contents(data, self._sum)
+            return
         if self._seen is None:
             yield from _inflated(self._stream, data)
             return
@@ -108,40 +117,89 @@ class Deflate:
             first = self._stream.decompress(data, STEP)
         except zlib.error:
             data, self._seen = self._seen, None
-            self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
-            yield from _inflated(self._stream, data)
+            self._stream, self._sum = zlib.decompressobj(-zlib.MAX_WBITS), zlib.adler32(b"")
+            yield from self._contents(data, self._sum)
             return
         if first or len(self._seen) >= SNIFFED or self._stream.eof:
             self._seen = None
         yield first
         yield from _inflated(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
 
+    def _contents(self, data: bytes, checked: int) -> Iterator[bytes]:
+        """Contents alone: browsers take what follows them for the check sum of zlib's format (RFC 1950 2.2)."""
+        if self._stream.eof:
+            self._behind = (self._behind + data)[:4]
+        else:
+            for piece in _inflated(self._stream, data):
+                checked = self._sum = zlib.adler32(piece, checked)
+                yield piece
+            self._behind = self._stream.unused_data[:4]
+        if len(self._behind) == 4 and int.from_bytes(self._behind, "big") != checked:
+            raise Undone
+
 
 class Brotli:
-    """Brotli (RFC 7932). Bytes behind its end are an error here: the library then gives nothing of its last step."""
+    """Brotli (RFC 7932). As in browsers, what follows its end is passed over.
+
+    The library fails there, gives nothing of that step, and does not say that it was the end: such a body is read once
+    more, byte by byte at last, if it is not longer than `AGAIN`.
+    """
 
     def __init__(self) -> None:
         self._stream = brotli.Decompressor()
-        self._fed = False
+        self._ended = False
+        self._fed = 0
+        self._given = 0
+        self._kept: bytearray | None = bytearray()
 
     @property
     def whole(self) -> bool:
         """As `Coding`."""
-        return not self._fed or self._stream.is_finished()
+        return not self._fed or self._ended
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """As `Coding`."""
-        self._fed = self._fed or bool(data)
-        more = bool(data)
-        while more:
+        if not data or self._ended:
+            return
+        self._fed += len(data)
+        if self._fed > AGAIN:
+            self._kept = None
+        try:
+            for piece in _unpacked(self._stream, data):
+                self._given += len(piece)
+                yield piece
+            self._ended = self._stream.is_finished()
+        except brotli.error as error:
+            if self._kept is None:
+                raise Undone from error
+            yield from self._up_to_the_end(bytes(self._kept), data)
+        if self._kept is not None:
+            self._kept += data
+
+    def _up_to_the_end(self, before: bytes, data: bytes) -> Iterator[bytes]:
+        """What is still to be given of `data`, in which the end is, behind what came `before`."""
+        stream, skipped = brotli.Decompressor(), self._given
+        for part in (before, *(data[at : at + 1] for at in range(len(data)))):
             try:
-                piece = self._stream.process(data, output_buffer_limit=_BROTLI_STEP)
+                for piece in _unpacked(stream, part):
+                    rest, skipped = piece[skipped:], max(0, skipped - len(piece))
+                    if rest:
+                        yield rest
             except brotli.error as error:
                 raise Undone from error
-            if piece:
-                yield piece
-            data = b""
-            more = not self._stream.is_finished() and (bool(piece) or not self._stream.can_accept_more_data())
+            if stream.is_finished():
+                self._ended = True
+                return
+
+
+def _unpacked(stream: brotli.Decompressor, data: bytes) -> Iterator[bytes]:
+    more = bool(data)
+    while more:
+        piece = stream.process(data, output_buffer_limit=_BROTLI_STEP)
+        if piece:
+            yield piece
+        data = b""
+        more = not stream.is_finished() and (bool(piece) or not stream.can_accept_more_data())
 
 
 class Zstd:

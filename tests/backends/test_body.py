@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import zlib
 from collections.abc import Callable
 from functools import partial, reduce
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.backends.body import RATIO_FROM, Body
-from gateway.backends.codings import MOST
+from gateway.backends.codings import AGAIN, MOST
 from gateway.errors import Reason, Refusal
 from tests.codings import SKIPPED, zstd_of
 
@@ -76,6 +77,11 @@ PACKED = gzipped(DATA)
         ("gzip", b"", b""),
         ("gzip", b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x02\0exname\0why\0\0\0" + raw_deflate(DATA), DATA),
         ("br", b"", b""),
+        ("br", brotli.compress(DATA) + b"garbage", DATA),
+        ("br", brotli.compress(DATA) + brotli.compress(DATA), DATA),
+        ("br", brotli.compress(b"") + b"garbage", b""),
+        ("deflate", raw_deflate(DATA) + b"gar", DATA),
+        ("deflate", raw_deflate(DATA) + zlib.adler32(DATA).to_bytes(4, "big") + b"garbage", DATA),
         ("br, gzip", gzip.compress(brotli.compress(DATA), mtime=0), DATA),
         ("zstd", b"", b""),
         ("zstd", zstd_of(DATA)[:3], b""),
@@ -109,7 +115,8 @@ def test_as_browsers_take_it(coding: str, packed: bytes, given: bytes, step: int
         ("deflate", PACKED),
         ("deflate", zlib.compress(DATA)[:-4] + bytes(4)),
         ("br", DATA),
-        ("br", brotli.compress(DATA) + b"garbage"),
+        ("br", b"\xff" * 20),
+        ("deflate", raw_deflate(DATA) + b"garbage"),
         ("zstd", DATA),
         ("zstd", zstd_of(DATA) + b"garbage"),
         ("zstd", zstd_of(DATA, checksum_flag=1)[:-4] + bytes(4)),
@@ -127,12 +134,31 @@ def test_what_is_broken(coding: str, packed: bytes) -> None:
     assert caught.value.reason is Reason.BACKEND_PROTOCOL
 
 
+def test_the_end_of_brotli_in_a_longer_body() -> None:
+    """It is found however the body comes, up to a bound; a longer body with other bytes behind its end is broken."""
+    data = random.Random(1).randbytes(AGAIN // 2) + bytes(AGAIN)
+    packed = brotli.compress(data, quality=1)
+    for size in (1000, 1 << 16, 1 << 20):
+        body = Body("br", len(data))
+        for start in range(0, len(packed) + 7, size):
+            body.feed((packed + b"garbage")[start : start + size])
+        assert body.close() == data
+    twice = random.Random(1).randbytes(AGAIN)
+    with pytest.raises(Refusal):
+        Body("br", 2 * AGAIN).feed(brotli.compress(twice, quality=1) + b"garbage")
+    body = Body("br", 2 * AGAIN)
+    body.feed(brotli.compress(twice, quality=1))
+    body.feed(b"garbage")
+    assert body.close() == twice
+
+
 NOTHING: dict[str, Callable[[int], bytes]] = {
     "gzip": lambda size: gzipped(b"") + bytes(size),
     "deflate": lambda size: zlib.compress(b"") + bytes(size),
+    "br": lambda size: brotli.compress(b"") + bytes(size),
     "zstd": lambda size: SKIPPED[:4] + size.to_bytes(4, "little") + bytes(size),
 }
-"""Much of a coding that comes to nothing: brotli has no such."""
+"""Much of a coding that comes to nothing."""
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "deflate, gzip, gzip", "BR, gzip", "zstd, gzip", "gzip, zstd"])

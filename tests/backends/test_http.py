@@ -55,7 +55,7 @@ async def test_nothing_of_our_own_but_what_must_be(backend: HttpBackend) -> None
     """A bare request carries host, our user-agent and the codings that we take, and nothing else."""
     head = await sent(backend)
     assert sorted(head.lower().split(b"\r\n")[1:-2]) == [
-        b"accept-encoding: gzip, deflate",
+        b"accept-encoding: gzip, deflate, br, zstd",
         b"host: 127.0.0.1:port",
         f"user-agent: {USER_AGENT}".encode(),
     ]
@@ -78,7 +78,7 @@ async def test_framing_headers_are_ours(backend: HttpBackend) -> None:
     )
     head = (await sent(backend, headers=theirs)).lower()
     assert sorted(head.split(b"\r\n")[1:-2]) == [
-        b"accept-encoding: gzip, deflate",
+        b"accept-encoding: gzip, deflate, br, zstd",
         b"authorization: bearer t",
         b"host: 127.0.0.1:port",
         b"user-agent: app/1",
