@@ -1,4 +1,4 @@
-"""Accounts that a model's call needs and its person has not connected: the client sends them there, the call waits."""
+"""Holds a model's request while its person connects an account that the request needs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gateway.errors import Refusal
 from gateway.model import Caller, Tell, Visit
 
 PATIENCE: Final = 50.0
-"""Seconds for which a request waits; after these its caller is told what is missing."""
+"""Seconds for which a request waits; after these its caller gets the refusal."""
 
 LOOK: Final = 2.0
-"""Seconds after which it is looked whether the account was connected in another process."""
+"""Seconds between two checks whether the account was connected in another process."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class Need:
-    """One request that waits. `again` says when to look."""
+    """One waiting request; `again` waits until the account should be checked."""
 
     view: str | None
     credential: str
@@ -32,7 +32,7 @@ class Need:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def again(self) -> bool:
-        """Wait until the account may be there; False when the time is over."""
+        """Wait until the account may be connected; False once the time is over."""
         left = self.end - asyncio.get_running_loop().time()
         if left <= 0:
             return False
@@ -53,7 +53,7 @@ class Absences:
 
     @contextmanager
     def telling(self, cause: str, tell: Tell | None) -> Iterator[None]:
-        """What the model's call `cause` leads to may wait: `tell` tells its client where the person goes."""
+        """Let requests that the model's call `cause` leads to wait: `tell` notifies its client of the page to open."""
         if tell is None:
             yield
             return
@@ -65,9 +65,9 @@ class Absences:
 
     @contextmanager
     def needed(self, caller: Caller, credential: str, url: str, tell: Tell | None = None) -> Iterator[Need | None]:
-        """A request that waits for an account, which `url` connects; None where no client can be told.
+        """Register a request that waits for an account, which `url` connects; None if no client can be notified.
 
-        `tell` is of the client that made it; else that counts which made the call that led to it.
+        `tell` notifies the client that made the request; by default, the client whose call caused it.
         """
         if tell is None and caller.cause is not None:
             tell = self._tells.get(caller.cause)
@@ -94,9 +94,9 @@ class Absences:
         credential: str,
         tell: Tell | None = None,
     ) -> T:
-        """What `ask` gives once the person has connected the account that it was refused for want of.
+        """Return the result of `ask` once the person has connected the missing account.
 
-        Raises `refusal`, the last word, where nobody can connect one, or nobody did in time.
+        Raises `refusal` if no account can be connected, or none was in time.
         """
         if refusal.connect_url is not None:
             with self.needed(caller, credential, refusal.connect_url, tell) as need:
@@ -106,7 +106,7 @@ class Absences:
         raise refusal
 
     def connected(self, credential: str, person: str) -> None:
-        """Somebody connected an account: who waits for it looks now."""
+        """An account was connected: wake the requests that wait for it."""
         for need in self._needs:
             if (need.credential, need.person) == (credential, person):
                 need.news.set()
@@ -116,7 +116,7 @@ class Absences:
         return any(need.view == view for need in self._needs)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever one begins or ends to wait; the result ends that."""
+        """Call `callback` whenever a request begins or ends to wait; the returned function unregisters it."""
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 

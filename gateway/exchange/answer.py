@@ -10,14 +10,14 @@ from gateway.model import Response
 
 
 async def nothing() -> None:
-    """Nothing is held."""
+    """Do nothing: the default `close`."""
 
 
 class Answer(Struct, frozen=True):
-    """`response` is whole, or has no body where `parts` give it; `close` gives up what was not read.
+    """A backend's answer: `response` has its body, unless `parts` yield it; `close` discards what was not read.
 
-    `credentialed` says that the gateway added a credential or cookies to the request, `secrets` which texts of these
-    must not come back, each with the name of what it is of.
+    `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
+    must not reach the app to the name of its credential.
     """
 
     response: Response

@@ -1,4 +1,4 @@
-"""Takes the answer to a question, by whichever way it comes: who may give it, what it takes, once, and recorded."""
+"""Takes the answer to a question from every source: checks who may give it, accepts one, and records it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOBODY = "This question was answered, has expired, or its caller is gone."
 
 
 class NotAllowed(Exception):
-    """This caller sees the question, and does not answer it."""
+    """The caller may see the question but not answer it."""
 
 
 class Answers:
-    """Everything that answers a question comes through here. With `presence` a yes takes a touch of a key."""
+    """The single entry point for answers to questions. With `presence`, a yes requires a touch of a security key."""
 
     def __init__(
         self, approvals: Approvals, grants: Grants, recorder: Recorder, presence: Presence | None = None
@@ -38,17 +38,17 @@ class Answers:
         return [grant for grant in self._grants.now() if may_decide(by, grant.principal, grant.app)]
 
     def question(self, id: str, by: Principal) -> Question:
-        """The open question `id`. Raises `Refusal` (`approval-expired`) where `by` could not answer it."""
+        """Return the open question `id`. Raises `Refusal` (`approval-expired`) if `by` may not see it."""
         return self._open(id, by).question
 
     async def give(
         self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, assertion: Json = None
     ) -> State:
-        """A person answers. `grant` allows the same for as long as the policy says; `assertion` is of a touched key.
+        """Take a person's answer. `grant` allows the same for as long as the policy permits.
 
-        Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is not open, or not this person's;
-        `approval-unavailable` where a touch is needed, or the policy knows no grant; `audit-unavailable` for a yes that
-        cannot be recorded, after which the question is still open.
+        `assertion` is of a touched key. Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is
+        not open, or not this person's; `approval-unavailable` if a touch is needed, or the policy permits no grant;
+        `audit-unavailable` for a yes that cannot be recorded, after which the question is still open.
         """
         parked = self._open(id, by)
         if not may_decide(by, parked.caller.principal, parked.caller.app):
@@ -59,12 +59,12 @@ class Answers:
         return await self._take(parked, approve, by, way, grant=grant, present=present)
 
     async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
-        """What a key must sign for a yes of `by`, None where none is needed. Raises `Refusal`."""
+        """Return what a security key must sign for a yes of `by`, None if no touch is needed. Raises `Refusal`."""
         parked = self._open(id, by)
         return None if self._presence is None else await self._presence.asking(by, parked.question, lasting=grant)
 
     async def trusted(self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None) -> State:
-        """Something answers that the configuration trusts to, such as a plugin; `digest` is of what it was shown.
+        """Take the answer of a trusted source, such as a plugin; `digest` is of the call that it was shown.
 
         Raises `Refusal` like `give`.
         """
@@ -75,14 +75,14 @@ class Answers:
         return await self._take(parked, approve, by, way, grant=False, present=False)
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None:
-        """A client of `by` that the configuration trusts had its person type the code of this question."""
+        """Take a yes or no from a trusted client of `by` whose person typed the code of this question."""
         parked = self._open(id, None)
         if parked.caller.principal.id != by.id:
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         await self._take(parked, approve, by, "elicitation", grant=False, present=False)
 
     async def revoke(self, id: str, by: Principal) -> Grant:
-        """End a grant. Raises `KeyError` where there is none that `by` may end."""
+        """End a grant. Raises `KeyError` if there is no such grant, or `by` may not end it."""
         grant = next(grant for grant in (*self.grants(by), None) if grant is None or grant.id == id)
         if grant is None:
             raise KeyError(id)
@@ -92,14 +92,14 @@ class Answers:
         await record.open(binding=False)
         try:
             self._grants.revoke(id)
-        except KeyError:  # while plugins heard of it, it ended
+        except KeyError:  # a plugin was notified, and the grant ended meanwhile
             await record.close(status=404)
             raise
         await record.close(status=200)
         return grant
 
     def _open(self, id: str, by: Principal | None) -> Parked:
-        """What is not there and what is another's look alike."""
+        """Return the parked call; a missing question and another person's give the same refusal."""
         parked = next((parked for parked in self._approvals.open() if parked.question.id == id), None)
         if parked is None or (by is not None and not sees(by, parked.caller.principal, parked.caller.app)):
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
@@ -113,7 +113,7 @@ class Answers:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
-        if self._approvals.state(question.id) is not State.OPEN:  # while its key was looked at, another answer came
+        if self._approvals.state(question.id) is not State.OPEN:  # another answer arrived while the key was verified
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
         record = self._recorder.start("approval", caller, safe=not approve)
@@ -126,9 +126,9 @@ class Answers:
             policy_version=question.policy_version,
             present=present,
         )
-        if approve:  # a yes that cannot be recorded counts as little as a call; a no counts in any case
+        if approve:  # a yes that cannot be recorded is void, like a call; a no always counts
             await record.open()
-        if self._approvals.state(question.id) is not State.OPEN:  # while plugins heard of it, another answer came
+        if self._approvals.state(question.id) is not State.OPEN:  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         state = self._approvals.answer(question.id, approve, by.id)
@@ -141,14 +141,14 @@ class Answers:
 
 
 def sees(by: Principal, owner: Principal, app: str) -> bool:
-    """Whether `by` is shown what waits for `owner`: their own, and everybody's to who may answer for others."""
+    """Whether `by` is shown what waits for `owner`: their own, and anyone's if they may answer for others."""
     return by.may("approve", app) or _is_own(by, owner)
 
 
 def may_decide(by: Principal, owner: Principal, app: str) -> bool:
-    """Whether `by` decides for `owner`: who may for others, and a person in their own browser for themselves.
+    """Whether `by` may decide for `owner`: with permission for others, or for oneself in a browser session.
 
-    A token that a program holds answers for its owner only where it was made for that.
+    A program's token answers for its owner only if it was issued with that permission.
     """
     return by.may("approve", app) or (by.session and _is_own(by, owner))
 

@@ -1,6 +1,6 @@
 """The approval step that requests, tools of views and tools of upstreams share: grant, park, notify, wait, dispatch.
 
-A question stays open for exactly as long as its person is told, whichever way its caller waits.
+A question stays open for exactly as long as its person is told, however its caller waits.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from gateway.exchange.record import Record
 from gateway.model import Caller, Question, Request, Tell, Visit
 
 PATIENCE: Final = 50.0
-"""Seconds that a call waits for a person where its caller's own deadline is unknown; repeating it goes on waiting."""
+"""Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""
 
 AS_LONG_AS_IT_IS_OPEN: Final = math.inf
-"""For callers whose connection is known to be open: the question ends when its rule says."""
+"""For callers whose connection is known to be open: the question ends at the time that its rule sets."""
 
 STILL_WAITS: Final = "This call still waits for a person's approval. Repeat the very same call to go on waiting."
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStep:
-    """The questions of calls. `page` and an id show a person one of them."""
+    """Asks persons about calls. `page` followed by an id is the URL of one question."""
 
     approvals: Approvals
     grants: Grants
     page: str
 
     def granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
-        """Whether a person has allowed every call under this rule for a while."""
+        """Whether a grant covers the call, so that no question is needed."""
         grant = self.grants.covering(caller, ask.rule, ask.policy_version) if ask.grant else None
         if grant is None:
             return False
@@ -51,15 +51,15 @@ class ApprovalStep:
         return question
 
     def visit(self, question: Question, *, typed: bool = False) -> Visit:
-        """Where a person answers; `typed` says that a trusted client may take a typed code instead."""
+        """Return the page where a person answers; `typed` permits a trusted client to take a typed code instead."""
         return Visit(question.id, self.page + question.id, question.message, typed=typed)
 
     async def wait(
         self, question: Question, caller: Caller, seconds: float, tell: Tell | None = None, *, typed: bool = False
     ) -> Parked:
-        """The call after a person answered it, or after `seconds`. `tell` notifies its client meanwhile.
+        """Return the call after a person answered it, or after `seconds`. `tell` notifies its client meanwhile.
 
-        The question dies with a call that is given up, unless the same call of another connection waits for it, too.
+        The question ends with a call that is abandoned, unless the same call waits on another connection, too.
         """
         parked = self.approvals.find(question.id, caller)
         visit = self.visit(question, typed=typed)
@@ -75,7 +75,7 @@ class ApprovalStep:
                 tell(replace(visit, over=True))
 
     def abandon(self, parked: Parked) -> None:
-        """One caller no longer waits."""
+        """Cancel the call if no other caller waits for it."""
         if not parked.holding:
             self.approvals.cancel(parked)
 
@@ -91,8 +91,8 @@ class ApprovalStep:
     ) -> None:
         """Return once the call of a tool may run. Raises `Refusal`.
 
-        A model repeats a call that still waits; where `tell` notifies its client, that one waits until the question is
-        over. `now` gives the digest of the call, and the version of its policy, right before it runs.
+        A model repeats a call that still waits; if `tell` notifies its client, the call waits until the question is
+        over. `now` gives the digest of the call and the version of its policy right before it runs.
         """
         if self.granted(ask, caller, record):
             return
@@ -106,7 +106,7 @@ class ApprovalStep:
 
 
 def digest_of(*parts: str) -> str:
-    """What binds an approval to a call: no two lists of texts have the same."""
+    """Return the digest that binds an approval to a call; different lists of texts have different digests."""
     sha = hashlib.sha256()
     for text in parts:
         part = text.encode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
-"""Approvals: a call that waits for a person, bound to what it was, answered once, run at most once.
+"""Approvals: a call that waits for a person, bound to its digest, answered once, run at most once.
 
-A parked call dies with its caller: one that has not asked for ten seconds, or has cancelled, is void.
+A parked call ends with its caller: one that has not polled for ten seconds, or has cancelled, is void.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.model import Caller, Headers, Principal, Question, Request, Respons
 from gateway.policy import Rate, take
 
 SILENCE = 10.0
-"""Seconds after which a caller that no longer asks is taken for gone."""
+"""Seconds without a poll after which a caller is considered gone."""
 
 KEPT = 30.0
-"""Seconds that the answer of a finished call is kept for a caller that asks again."""
+"""Seconds that the answer of a finished call is kept for a caller that polls again."""
 
 SHOWN = 64 * 1024
-"""Bytes of the largest body that a person is shown; nobody approves what they cannot see."""
+"""Bytes of the largest body that is shown; a body that a person cannot see cannot be approved."""
 
 PER_VIEW = 2
 PER_PRINCIPAL = 10
@@ -36,8 +36,7 @@ REFUSALS = 3
 REFUSAL_WINDOW = 300.0
 
 ASKING = Rate(60, 60.0)
-"""Questions that one principal may have people asked anew, whatever becomes of them: each is told to everybody who may
-answer."""
+"""New questions of one principal, whatever their outcome: each notifies everyone who may answer."""
 
 BOUNDS: Final = (
     Bound(
@@ -62,7 +61,7 @@ BOUNDS: Final = (
 
 
 class State(StrEnum):
-    """Where a parked call stands. Only `open` can be answered, only `approved` can be dispatched."""
+    """The state of a parked call. Only `open` can be answered, only `approved` can be dispatched."""
 
     OPEN = "open"
     APPROVED = "approved"
@@ -74,16 +73,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for a person; `question` is what the person is asked."""
+    """A call that waits for a person, with the question."""
 
     question: Question
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a call wants to be approved: words for the person, and the raw call, bound by its digest.
+    """A call for which an approval is needed: the words for the person, and the raw call, bound by its digest.
 
-    `patience` is for how many seconds the question stays open, None for as long as the configuration says.
+    `patience` is for how many seconds the question stays open; None for the configured time.
     """
 
     message: str
@@ -102,7 +101,7 @@ class Ask:
 class Parked:
     """One waiting call. `request` is None for a tool call, which its caller repeats itself.
 
-    `asked` and `ended` are on the steady clock, and so is `expires`: a clock that is set back gives nobody more time.
+    `asked`, `ended` and `expires` are on the steady clock: setting the wall clock back extends no question.
     """
 
     question: Question
@@ -119,7 +118,7 @@ class Parked:
 
 
 Still: TypeAlias = Callable[[Principal], Awaitable[bool]]
-"""Whether what proved a principal still does: looked up anew, and false where that cannot be."""
+"""Checks anew whether a principal's credential is still valid; false if that cannot be determined."""
 
 ENDED: Final = "The login or token of the caller ended while a person was asked."
 
@@ -127,7 +126,7 @@ ENDED: Final = "The login or token of the caller ended while a person was asked.
 class Approvals:
     """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch, `steady` any.
 
-    `still` is asked about each caller right before its call is let go.
+    `still` is called for each caller right before its call is dispatched.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class Approvals:
         self._refuse_the_hasty(caller.principal.id, steady)
         patience = self.timeout if ask.patience is None else ask.patience
         question = Question(
-            id=secrets.token_hex(16),  # typed at a command line, where a dash in front would be an option
+            id=secrets.token_hex(16),  # typed at a command line, where a leading dash would be an option
             principal=caller.principal.id,
             app=caller.app,
             view=caller.view,
@@ -198,7 +197,7 @@ class Approvals:
         return Pending(question)
 
     def answer(self, id: str, approve: bool, by: str) -> State:
-        """A person answers, once. Raises `KeyError` for an unknown id; gives the state that the call is in now."""
+        """Take a person's answer, once, and return the new state of the call. Raises `KeyError` for an unknown id."""
         self.sweep()
         parked = self._parked[id]
         if parked.state is not State.OPEN:
@@ -212,7 +211,7 @@ class Approvals:
         return parked.state
 
     async def wait(self, id: str, caller: Caller, seconds: float) -> Parked:
-        """The parked call once it is answered or `seconds` have passed; waiting counts as asking.
+        """Return the parked call once it is answered or `seconds` have passed; waiting counts as polling.
 
         Raises `Refusal` (`approval-expired`) if it is not this caller's.
         """
@@ -242,7 +241,7 @@ class Approvals:
         return parked
 
     async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
-        """The same as `take`, for a caller who is looked at again: their token may have been revoked meanwhile."""
+        """Check the caller's credential anew, since it may have been revoked meanwhile, then `take` the approval."""
         approved = parked.state is State.APPROVED
         if approved and self._still is not None and not await self._still(parked.caller.principal):
             self.cancel(parked)
@@ -250,7 +249,7 @@ class Approvals:
         self.take(parked, digest, policy_version)
 
     def take(self, parked: Parked, digest: str, policy_version: str) -> None:
-        """Take the approval, once, for exactly the call that was shown. Raises `Refusal` where it does not hold."""
+        """Use the approval, once, for exactly the call that was shown. Raises `Refusal` if it is not valid."""
         match parked.state:
             case State.APPROVED:
                 pass
@@ -275,24 +274,24 @@ class Approvals:
         self._move(parked, State.DISPATCHED)
 
     def cancel(self, parked: Parked) -> None:
-        """The caller no longer wants it."""
+        """Void the call, which its caller no longer wants."""
         if parked.state in (State.OPEN, State.APPROVED):
             self._move(parked, State.VOID)
 
     def cancel_view(self, view: str) -> None:
-        """The view is gone: whatever it waited for is void."""
+        """Void all calls of a view that has closed."""
         for parked in list(self._parked.values()):
             if parked.caller.view == view:
                 self.cancel(parked)
 
     def cancel_caused(self, cause: str) -> None:
-        """The model's call `cause` was given up: whatever waits because of it is void."""
+        """Void all calls caused by the model's call `cause`, which was cancelled."""
         for parked in list(self._parked.values()):
             if parked.question.cause == cause:
                 self.cancel(parked)
 
     def cancel_outdated(self, app: str, policy_version: str) -> None:
-        """The app has another policy now: what was asked or approved under an older one is void."""
+        """Void what was asked or approved under an older policy of the app."""
         for parked in list(self._parked.values()):
             if parked.question.app == app and parked.question.policy_version != policy_version:
                 self.cancel(parked)
@@ -303,11 +302,11 @@ class Approvals:
         return [parked for parked in self._parked.values() if parked.state is State.OPEN]
 
     def open_questions(self) -> list[Question]:
-        """What people are asked now, oldest first."""
+        """The open questions, oldest first."""
         return [parked.question for parked in self.open()]
 
     def state(self, id: str) -> State | None:
-        """Where the call `id` stands, None where it is forgotten."""
+        """Return the state of the call `id`, None if it is unknown."""
         parked = self._parked.get(id)
         return parked.state if parked is not None else None
 
@@ -316,12 +315,12 @@ class Approvals:
         return any(parked.state is State.OPEN and parked.caller.view == view for parked in self._parked.values())
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever a question comes, is answered or ends; the result ends that."""
+        """Call `callback` whenever a question comes, is answered or ends; the returned function unregisters it."""
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 
     def sweep(self) -> None:
-        """End what has expired or lost its caller, and forget what ended long ago."""
+        """End calls that have expired or lost their caller, and delete those that ended long ago."""
         now = self._steady()
         for parked in list(self._parked.values()):
             if parked.state is State.OPEN and (now >= parked.expires or self._clock() >= parked.question.expires):
@@ -332,7 +331,7 @@ class Approvals:
                 del self._parked[parked.question.id]
 
     async def keep(self) -> None:
-        """Sweep once a second, so that who watches learns of it; runs until cancelled."""
+        """Sweep once a second, so that watchers are notified; runs until cancelled."""
         while True:
             await asyncio.sleep(1)
             self.sweep()

@@ -1,4 +1,4 @@
-"""Credentials for backends, by name: what each adds to a request, and what a refusal of it means."""
+"""Credentials for backends, by name: what each adds to a request, and how it reacts to a 401."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gateway.model import Headers, Principal
 from gateway.policy.headers import is_field
 
 TIMEOUT: Final = 10.0
-"""Seconds that the plugin of a credential may take, as an authorization server may."""
+"""Seconds that the plugin of a credential may take; the same as for an authorization server."""
 
 log = logging.getLogger(__name__)
 
 
 class Injected(Struct, frozen=True):
-    """Header fields of a credential, the texts in them that must not come back, and which token they carry.
+    """Header fields of a credential, the texts in them that must not reach the app, and the version of their token.
 
-    `account` tells one account behind the credential from another. `bound` says that its token is bound to a key.
+    `account` identifies the account behind the credential. `bound`: the token is bound to a key (DPoP).
     """
 
     headers: Headers = ()
@@ -36,22 +36,22 @@ class Injected(Struct, frozen=True):
 
 
 NOTHING: Final = Injected()
-"""What is added where there is no credential."""
+"""The result for requests without a credential."""
 
 
 class Source(Protocol):
-    """One credential. `Refusal` (`credential-needed`, `credential-failed`) says why there is none."""
+    """One credential. Its methods raise `Refusal` (`credential-needed`, `credential-failed`) if it is unavailable."""
 
     async def ready(self, principal: Principal) -> None:
-        """Whether there is something to inject: `Refusal` where there is not."""
+        """Check that the credential is available. Raises `Refusal`."""
         ...
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
-        """What it adds to one request."""
+        """Return the fields to add to one request."""
         ...
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
-        """The backend answered: whether another attempt, which makes sense after 401 alone, carries something else."""
+        """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         ...
 
 
@@ -62,31 +62,31 @@ class Authenticator:
         self._sources = sources
 
     async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> Injected:
-        """What credential `name` adds. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
+        """Return the fields of credential `name`. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
         return await self._sources[name].inject(principal, method, url) if name is not None else NOTHING
 
     async def ready(self, name: str, principal: Principal) -> None:
-        """Whether credential `name` has something to inject. Raises `Refusal` as `inject` does."""
+        """Check that credential `name` is available. Raises `Refusal` as `inject` does."""
         await self._sources[name].ready(principal)
 
     async def answered(
         self, name: str | None, principal: Principal, injected: Injected, url: str, status: int, headers: Headers
     ) -> bool:
-        """The backend answered: whether it refused the credential, and another attempt carries something else."""
+        """Process the backend's response; return whether a retry, useful after 401 only, would carry another token."""
         return name is not None and await self._sources[name].answered(principal, injected, url, status, headers)
 
 
 class Unchanging:
-    """A credential that is the same for everyone and for ever: header fields, or a user name with its password."""
+    """A fixed credential, the same for every caller: header fields, or a user name with its password."""
 
     def __init__(self, spec: Fixed | Basic) -> None:
         self._spec = spec
 
     async def ready(self, principal: Principal) -> None:
-        """Always."""
+        """Do nothing: a fixed credential is always available."""
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
-        """The same for every request."""
+        """Return the same fields for every request."""
         match self._spec:
             case Fixed(field=field, prefix=prefix, value=value):
                 secret = value.reveal()
@@ -98,22 +98,22 @@ class Unchanging:
                 return Injected((("authorization", f"Basic {pair}"),), (pair, password.reveal()))
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
-        """There is nothing else."""
+        """Return False: there is no other credential to try."""
         return False
 
 
 class OfPlugin:
-    """A credential that a plugin makes: asked for each request, and refused where it fails."""
+    """A credential made by a plugin, which is called for each request; its failure refuses the request."""
 
     def __init__(self, name: str, tokens: Tokens) -> None:
         self._name = name
         self._tokens = tokens
 
     async def ready(self, principal: Principal) -> None:
-        """The plugin is asked when there is a request."""
+        """Do nothing: the plugin is called when there is a request."""
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
-        """What the plugin says now."""
+        """Return the plugin's header fields for this request."""
         try:
             with foreign():
                 async with asyncio.timeout(TIMEOUT):
@@ -123,12 +123,12 @@ class OfPlugin:
                 raise ValueError
         except Refusal:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  foreign code: whatever it raises refuses, and may hold a secret
+        except (Exception, SystemExit) as error:  # noqa: BLE001  foreign code: any error refuses, and may hold a secret
             log.error("the plugin of credential %s failed: %s", self._name, type(error).__name__)
             raise Refusal(Reason.CREDENTIAL_FAILED, f"credential {self._name!r}: its plugin failed") from None
         secrets = tuple(text for _, value in given for text in {value, value.split(" ", 1)[-1]})
-        return Injected(given, secrets, account=principal.person)  # a plugin may give each person another
+        return Injected(given, secrets, account=principal.person)  # a plugin may use another account for each person
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
-        """Whether the plugin has something else now is for the next request."""
+        """Return False: the next request calls the plugin anew."""
         return False

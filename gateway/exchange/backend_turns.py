@@ -1,4 +1,4 @@
-"""Turns at a backend: a caller with very many requests under way waits for itself, and not others for it."""
+"""Limits the concurrent requests of each principal to a backend, so that one caller cannot occupy it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 
 EACH: Final = CONNECTIONS_PER_HOST // 2
-"""Requests of one principal that one backend has at a time, of all that it can have."""
+"""Concurrent requests of one principal to one backend, out of all its connections."""
 
 BOUNDS: Final = (
     Bound(
@@ -23,11 +23,11 @@ BOUNDS: Final = (
 )
 
 Key = tuple[str, str, str]
-"""A principal, and a backend of an app."""
+"""The principal, and the app and name of a backend."""
 
 
 class Turns:
-    """So many requests of `each` principal at a time; further ones in the order in which they came."""
+    """Allows `each` requests per principal at a time; further ones wait in FIFO order."""
 
     def __init__(self, each: int = EACH) -> None:
         self._each = each
@@ -35,9 +35,9 @@ class Turns:
         self._waiting: dict[Key, deque[asyncio.Future[None]]] = {}
 
     async def enter(self, key: Key, seconds: float) -> None:
-        """Begin a request; whoever did ends it by `leave`.
+        """Begin a request; the caller ends it with `leave`.
 
-        Raises `Refusal` (`backend-timeout`) where it does not get its turn within so many `seconds`.
+        Raises `Refusal` (`backend-timeout`) if no place becomes free within `seconds`.
         """
         running = self._running.get(key, 0)
         if running < self._each:
@@ -60,7 +60,7 @@ class Turns:
             raise
 
     def leave(self, key: Key) -> None:
-        """A request has ended: the next one that waits has its turn."""
+        """End a request and let the next waiting one begin."""
         waiting = self._waiting.get(key)
         while waiting:
             turn = waiting.popleft()

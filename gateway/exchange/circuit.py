@@ -1,4 +1,4 @@
-"""Circuit breakers: a backend that fails again and again is left alone for a while, then tried with one request.
+"""Circuit breakers: a backend that fails repeatedly is not called for a while, then probed with one request.
 
 closed ── failures in a row ──> open ── reset seconds ──> half-open ── success ──> closed
                                  ^                            └──────── failure ──> open
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """Where a breaker stands."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class _Breaker:
-    """`until` is when it may be tried again, None while it is closed."""
+    """`until` is when the next probe is allowed, None while closed; `tried`: a probe is running."""
 
     failures: int = 0
     until: float | None = None
@@ -43,7 +43,7 @@ class _Breaker:
 
 @dataclass(slots=True)
 class Passage:
-    """One attempt that a breaker let through. `worked` is what came of it: None says nothing about the backend."""
+    """One attempt that a breaker let through. `worked` is its outcome; None if it reveals nothing about the backend."""
 
     state: State
     worked: bool | None = None
@@ -58,7 +58,7 @@ class Circuits:
 
     @contextmanager
     def passage(self, place: tuple[str, str], circuit: Circuit | None) -> Iterator[Passage]:
-        """Let one attempt through. Raises `Refusal` (`backend-unavailable`) with what to wait while it is open."""
+        """Let one attempt through. Raises `Refusal` (`backend-unavailable`) with the time to wait while open."""
         if circuit is None:
             yield Passage(State.CLOSED)
             return
@@ -70,7 +70,7 @@ class Circuits:
             self._leave(breaker, circuit, passage, place)
 
     def look(self, place: tuple[str, str], circuit: Circuit | None) -> None:
-        """Raises `Refusal` as `passage` does, and lets nobody through: before anything is done for an attempt."""
+        """Raise `Refusal` as `passage` does, without reserving an attempt: a check before an attempt is prepared."""
         breaker = self._breakers.get(place)
         if circuit is not None and breaker is not None:
             self._check(breaker, place[1])
@@ -81,7 +81,7 @@ class Circuits:
         return breaker is not None and breaker.until is not None and (breaker.tried or self._clock() < breaker.until)
 
     def opened(self) -> list[tuple[str, str]]:
-        """The backends that are left alone now."""
+        """The backends whose breakers are open."""
         return [place for place in self._breakers if self.is_open(place)]
 
     def _enter(self, breaker: _Breaker, name: str) -> State:
@@ -102,7 +102,7 @@ class Circuits:
         if passage.state is State.HALF_OPEN:
             breaker.tried = False
         elif breaker.until is not None:
-            return  # it began before the breaker opened, and says nothing of the time since
+            return  # it began before the breaker opened, so its outcome is outdated
         if passage.worked:
             if breaker.until is not None:
                 log.warning("app %s: the backend %r works again", *place)

@@ -1,4 +1,4 @@
-"""How persons connect their accounts at authorization servers, see what is connected, and end it."""
+"""Lets persons connect their accounts at authorization servers, list them, and disconnect them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from gateway.stores.sealing import Unreadable
 from gateway.stores.tokens import Listed, TokenStore
 
 LIFE: Final = 600.0
-"""Seconds that a person has for the login."""
+"""Seconds that a person has to complete the login."""
 
 BEGINNING: Final = Rate(30, LIFE)
-"""Logins that one person may begin: each is kept in the database until it has ended, or has expired."""
+"""Logins that one person may begin: each is stored in the database until it ends or expires."""
 
 BOUNDS: Final = (
     Bound(
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One credential as a person sees it; `since` is in seconds since the epoch, None where it is not connected."""
+    """One credential as a person sees it; `since` is in seconds since the epoch, None if it is not connected."""
 
     credential: str
     title: str
@@ -68,14 +68,14 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Where the browser goes, and the secret that it keeps: only who has it can end what began."""
+    """The URL to send the browser to, and the secret that the browser keeps: it is required to finish the login."""
 
     location: str
     secret: str
 
 
 class Connecting:
-    """The connections of all persons. `callback` is where authorization servers send them back to."""
+    """The connections of all persons. `callback` is the redirect URI of authorization servers."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Connecting:
 
     @property
     def offered(self) -> bool:
-        """Whether there is a credential that persons connect."""
+        """Whether a credential is configured that persons connect."""
         return bool(self._specs)
 
     async def list(self, principal: Principal) -> list[Connection]:
@@ -140,9 +140,10 @@ class Connecting:
             raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))
 
     async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> Connection:
-        """End a login with what the server's redirect says, in the window where it began. Raises `Refusal`, OSError.
+        """Finish a login with the parameters of the redirect, in the window that began it.
 
-        `answer` has `callback` where it came to the address of one credential, whose name that is.
+        `answer` contains `callback`, the name of a credential, if it arrived at that credential's own redirect URI.
+        Raises `Refusal`, OSError.
         """
         state = answer.get("state", "")
         try:
@@ -172,7 +173,7 @@ class Connecting:
         return Connection(spec.name, spec.title, spec.scope, kept.changed, token.account)
 
     async def disconnect(self, credential: str, principal: Principal) -> bool:
-        """Forget the account and tell its server; whether that could be told. Raises `Refusal`, OSError."""
+        """Delete the account and revoke its token; return whether that succeeded. Raises `Refusal`, OSError."""
         spec = self._spec(credential, principal)
         try:
             kept = await self._store.load(credential, principal.person)
@@ -189,7 +190,7 @@ class Connecting:
             return False
 
     def _place(self, name: str | None) -> str:
-        """Where a server sends persons back to: that of the credential `name`, or any."""
+        """Return the redirect URI: that of the credential `name`, or the shared one."""
         return f"{self._callback}/{name}" if name is not None else self._callback
 
     def _spec(self, credential: str, principal: Principal) -> OAuth:
@@ -209,7 +210,7 @@ class Connecting:
         return kept.connection if kept is not None else None
 
     async def _changed(self, credential: str, principal: Principal, connection: str | None) -> None:
-        for name in self._derived:  # what is made of a person's token must not outlive it
+        for name in self._derived:  # tokens derived from a person's token must not outlive it
             await self._store.delete(name, principal.person)
         for name in (credential, *self._derived):
             self._sources[name].forget(principal.person)

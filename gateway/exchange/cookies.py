@@ -16,16 +16,16 @@ from gateway.model import Caller, Headers, person_of
 from gateway.policy import BackendSpec, Cookies
 
 JARS: Final = 10_000
-"""Jars that are kept; the one of whoever has most that was not used for longest goes first."""
+"""Jars that are kept; then the least recently used one of the principal with most is evicted."""
 
 EACH: Final = 256
 """Jars of one principal, such as of the views of a shared one."""
 
 COOKIES: Final = 180
-"""Cookies of one jar, as in browsers: what the jar of aiohttp keeps of a host; its first ones go."""
+"""Cookies of one jar, as in browsers: aiohttp's limit per host; the first ones are dropped."""
 
 LONGEST: Final = 4096
-"""Bytes of one `set-cookie` field that is taken."""
+"""Bytes of the longest `set-cookie` field that is accepted."""
 
 BOUNDS: Final = (
     Bound(
@@ -42,14 +42,14 @@ BOUNDS: Final = (
     ),
 )
 
-# The usual way to delete a cookie, and the one second that aiohttp's jar takes for no time at all.
+# The usual expiry date to delete a cookie, and the one second that aiohttp's jar treats as unset.
 _EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
 _DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class JarKey:
-    """Whose jar: of a principal in an app at one origin with one version of a credential.
+    """The key of a jar: a principal in an app at one origin with one version of a credential.
 
     `view` is set for principals that several people share.
     """
@@ -69,25 +69,25 @@ class CookieJars:
         self._count = Counter[str]()
 
     def cookies(self, key: JarKey, url: str) -> Headers:
-        """The `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
+        """Return the `cookie` field of a request to `url`, if there is something to send (RFC 6265 5.4)."""
         jar = self._jars.get(key)
         if jar is None:
             return ()
         self._jars.move_to_end(key)
-        # The jar decodes quoted values; backends get them as they sent them.
+        # The jar decodes quoted values; backends get them back as they sent them.
         written = {(kept.key, kept.value): kept.coded_value for kept in jar}
         sent = jar.filter_cookies(URL(url, encoded=True)).values()
         pairs = [f"{cookie.key}={written.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in sent]
         return (("cookie", "; ".join(pairs)),) if pairs else ()
 
     def keep(self, key: JarKey, url: str, headers: Headers) -> None:
-        """Keep what a backend's answer sets, for its own host alone: cookies with a `Domain` are not taken."""
+        """Store the cookies of a backend's answer, for its own host alone: cookies with a `Domain` are ignored."""
         fields = [_EPOCH.sub(r"\g<1>1", value) for name, value in headers if name == "set-cookie" and _taken(value)]
         if not fields:
             return
         jar = self._jars.get(key)
         if jar is None:
-            # Addresses are hosts like any other here: each jar has one origin.
+            # IP addresses are hosts like any other here: each jar has one origin.
             jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
             self._count[key.principal] += 1
         jar.update_cookies_from_headers(fields, URL(url, encoded=True))
@@ -99,12 +99,12 @@ class CookieJars:
             self._drop(next(key for key in self._jars if self._count[key.principal] == most))
 
     def secrets(self, key: JarKey) -> list[str]:
-        """The values that the backend wants to be hidden from scripts (`HttpOnly`)."""
+        """Return the values of the cookies that scripts must not read (`HttpOnly`)."""
         jar = self._jars.get(key)
         return [kept.value for kept in jar if kept["httponly"]] if jar is not None else []
 
     def empty(self, principal: str, credential: str | None = None) -> None:
-        """Forget the cookies of a principal: all (logout), or those had with one version of a credential."""
+        """Delete the cookies of a principal: all (logout), or those of one version of a credential."""
         for key in [key for key in self._jars if key.principal == principal and credential in (None, key.credential)]:
             self._drop(key)
 
@@ -115,13 +115,13 @@ class CookieJars:
             del self._count[key.principal]
 
     def empty_person(self, person: str, credential: str | None = None) -> None:
-        """The same for a person at every client of theirs: all at their logout, or those of one account."""
+        """Call `empty` for a person at each of their clients: all at their logout, or those of one account."""
         for principal in {key.principal for key in self._jars if person_of(key.principal) == person}:
             self.empty(principal, credential)
 
 
 def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
-    """The jar of this request with that account; None where the policy has none, or the app wants none for it.
+    """Return the jar of this request with that account; None if policy or request use no cookies.
 
     A principal that several people share has one for each view, and none without a view.
     """

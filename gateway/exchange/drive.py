@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def drive(flow: Flow[T], server: Backend) -> T:
-    """Carry the flow's requests to `server` until it gives its result. Raises the `Refusal` in which it ends."""
+    """Send the flow's requests to `server` until it returns its result. Raises the `Refusal` that ends it."""
     try:
         request = next(flow)
         while True:

@@ -1,4 +1,4 @@
-"""Tokens of a credential: had when first needed, renewed before they expire, by one at a time across all processes."""
+"""OAuth tokens of a credential: obtained on demand, renewed before expiry under a lease shared by all processes."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from gateway.stores.tokens import Kept
 from gateway.stores.whole import whole
 
 MARGIN: Final = 30.0
-"""Seconds before its expiry at which a token is no longer used; a tenth of its life where that is less."""
+"""Seconds before its expiry at which a token is no longer used; at most a tenth of its lifetime."""
 
 LOOK: Final = 5.0
-"""Seconds for which a token is used without looking whether another process changed or revoked it."""
+"""Seconds for which a token is used without checking whether another process changed or revoked it."""
 
 AHEAD: Final = 2.5
-"""Seconds after which one call looks, while the others still use what is there."""
+"""Seconds after which one call checks, while the others still use the cached token."""
 
 LEASE: Final = 60.0
-"""Seconds for which one process may renew a token: longer than the requests of any flow take."""
+"""Seconds of the lease under which one process renews a token: longer than the requests of any flow take."""
 
 PAUSE: Final = 0.1
 AGAIN: Final = 5.0
-"""Seconds in which a token that a backend refused is renewed once."""
+"""Seconds in which a token that a backend refused is renewed at most once."""
 
 CACHED: Final = 10_000
 
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """Where tokens are kept: `gateway.stores.tokens.TokenStore`. Raises OSError, StartError, `Unreadable`."""
+    """The storage of tokens: `gateway.stores.tokens.TokenStore`. Raises OSError, StartError, `Unreadable`."""
 
     async def load(self, credential: str, principal: str) -> Kept | None: ...
 
@@ -75,9 +75,9 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose tokens a credential has. `connect_url` is where a person connects theirs, None where none can.
+    """The owner of a credential's tokens. `connect_url` gives the page where a person connects an account, if any can.
 
-    `account` stands for the account behind tokens that come of no person's consent.
+    `account` identifies the account behind tokens that need no person's consent.
     """
 
     per_person: bool = False
@@ -87,9 +87,9 @@ class Ownership:
 
 @dataclass(slots=True)
 class _Held:
-    """A token in memory, which is used unseen `until` then.
+    """A cached token, used without a check up to `until`.
 
-    After `look` the next call looks at what is stored, which puts that off to `until` for the others.
+    After `look`, the next call checks the store; the others use the cached token up to `until`.
     """
 
     kept: Kept
@@ -122,15 +122,15 @@ class Fetched:
         self._nonces: OrderedDict[str, str] = OrderedDict()
 
     async def token(self, principal: Principal) -> Token:
-        """A token that is good now. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
+        """Return a valid token. Raises `Refusal` (`credential-needed`, `credential-failed`)."""
         return (await self._kept(principal)).token
 
     async def ready(self, principal: Principal) -> None:
-        """Whether there is a token, or can be one."""
+        """Check that a valid token exists or can be obtained. Raises `Refusal`."""
         await self._kept(principal)
 
     async def inject(self, principal: Principal, method: str, url: str) -> Injected:
-        """The token, with a proof for this very request where it is bound to a key."""
+        """Return the token, with a DPoP proof for this request if it is bound to a key."""
         kept = await self._kept(principal)
         token = kept.token
         headers: Headers = (token.header(),)
@@ -142,7 +142,7 @@ class Fetched:
         return Injected(headers, (token.value.reveal(),), kept.version, account, token.key is not None)
 
     async def answered(self, principal: Principal, injected: Injected, url: str, status: int, headers: Headers) -> bool:
-        """Take the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once in a while."""
+        """Store the nonce for the next request (RFC 9449 8.2); renew a token that was refused, once per `AGAIN`."""
         if status != 401 and not injected.bound:
             return False
         nonce = offered_nonce(headers)
@@ -168,7 +168,7 @@ class Fetched:
         return True
 
     def forget(self, person: str) -> None:
-        """What is stored has changed: look again."""
+        """Drop the cached token: the stored one has changed."""
         self._held.pop(person, None)
         self._looking.pop(person, None)
 
@@ -192,12 +192,12 @@ class Fetched:
             return looking.result()
         if held is not None:
             held.look = held.until
-        # Whoever begins it stays until it is over.
+        # Single-flight: the caller that starts it waits until it is over.
         looking = self._looking[key] = asyncio.ensure_future(self._look(principal, key))
         return await whole(looking)
 
     async def _look(self, principal: Principal, key: str) -> Kept:
-        """What is stored, or its successor: held from now on, unless that changed while it was looked for."""
+        """Return the stored token or its successor, and cache it unless `forget` was called meanwhile."""
         began, looking = self._now(), asyncio.current_task()
         kept: Kept | None = None
         try:
@@ -275,7 +275,7 @@ class Fetched:
         _remember(self._held, key, _Held(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
     def _good(self, key: str, kept: Kept) -> bool:
-        """Whether it can be used: it does not expire now, and no backend refused it."""
+        """Whether the token can be used: it does not expire soon, and no backend refused it."""
         refused = self._refused.get(key)
         if refused is not None and refused[0] == kept.version:
             return False
@@ -290,7 +290,7 @@ class Fetched:
 
 
 def _ends(kept: Kept) -> float:
-    """When a token is no longer used: a little before it expires."""
+    """Return when a token is no longer used: a little before it expires."""
     expires = kept.token.expires_at
     return expires - max(0.0, min(MARGIN, (expires - kept.changed) / 10)) if expires is not None else math.inf
 

@@ -1,5 +1,4 @@
-"""What of a backend's answer the app gets: allowed headers, a URL of its own, no secret that the backend echoed, and
-no value that the policy masks."""
+"""Filters a backend's answer for the app: headers, own URL, injected secrets, and values that the policy masks."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redirected: bool) -> Answer:
-    """The answer as the app may see it; `record` names what it echoed. Raises `Refusal` where it cannot be made so."""
+    """Return the answer as the app may see it; `record` lists the secrets that it echoed."""
     echo = Echo(answer.secrets)
     found = answer.response
     headers = answer_headers(policy, leg.canonical, leg.obligations, found.headers, credentialed=answer.credentialed)
@@ -32,7 +31,7 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redire
         leg.canonical.url,
         redirected,
         echo.text(found.reason_phrase),
-        # Of a body with masks it would tell how long what is hidden is.
+        # The length of a masked body would reveal the length of what is hidden.
         length=None if leg.obligations.mask else found.length,
     )
     _report(echo, answer, leg, record)
@@ -41,7 +40,7 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redire
 
 
 async def hidden(answer: Answer, paths: Sequence[JsonPath]) -> Answer:
-    """The answer with `paths` masked, which takes long in a large one. Raises `Refusal` as `masked` does."""
+    """Return the answer with `paths` masked, in a thread if it is large. Raises `Refusal` as `masked` does."""
     response = answer.response
     long = len(response.body) > LONG
     return replace(
@@ -62,7 +61,7 @@ async def _masked_parts(
 
 
 def _report(echo: Echo, answer: Answer, leg: Leg, record: Record) -> None:
-    """Name in record and log what a backend echoed; what it was stands nowhere."""
+    """Name in record and log which secrets a backend echoed, without their values."""
     if not echo.heard:
         return
     names: list[Json] = [*sorted({answer.secrets[secret] for secret in echo.heard})]

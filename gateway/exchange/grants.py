@@ -1,6 +1,6 @@
-"""Grants: "this, for ten minutes", where the policy allows a person to say so; listed, scoped, revocable.
+"""Grants: "this, for ten minutes", if the policy allows a person to permit so; listed, scoped, revocable.
 
-They live in memory: a restart ends them all, another version of the policy those under the older one.
+They are kept in memory: a restart ends all, a new version of the policy ends those under the older one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.bounds import Area, Bound
 from gateway.model import Caller, Principal, Question
 
 MOST = 100
-"""Grants of one principal; the oldest goes first."""
+"""Grants of one principal; the oldest is evicted first."""
 
 BOUNDS: Final = (
     Bound(
@@ -29,7 +29,7 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Calls of `principal` under one rule of one app's policy of one version run without a question until `expires`.
+    """Calls of `principal` under one rule of one version of an app's policy run without a question until `expires`.
 
     `rule` is a method and a route, or a tool with the digest of its definition; times are in seconds since the epoch.
     """
@@ -54,7 +54,7 @@ class Grants:
         self._watchers: set[Callable[[], None]] = set()
 
     def give(self, question: Question, principal: Principal, by: str) -> Grant:
-        """A person allows what the rule of `question` covers. Raises ValueError where the policy knows no grant."""
+        """Store a grant for the rule of `question`. Raises ValueError if the policy allows no grant."""
         if question.grant is None or not question.rule:
             raise ValueError("The policy allows no grant here.")
         now = self._clock()
@@ -62,7 +62,7 @@ class Grants:
         for grant in mine[: max(0, len(mine) - MOST + 1)]:
             del self._grants[grant.id]
         grant = Grant(
-            id=secrets.token_hex(16),  # typed at a command line, as that of a question
+            id=secrets.token_hex(16),  # typed at a command line, like that of a question
             principal=principal,
             app=question.app,
             rule=question.rule,
@@ -77,7 +77,7 @@ class Grants:
         return grant
 
     def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
-        """The grant under which a call may run without a question."""
+        """Return the grant under which a call may run without a question, if any."""
         wanted = (caller.principal.id, caller.app, rule, policy_version)
         held = (
             grant
@@ -88,19 +88,19 @@ class Grants:
         return next((grant for grant in held if grant.created <= now < grant.expires), None)
 
     def now(self) -> list[Grant]:
-        """Those that hold, oldest first."""
+        """Return the valid grants, oldest first."""
         now = self._clock()
         self._grants = {id: grant for id, grant in self._grants.items() if grant.created <= now < grant.expires}
         return list(self._grants.values())
 
     def revoke(self, id: str) -> Grant:
-        """It ends now. Raises `KeyError` where there is none."""
+        """End a grant now. Raises `KeyError` if there is none."""
         grant = self._grants.pop(id)
         self._notify()
         return grant
 
     def cancel_outdated(self, app: str, policy_version: str) -> None:
-        """The app has another policy now."""
+        """End the grants under an older policy of the app."""
         kept = {
             id: grant
             for id, grant in self._grants.items()
@@ -111,7 +111,7 @@ class Grants:
             self._notify()
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever a grant comes or goes; the result ends that."""
+        """Call `callback` whenever a grant comes or goes; the returned function unregisters it."""
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: one of the app's goes out under a name of its own, and stands for one request alone."""
+"""Idempotency keys: an app's key is sent as a keyed hash, and is valid for one request only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
-    """Where keys are known: `gateway.stores.keys.IdempotencyKeys`. Both raise OSError."""
+    """The storage of keys: `gateway.stores.keys.IdempotencyKeys`. Both methods raise OSError."""
 
     async def secret(self) -> bytes: ...
 
@@ -36,18 +36,18 @@ class Keys(Protocol):
 
 
 class Idempotency:
-    """Gives each request the key that it goes out with. `now` is the time of day, in seconds."""
+    """Gives each request the idempotency key that is sent with it. `now` is the time of day, in seconds."""
 
     def __init__(self, keys: Keys, now: Callable[[], float] = time.time) -> None:
         self._keys = keys
         self._now = now
 
     async def keyed(self, leg: Leg, caller: Caller) -> Leg:
-        """`leg` with its key: the app's as a hash with principal, app and route, or a random one for the retries of an
-        idempotent route. Safe methods have none.
+        """Return `leg` with its key; safe methods have none.
 
-        Raises `Refusal`: `bad-request` for what is no key, `idempotency-conflict` for one that stands for another
-        request, or that cannot be looked up at present.
+        The key is the app's, hashed with principal, app and route, or a random one for the retries of an idempotent
+        route. Raises `Refusal`: `bad-request` for an invalid key, `idempotency-conflict` for one that was used for
+        another request, or that cannot be looked up at present.
         """
         if leg.canonical.method in SAFE_METHODS:
             return leg
@@ -70,18 +70,18 @@ class Idempotency:
 
 
 def _hashed(secret: bytes, leg: Leg, caller: Caller, key: str) -> str:
-    """Callers share the backend's credential: their keys must not meet there."""
+    """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
     parts = (*_owner(caller), leg.canonical.backend, leg.decision.route or "", key)
     return hmac.new(secret, _joined(*parts), hashlib.sha256).hexdigest()
 
 
 def _owner(caller: Caller) -> tuple[str, str, str]:
-    """Whose keys are one space; of a shared principal, each view is somebody else."""
+    """Return the namespace of a caller's keys; each view of a shared principal has a separate one."""
     return (caller.principal.id, caller.app, (caller.view or "") if caller.principal.shared else "")
 
 
 def _digest(leg: Leg) -> str:
-    """What the key stands for: not the fields that differ from one attempt of the app to the next, such as traces."""
+    """Return the digest of the request that the key is bound to, without fields that differ on each attempt."""
     kept = tuple(field for field in leg.canonical.headers if field[0].startswith("content-"))
     return replace(leg.canonical, headers=kept).digest
 

@@ -1,4 +1,4 @@
-"""One request to one backend, decided: the first of an exchange, or where a redirect leads."""
+"""One request to one backend with its decision: the first of an exchange, or the target of a redirect."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import Decision, Obligations, Policy, canonicalise, canonicalising, decide
 
 LONG: Final = 256 * 1024
-"""Bytes of a body from which others may run while it is looked through."""
+"""Bytes from which a body is scanned without blocking the event loop."""
 
 
 class Leg(Struct, frozen=True):
-    """What was asked for, the one form of it, and what the policy says of that.
+    """A request, its canonical form, and the policy's decision on it.
 
-    `obligations` are those of the decision. `key` is the idempotency key that goes out with it, None where there is
-    none.
+    `obligations` are those of the decision. `key` is the idempotency key that is sent with it, None without one.
     """
 
     request: Request
@@ -31,21 +30,21 @@ class Leg(Struct, frozen=True):
 
     @property
     def streams(self) -> bool:
-        """Whether its answer may leave before it is whole; values can be masked in a whole answer only."""
+        """Whether the answer may be sent before it is complete; values can be masked in a complete answer only."""
         return self.request.stream and self.obligations.stream and not self.obligations.mask
 
     @property
     def wants_events(self) -> bool:
-        """Whether it asks for an event stream, as `EventSource` does: such an answer has no end to wait for."""
+        """Whether an event stream is requested, as by `EventSource`: such an answer has no end to wait for."""
         return any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
 
 
 async def decided(
     policy: Policy, request: Request, caller: Caller, record: Record, now: float, backend: str | None = None
 ) -> Leg:
-    """The request with its decision, which allows it. Raises `Refusal` where it does not.
+    """Return the request with the decision that allows it. Raises `Refusal` if it is denied.
 
-    `now` is in seconds since the epoch; `backend` is given where it is known already.
+    `now` is in seconds since the epoch; `backend` is given if it is already known.
     """
     if len(request.body) > LONG:
         canonical = await _beside(policy, request, backend)
@@ -74,10 +73,10 @@ async def decided(
 
 
 async def _beside(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
-    """`canonicalise`, with what others have to do in between."""
-    if policy.reads_body:  # what is parsed has no steps
+    """Run `canonicalise` in a thread, or in steps that let the event loop run in between."""
+    if policy.reads_body:  # a parsed body has no steps
         return await asyncio.to_thread(canonicalise, policy, request, backend)
-    # In a thread, the search would take Python's lock again at each call that the event loop makes to the system.
+    # In a thread, the scan would contend for the GIL at each system call of the event loop.
     steps = canonicalising(policy, request, backend)
     canonical = next(steps)
     while canonical is None:

@@ -1,4 +1,4 @@
-"""Rates in memory and quotas in the database: all of a call are taken together, or none."""
+"""Rate limits in memory and quotas in the database: a call takes from all of them, or from none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS: Final = {Window.HOUR: 3600, Window.DAY: 86400}
 Key = tuple[str, ...]
 
 _PER: Final = 2
-"""Where a key says whose requests count together."""
+"""The index of the scope (`per`) in a key."""
 
 _VIEW: Final = Per.VIEW
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Quotas(Protocol):
-    """Where quotas are counted: `gateway.stores.quotas.Quotas`."""
+    """The storage of quota counts: `gateway.stores.quotas.Quotas`."""
 
     async def take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None: ...
 
@@ -53,9 +53,9 @@ class Limiter:
         self._buckets: Buckets[Key] = Buckets()
 
     async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
-        """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with what to wait.
+        """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with the time to wait.
 
-        In report mode the call goes on, and what would have refused it is given, to be written down.
+        In report mode the refusal is returned instead, to be recorded.
         """
         try:
             taken = self._take_rates(obligations.limits, caller) if obligations.limits else ()
@@ -68,7 +68,7 @@ class Limiter:
         return ()
 
     def _take_rates(self, limits: Sequence[Limit], caller: Caller) -> Sequence[Key]:
-        """Take one cell of each limit, and give the keys of their buckets."""
+        """Take one cell of each limit, and return the keys of their buckets."""
         now, known = self._clock(), self._buckets.tats
         taken: dict[Key, float] = {}
         keys: list[Key] = []
@@ -93,7 +93,7 @@ class Limiter:
         return keys
 
     def _new(self, key: Key, caller: Caller, now: float) -> Key:
-        """The place of a bucket that is not there: too many views of one principal share one."""
+        """Return the key for a new bucket: beyond a number of views, those of one principal share one."""
         if key[_PER] is not _VIEW:
             return key
         who = caller.principal.id
@@ -137,7 +137,7 @@ def _exceeded(quota: Quota, now: float) -> Refusal:
 
 
 def _headers(name: str, policy: str, wait: int) -> tuple[tuple[str, str], ...]:
-    """`Retry-After`, and the fields of draft-ietf-httpapi-ratelimit-headers."""
+    """Return `Retry-After`, and the fields of draft-ietf-httpapi-ratelimit-headers."""
     return (
         ("retry-after", str(wait)),
         ("ratelimit-policy", f'"{name}";{policy}'),

@@ -1,4 +1,4 @@
-"""A policy that is loosened while the gateway runs takes effect once a person has approved what it opens."""
+"""A loosened policy takes effect at run time only after a person has approved what it newly allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DECLINED = "a person declined what it opens: the policy of before holds until th
 
 
 class Loosening:
-    """Asks about policies. Who waits asks again and again (`verdict`); `changed` is called when an answer is there."""
+    """Asks persons about loosened policies. Callers poll `verdict`; `changed` is called when one is approved."""
 
     def __init__(self, approvals: Approvals, changed: Callable[[], None]) -> None:
         self._approvals = approvals
@@ -24,7 +24,7 @@ class Loosening:
         self._stop = approvals.watch(self._look)
 
     def verdict(self, caller: Caller, old: Policy, new: Policy, changes: Sequence[Change]) -> str | None:
-        """None where `new` may take effect now; else why not. Raises `Refusal` where nobody can be asked."""
+        """Return None if `new` may take effect now, else the reason. Raises `Refusal` if no question can be asked."""
         opened = [change for change in changes if change.turn is Turn.OPENED]
         if not opened:
             return None

@@ -1,4 +1,4 @@
-"""The values of a JSON answer that no app may see are hidden; every number stays as it was written."""
+"""Masks values of a JSON answer that no app may see; every number stays as it was written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_JSON = ("image/", "audio/", "video/", "font/", "text/html", "text/css", "app
 
 
 def masked(response: Response, paths: Sequence[JsonPath]) -> Response:
-    """The response with `paths` masked in its JSON body; one that can hold no JSON object stays as it is.
+    """Return the response with `paths` masked in its JSON body; one that can hold no JSON object is unchanged.
 
     Raises `Refusal` (`backend-protocol`, `response-too-large`) for one that may hold JSON, but cannot be read as one
     JSON value.
@@ -43,7 +43,7 @@ def _hidden(body: bytes, paths: Sequence[JsonPath]) -> bytes:
 
 
 class _Reading:
-    """JSON read with stand-ins for its numbers, some of which a float would round. `doubled`: a key was there twice."""
+    """Reads JSON with placeholders for numbers, which a float might round. `doubled`: an object had a duplicate key."""
 
     def __init__(self) -> None:
         self.doubled = False
@@ -51,7 +51,7 @@ class _Reading:
         self._numbers: list[str] = []
 
     def parsed(self, body: bytes) -> Json:
-        """The value of `body`; of a key that is there twice the last one counts. Raises ValueError, RecursionError."""
+        """Return the value of `body`; of duplicate keys the last one counts. Raises ValueError, RecursionError."""
         text = body.decode(json.detect_encoding(body))
         if is_bulky(text, MOST):
             many = why(MOST)
@@ -66,7 +66,7 @@ class _Reading:
         return value
 
     def written(self, value: Json) -> bytes:
-        """JSON of `value`, in ASCII, so that it is the same in every charset."""
+        """Return `value` as ASCII JSON, which is the same in every charset."""
         text = json.dumps(value, separators=(",", ":"))
         return re.sub(f'"{self._token}([0-9]+)"', lambda found: self._numbers[int(found[1])], text).encode()
 
@@ -85,7 +85,7 @@ def _refuse(name: str) -> Never:
 
 
 def _holds_no_object(response: Response) -> bool:
-    """By its type, or because what begins an object or an array is nowhere in it; otherwise it is looked into."""
+    """Decide by the media type, or by the absence of `{` and `[`; otherwise the body must be parsed."""
     media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
     if media_type in ("application/json", "text/json") or media_type.endswith("+json"):
         return False

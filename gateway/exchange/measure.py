@@ -1,4 +1,4 @@
-"""What the metrics learn of a record when it is closed."""
+"""Updates the metrics from a record when it is closed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from gateway.telemetry import Metrics, status_class
 
 
 class Measure:
-    """Counts records in `metrics`, after their answers. All labels are names of the configuration, or of this program,
-    so that what is kept is bounded.
+    """Counts records in `metrics`, after their answers.
+
+    All labels are names of the configuration or of this program, so that their number is bounded.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -20,11 +21,11 @@ class Measure:
         metrics.look(self._count)
 
     def line(self, kind: str, phase: str) -> None:
-        """A line was written."""
+        """Count one line that was written."""
         self._metrics.journal_lines.add(kind, phase)
 
     def closed(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
-        """Count one record by its kind, in the next turn of the event loop; `timing` is in seconds by step."""
+        """Count one record by its kind, in the next iteration of the event loop; `timing` is in seconds by step."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._count)
         self._closed.append((kind, fields, timing, seconds))

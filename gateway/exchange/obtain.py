@@ -1,4 +1,4 @@
-"""A new token for a credential, by the flow of its grant."""
+"""Obtains a new token for a credential, by the flow of its grant."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gateway.telemetry import Metrics
 
 
 class Holder(Protocol):
-    """Who has a token of another credential: `gateway.exchange.fetched.Fetched`."""
+    """The tokens of another credential: `gateway.exchange.fetched.Fetched`."""
 
     async def token(self, principal: Principal) -> Token:
-        """A token that is good now. Raises `Refusal`."""
+        """Return a valid token. Raises `Refusal`."""
         ...
 
 
 Obtain = Callable[[Principal, Token | None, float], Awaitable[Token]]
-"""Gives the next token of a principal, from the one before if there is one. Raises `Refusal`, `GrantEnded`."""
+"""Returns the next token of a principal, from the previous one if there is one. Raises `Refusal`, `GrantEnded`."""
 
 
 class Obtaining:
-    """The way of one credential to its tokens; `others` are the credentials that it may be made of."""
+    """Obtains the tokens of one credential; `others` are the credentials from which they may be derived."""
 
     def __init__(self, spec: OAuth, server: Backend, others: Mapping[str, Holder]) -> None:
         self._spec = spec
@@ -44,7 +44,7 @@ class Obtaining:
         self._others = others
 
     async def __call__(self, principal: Principal, before: Token | None, now: float) -> Token:
-        """The next token; `now` is in seconds since the epoch."""
+        """Return the next token; `now` is in seconds since the epoch."""
         spec = self._spec
         match spec.grant:
             case ClientCredentials():
@@ -64,7 +64,7 @@ class Obtaining:
 
 
 def counted(obtain: Obtain, credential: str, metrics: Metrics) -> Obtain:
-    """The same, counted by what came of it: `ok`, `refused`, or `ended` where a person has to connect anew."""
+    """Count the calls of `obtain` by outcome: `ok`, `refused`, or `ended` if a person must connect anew."""
 
     async def call(principal: Principal, before: Token | None, now: float) -> Token:
         outcome = "refused"

@@ -1,5 +1,4 @@
-"""The whole way of one request: canonicalise, decide, limit, approve, open the record, authenticate, send, filter,
-close the record."""
+"""The steps of a request: canonicalise, decide, limit, approve, record, authenticate, send, filter, close record."""
 
 from __future__ import annotations
 
@@ -37,15 +36,15 @@ from gateway.traces import Trace, read_trace
 log = logging.getLogger(__name__)
 
 _NOTHING: Final = nullcontext()
-"""What an answer holds that comes whole."""
+"""Takes the place of an exit stack for an answer that is not streamed."""
 
 _WHOLE = Part("", last=True)
-"""The one part of an answer that needs no others."""
+"""The only part of an answer that is complete in one part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """One app as the exchange knows it: its policy, its backends by name, and the files of its own site by path."""
+    """One app in the exchange: its policy, its backends by name, and the files of its own site by path."""
 
     policy: Policy
     backends: Mapping[str, Backend]
@@ -53,9 +52,10 @@ class Guarded:
 
 
 class Exchange:
-    """Carries the requests of every app to its backends. `now` is the time of day, in seconds since the epoch.
+    """Sends the requests of every app to its backends. `now` is the time of day, in seconds since the epoch.
 
-    `proof` are the header fields, in lower case, by which proxies tell the gateway who calls: no app sends them on.
+    `proof` are the header fields, in lower case, by which reverse proxies identify the caller: they are never
+    forwarded.
     """
 
     def __init__(
@@ -84,22 +84,22 @@ class Exchange:
         self._now = now
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
-        """The backend's answer, or its first part; or the gateway's own: a refusal, or what the request waits for.
+        """Return the backend's answer, or its first part; or the gateway's own: a refusal, or a pending approval.
 
-        `wait` is how many seconds the call itself may wait for a person: 0 for a caller that can ask again, infinity
-        for one whose connection is known to be open. `tell` tells its client where that person answers.
+        `wait` is for how many seconds the call itself may wait for a person: 0 for a caller that can poll, infinity for
+        one whose connection is known to be open. `tell` notifies its client of the page where that person answers.
         """
         outcome = await self.open(request, caller, wait=wait, tell=tell)
         if not isinstance(outcome, Response):
             return await self._streams.begin(outcome, caller)
-        # Who can put parts together reads bytes: a whole answer goes to them as it is, too.
+        # A caller that can join parts reads bytes: mark a complete answer as one part for it, too.
         exact = request.stream and outcome.part is None and outcome.header("gateway-pending") is None
         return replace(outcome, part=_WHOLE) if exact else outcome
 
     async def open(
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
     ) -> Response | Stream:
-        """The same for a caller that can read a stream itself, and closes it."""
+        """Run a request for a caller that can read a stream itself, and closes it."""
         outcome = await self._carry(self._without_proof(request), caller, None, tell)
         if isinstance(outcome, Pending):
             try:
@@ -109,9 +109,9 @@ class Exchange:
         return outcome
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
-        """The next part of a stream, or the answer to a request that waits for a person; `cancel` gives it up.
+        """Return the next part of a stream, or the answer to a parked request; `cancel` abandons it.
 
-        The answer is kept a while for a caller that asks again; nothing runs twice.
+        The answer is kept for a while for a caller that polls again; nothing runs twice.
         """
         try:
             if id.startswith(PREFIX):
@@ -121,13 +121,13 @@ class Exchange:
             return await self.refuse(refusal, caller, "", "")
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
-        """The answer to what a door could not make a request of; it stands in the record like every other."""
+        """Record a refusal by a door that could not build a request, and return its answer."""
         record = self._recorder.start("http", caller, safe=True)
         record.note(method=method[:32], url=url[:2048])
         return await _answered(refusal, record, url)
 
     async def _take_up(self, parked: Parked) -> Response:
-        """Carry a request on that a person has answered."""
+        """Resume a request after a person has answered."""
         if parked.request is None:
             raise Refusal(Reason.BAD_REQUEST, "A tool call is not taken up here: repeat it.")
         outcome = await self._carry(parked.request, parked.caller, parked)
@@ -136,7 +136,7 @@ class Exchange:
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")
 
     def _without_proof(self, request: Request) -> Request:
-        """The request without what says who calls: whoever wrote that, it ends here."""
+        """Return the request without the header fields that identify the caller, whoever wrote them."""
         if not self._proof:
             return request
         return replace(request, headers=without(request.headers, self._proof))
@@ -144,8 +144,8 @@ class Exchange:
     async def _carry(
         self, request: Request, caller: Caller, parked: Parked | None, tell: Tell | None = None
     ) -> Response | Stream | Pending:
-        """The one way of every request; with `parked` it is taken up again after a person answered."""
-        app = self._apps.get(caller.app)  # once: it may be replaced while the request is carried
+        """Run every step of one request; with `parked`, resume it after a person answered."""
+        app = self._apps.get(caller.app)  # once: it may be replaced while the request runs
         if app is None:
             gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
             return await self.refuse(gone, caller, request.method, request.url)
@@ -163,7 +163,7 @@ class Exchange:
                 if parked is None:
                     leg = await self._limit(leg, caller, record, held)
                 leg = await self._idempotency.keyed(leg, caller)
-                if parked is None and leg.obligations.confirm is not None:  # nobody approves what cannot be sent
+                if parked is None and leg.obligations.confirm is not None:  # do not ask in vain
                     await self._sender.ready(leg, policy.backends[leg.canonical.backend], caller, tell)
                 pending = await self._waiting.approve(policy, leg, caller, parked, record)
                 if pending is not None:
@@ -189,7 +189,10 @@ class Exchange:
             return await _answered(failed(), record, request.url)
 
     async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> Leg:
-        """The leg as it may go; without a place among the streams its answer comes whole, if it has an end at all."""
+        """Return the leg after taking limits and a stream slot; without a slot, only an event stream fails.
+
+        Another answer is then sent whole.
+        """
         record.report(*await self._limiter.take(leg.obligations, caller))
         if held is not None and leg.streams:
             try:
@@ -204,7 +207,7 @@ class Exchange:
     async def _send(
         self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None, tell: Tell | None
     ) -> tuple[Leg, Answer]:
-        """The answer, and to what: where it leads to another place inside the policy, that is asked in its turn."""
+        """Return the answer and its leg; a redirect inside the policy is followed as a request decided anew."""
         for _ in range(HOPS + 1):
             spec = app.policy.backends[leg.canonical.backend]
             answer = await self._sender.send(leg, app.backends[spec.name], spec, caller, record, held, tell)
@@ -213,7 +216,7 @@ class Exchange:
                 record.note(response_size=len(answer.response.body))
                 return leg, answer
             await answer.close()
-            await record.open()  # it names what was asked for first; the outcome will name where that led
+            await record.open()  # the intent contains the first URL; the outcome will contain the last one
             target = await decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
             leg = await self._limit(landed(leg, target), caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)
@@ -221,7 +224,7 @@ class Exchange:
 
 
 def _own(app: Guarded, request: Request) -> tuple[Path, str, str, int] | None:
-    """A file of the app's own site: it is the app, not something that a policy guards."""
+    """Return a file of the app's own site, which is part of the app and not subject to the policy."""
     file = app.files.get(request.url.partition("?")[0])
     method = request.method.upper()
     if file is None or method not in ("GET", "HEAD"):
@@ -230,7 +233,7 @@ def _own(app: Guarded, request: Request) -> tuple[Path, str, str, int] | None:
 
 
 def _came(request: Request) -> Trace | None:
-    """The trace that the app itself is in, as its request says."""
+    """Return the trace context that the app's request contains."""
     if not request.headers:
         return None
     said = {name: value for name, value in request.headers if name in ("traceparent", "tracestate")}
@@ -238,6 +241,6 @@ def _came(request: Request) -> Trace | None:
 
 
 async def _answered(refusal: Refusal, record: Record, url: str) -> Response:
-    """What the caller is told of a refusal, once it stands in the record."""
+    """Close the record with a refusal and return its answer."""
     await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
     return problem(refusal, record.id, url)

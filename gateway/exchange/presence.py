@@ -1,4 +1,4 @@
-"""Shows that a person is there: a security key is touched for one question, whose digest is in what the key signs."""
+"""Proves a person's presence: they touch a security key, which signs the digest of the question."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from gateway.model import Json, Principal, Question
 from gateway.stores.touch_keys import TouchKey, TouchKeys
 
 LIFE = 120.0
-"""Seconds in which a key is added or removed, once that has begun."""
+"""Seconds to finish adding or removing a key."""
 
 FRESH = 300.0
-"""Seconds since a person showed who they are, within which they may add their first key."""
+"""Seconds after a login in which a person may add their first key."""
 
 MOST = 10
 """Keys of one person."""
@@ -54,11 +54,11 @@ NAME = 60
 
 
 class LoginTooOld(Exception):
-    """Whoever has this session must show again who they are."""
+    """The person must log in again."""
 
 
 class Presence:
-    """The keys of people, and what they sign. `console` is the origin that shows the approvals (WebAuthn Level 3)."""
+    """The security keys of persons (WebAuthn Level 3). `console` is the origin of the page that shows approvals."""
 
     def __init__(self, keys: TouchKeys, console: str, clock: Callable[[], float] = time.time) -> None:
         self._keys = keys
@@ -72,9 +72,9 @@ class Presence:
         return await self._keys.of(by.person)
 
     async def adding(self, by: Principal) -> dict[str, Json]:
-        """What the browser needs to make a key: `create`, and `touch` where one that the person has comes first.
+        """Return the options to create a key: `create`, and `touch` if an existing key must be touched first.
 
-        Raises `LoginTooOld` where it is the first one, and the person logged in too long ago.
+        Raises `LoginTooOld` for a first key if the person logged in too long ago.
         """
         known = await self.keys(by)
         self._hold_to_login(by, known)
@@ -96,7 +96,7 @@ class Presence:
         return {"create": json.loads(options_to_json(options)), "touch": touch}
 
     async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> TouchKey:
-        """Keep a new key. Whoever has one already touches it for that. Raises `Refusal`, and `LoginTooOld`."""
+        """Store a new key; a person who already has one must touch it. Raises `Refusal`, and `LoginTooOld`."""
         challenge = self._end(by, "add")
         known = await self.keys(by)
         self._hold_to_login(by, known)
@@ -124,28 +124,28 @@ class Presence:
         return key
 
     async def removing(self, by: Principal, id: str) -> Json:
-        """What a key must sign, that `id` may be removed."""
+        """Return what a key must sign before `id` is removed. Raises `Refusal`."""
         known = await self.keys(by)
         if id not in {key.id for key in known}:
             raise _refused("There is no such key.")
         return self._options(known, _over("remove", self._begin(by, f"remove {id}")))
 
     async def remove(self, by: Principal, id: str, assertion: Json) -> None:
-        """Forget a key; one of the person's keys is touched for that. Raises `Refusal`."""
+        """Delete a key after the touch of one of the person's keys. Raises `Refusal`."""
         challenge = self._end(by, f"remove {id}")
         await self._verify(await self.keys(by), _over("remove", challenge), assertion)
         if not await self._keys.remove(by.person, id):
             raise _refused("There is no such key.")
 
     async def asking(self, by: Principal, question: Question, *, lasting: bool) -> Json:
-        """What a key must sign, that `by` approves `question`. Raises `Refusal` where the person has no key."""
+        """Return what a key must sign for `by` to approve `question`. Raises `Refusal` if the person has no key."""
         known = await self.keys(by)
         if not known:
             raise _refused("An approval takes the touch of a security key: add yours on the console first.")
         return self._options(known, challenge_of(by, question, lasting=lasting))
 
     async def touched(self, by: Principal, question: Question, assertion: Json, *, lasting: bool) -> None:
-        """Hold an assertion to the very question. Raises `Refusal`."""
+        """Verify an assertion for exactly this question. Raises `Refusal`."""
         await self._verify(await self.keys(by), challenge_of(by, question, lasting=lasting), assertion)
 
     async def _verify(self, known: Sequence[TouchKey], challenge: bytes, assertion: Json) -> None:
@@ -177,7 +177,7 @@ class Presence:
         return said
 
     def _hold_to_login(self, by: Principal, known: Sequence[TouchKey]) -> None:
-        """A session alone adds no first key: it may be in the wrong hands. Where nobody logs in there is none."""
+        """Require a recent login for a first key: a session may be stolen. Without logins there is no such check."""
         seen = by.claims.get("auth_time")
         seen = seen if isinstance(seen, int | float) else 0.0
         if not known and by.expires is not None and self._clock() - seen > FRESH:
@@ -198,7 +198,7 @@ class Presence:
 
 
 def challenge_of(by: Principal, question: Question, *, lasting: bool) -> bytes:
-    """What a key signs for a yes to `question`: nobody knows it before the question is there, and it fits no other."""
+    """Return what a key signs to approve `question`: unpredictable before it exists, and valid for it only."""
     what = "approve all under its rule" if lasting else "approve"
     return _over(
         what, question.id.encode(), question.digest.encode(), question.policy_version.encode(), by.person.encode()

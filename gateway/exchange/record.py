@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class OnFailure(StrEnum):
-    """What happens to a request whose record cannot be written."""
+    """The treatment of a request whose record cannot be written."""
 
     REFUSE_UNSAFE = "refuse-unsafe"
     REFUSE = "refuse"
@@ -41,37 +41,37 @@ CONSEQUENCES: Final = {
 }
 
 CAUSES: Final = 4096
-"""Tool calls of models, gestures and questions whose traces are known, for what they cause."""
+"""Causes (tool calls of models, gestures, questions) whose traces are kept for the calls that they lead to."""
 
 OWN_WORK: Final = frozenset({"echo", "file", "fingerprint", "snapshot"})
-"""Evidence of what the gateway does by itself, though perhaps in a task that somebody's request has begun."""
+"""Evidence of the gateway's own work, which may run in the task of a client's request."""
 
 TRACED: Final = ("app", "door", "initiator", "route", "decision", "reason", "method", "status")
-"""Fields that spans have too: names, and nothing that a page or a person wrote."""
+"""Fields that are also set on spans: names only, nothing that a page or a person wrote."""
 
 
 WAITS: Final = 202
-"""The status of a call that waits for a person, and says so each time it is repeated."""
+"""The status of a call that waits for a person, each time it is repeated."""
 
 
 class Writer(Protocol):
-    """Where records go; `OSError` says that a line was not written."""
+    """The output of records; `OSError` means that a line was not written."""
 
     def append(self, record: AuditRecord) -> AuditRecord:
-        """Write one line, and give the record as it was written."""
+        """Write one line, and return the record as it was written."""
         ...
 
     def redacted(self, record: AuditRecord) -> AuditRecord:
-        """The record as it may be written, here and elsewhere."""
+        """Return the record after redaction, as it may be written or passed on."""
         ...
 
     async def synced(self) -> None:
-        """Wait until what was written lasts as long as the configuration wants."""
+        """Wait until the written lines are as durable as configured."""
         ...
 
 
 class Record:
-    """What is known so far of one exchange; `mark` ends a step and notes how long it took, in milliseconds.
+    """The fields of one exchange so far; `mark` ends a step and notes its duration.
 
     `span` is its place in a trace.
     """
@@ -101,21 +101,21 @@ class Record:
         self._opened = self._closed = self._passed = False
 
     def note(self, **fields: Json) -> None:
-        """Add to what the next line will say."""
+        """Add fields to the next line."""
         self.fields.update(fields)
 
     def leads(self, id: str) -> None:
-        """What has the cause `id`, such as the answer to a question, belongs to this trace."""
+        """Assign calls with the cause `id`, such as the answer to a question, to this trace."""
         self._recorder.leads(id, self.span.trace)
 
     def report(self, *refused: str) -> None:
-        """Note what would have refused the call if its policy were not in report mode."""
+        """Note reasons that would have refused the call if its policy were not in report mode."""
         if refused:
             self.reported += refused
             self.note(reported=[*self.reported])
 
     def mark(self, step: str) -> None:
-        """The step named `step` ends now; a step that comes again adds to what it took."""
+        """End the step `step` now; a repeated step adds to its duration."""
         now = time.perf_counter()
         took, timing = now - self._since, self._timing
         timing[step] = timing[step] + took if step in timing else took
@@ -124,11 +124,11 @@ class Record:
         self._since = now
 
     async def open(self, *, lasting: bool = True, binding: bool = True) -> None:
-        """Write the intent, once. Raises `Refusal` (`audit-unavailable`) where the configuration wants that.
+        """Write the intent, once. Raises `Refusal` (`audit-unavailable`) if the configuration demands it.
 
-        What changes nothing and is not `lasting` needs none: its outcome stands in the record before its answer leaves,
-        and there is no change whose result could stay unknown. What only takes something away is not `binding`: it
-        happens, whether that can be written or not.
+        A safe call that is not `lasting` needs no intent: its outcome is recorded before its answer is sent, and there
+        is no change whose result could stay unknown. A call that only takes something away is not `binding`: it runs
+        even if the intent cannot be written.
         """
         self._passed = True
         if not self._opened and (lasting or not self.safe or self._recorder.tells_all):
@@ -148,13 +148,14 @@ class Record:
             self.span.note({f"gateway.{name}": self.fields.get(name) for name in TRACED} | {"gateway.record": self.id})
             self.span.end(failed=status >= 500)
         if not self._passed and (reason is not None or status == WAITS):
-            # Nothing was sent, and a caller may repeat it as fast as it can: of many a line says how many.
+            # Nothing was sent, and a caller may repeat it at any rate: beyond a limit, refusals are counted in one
+            # line.
             counted = self._recorder.refusals.counted(self.fields)
             if counted is not None:
                 self.id = counted.id
                 return
         if reason is Reason.CANCELLED:
-            # A scope of anyio that ended the exchange would end each step of this too: plugins would not hear of it.
+            # A cancelled anyio scope would also cancel each step here, and plugins would not be notified.
             with CancelScope(shield=True):
                 await self._recorder.write(self, "outcome")
         else:
@@ -187,16 +188,16 @@ class Recorder:
         self._hooks = hooks
         self._on_failure = on_failure
         self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
-        """Whether every intent is written: where none may be missing, or a plugin is told of it."""
+        """Whether every intent is written: if none may be missing, or a plugin receives records."""
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
     ) -> Record:
-        """A record of which nothing is written yet. `safe` says that the call changes nothing (RFC 9110, 9.2.1).
+        """Return a new record. `safe`: the call changes nothing (RFC 9110, 9.2.1).
 
-        It belongs to the trace of what caused it, or of the question `after` whose answer it goes on; else to the one
-        in which it arrived, else to `came`. All that has one cause of which nothing is known yet, such as a person's
-        gesture, is in one trace.
+        It belongs to the trace of its cause, or of the question `after` whose answer it continues; else to the trace of
+        its arrival, else to `came`. Calls with the same cause that has no trace yet, such as a person's gesture, share
+        one.
         """
         known = self._causes.get(caller.cause or "") or self._causes.get(after or "")
         span = self._tracer.start(kind, known or current() or came)
@@ -208,13 +209,13 @@ class Recorder:
         return record
 
     def leads(self, id: str, trace: Trace) -> None:
-        """What has the cause `id` belongs to this trace."""
+        """Assign calls with the cause `id` to this trace."""
         self._causes[id] = trace
         if len(self._causes) > CAUSES:
             self._causes.popitem(last=False)
 
     async def keep(self) -> None:
-        """Write every minute how many refusals had no line of their own, and at the end, until cancelled."""
+        """Write the counts of refusals without a line every minute, and once more when cancelled."""
         try:
             while True:
                 await asyncio.sleep(PERIOD)
@@ -223,12 +224,12 @@ class Recorder:
             await self.sum_up()
 
     async def sum_up(self) -> None:
-        """Write what was counted of refusals."""
+        """Write the counts of refusals."""
         for counted in self.refusals.due():
             await self._line(counted.id, KIND, counted.fields)
 
     async def _line(self, id: str, kind: str, fields: Mapping[str, Json]) -> None:
-        """Write one line on which nothing waits."""
+        """Write one line whose failure refuses nothing."""
         said = AuditRecord(id, "outcome", time.time(), fields)
         try:
             line = self._journal.append(said)
@@ -241,12 +242,12 @@ class Recorder:
             await self._hooks.audit_record(line)
 
     async def refused(self, fields: Mapping[str, Json]) -> None:
-        """Write one line about a caller that a door has refused, or count it where there were many."""
+        """Write one line about a caller that a door has refused, or count it beyond the limit."""
         if self.refusals.counted(fields) is None:
             await self._line(self._randomness.id(), str(fields["kind"]), fields)
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
-        """Write one line of `record`; where a `binding` intent cannot be written, nothing happens (`Refusal`)."""
+        """Write one line of `record`. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
         said = AuditRecord(record.id, phase, time.time(), record.fields.copy())
         try:
             line = self._journal.append(said)

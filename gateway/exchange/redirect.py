@@ -1,4 +1,4 @@
-"""Redirects inside the policy: where an answer leads, as a request of its own that is decided anew."""
+"""Redirects inside the policy: the target of an answer becomes a request that is decided anew."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _SAME_METHOD = (307, 308)
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What is asked next, and of which backend."""
+    """The next request, and its backend."""
 
     request: Request
     backend: str
 
 
 def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
-    """Where `answer` leads; None where it is the one. Raises `Refusal` (`redirect-denied`).
+    """Return the redirect of `answer`; None if it is the final answer. Raises `Refusal` (`redirect-denied`).
 
-    The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only with 307 and 308, and
-    where the route says so.
+    The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only for 307 and 308, and
+    only if the route allows it.
     """
     response, request = answer.response, leg.request
     if response.status not in _MOVED or request.redirect is Redirect.MANUAL:
@@ -74,9 +74,9 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
 
 
 def landed(source: Leg, target: Leg) -> Leg:
-    """The leg that follows `source`; a change that is repeated keeps its key, by which the backend knows it again.
+    """Return the leg that follows `source`; a repeated unsafe request keeps its idempotency key.
 
-    Raises `Refusal` (`redirect-denied`) where the new place needs more than the old one had.
+    Raises `Refusal` (`redirect-denied`) if the target needs an approval, or is an unsafe request outside of the route.
     """
     if target.obligations.confirm is not None:
         raise denied("The backend redirects to a place that needs an approval.")
@@ -104,5 +104,5 @@ def _downgrades(policy: Policy, source: str, target: str) -> bool:
 
 
 def denied(detail: str) -> Refusal:
-    """A redirect that is not followed."""
+    """Return the refusal of a redirect that is not followed."""
     return Refusal(Reason.REDIRECT_DENIED, detail)

@@ -1,4 +1,4 @@
-"""Refusals have a line in the record each up to a rate of their caller; what goes beyond it is counted in one line."""
+"""Rate-limits the audit log's lines about refusals per caller; further ones are counted in one line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gateway.model import Json
 from gateway.policy import Rate, take
 
 PERIOD: Final = 60.0
-"""Seconds of which one line tells."""
+"""Seconds that one line of counts covers."""
 
 LINES: Final = 120
-"""Refusals of one caller in that time that have a line each, where `audit.refusals` says nothing else."""
+"""Refusals of one caller in that time that are recorded in separate lines; the default of `audit.refusals`."""
 
 SUMS: Final = 4096
-"""Kinds of refusals, by caller, that are counted apart at a time; beyond that those of all callers count together."""
+"""Kinds of refusals, by caller, that are counted separately; beyond that, all callers are counted together."""
 
 KIND: Final = "refused"
 """The kind of a record that counts refusals."""
 
 CALLER: Final = "caller"
-"""The kind of a record of a caller whom a door refused before anything was decided."""
+"""The kind of a record of a caller whom a door refused before any decision."""
 
 BOUNDS: Final = (
     Bound(
@@ -43,12 +43,12 @@ BOUNDS: Final = (
 )
 
 _SAME: Final = ("kind", "principal", "app", "door", "initiator", "reason", "status", "decision", "route")
-"""Fields that refusals have in common which are counted together: names of the configuration and of this program."""
+"""Fields by which refusals are grouped: names of the configuration and of this program."""
 
 
 @dataclass(slots=True)
 class Sum:
-    """So many refusals of one kind; times are in seconds since the epoch."""
+    """The count of one kind of refusals; times are in seconds since the epoch."""
 
     id: str
     same: Mapping[str, Json]
@@ -58,14 +58,14 @@ class Sum:
 
     @property
     def fields(self) -> dict[str, Json]:
-        """What the record says of them."""
+        """The fields of the record."""
         said: dict[str, Json] = {**self.same, "kind": KIND, "of": self.same["kind"], "view": None}
         message = f"{self.count} more that were refused like this, between `first` and `last`"
         return {**said, "more": self.count, "first": self.first, "last": self.last, "message": message}
 
 
 class Refusals:
-    """Which refusals have a line. `lines` of one caller in a minute do; `name` makes ids; `clock` is steady."""
+    """Selects the refusals that get a line: `lines` per caller and minute. `name` makes ids; `clock` is steady."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Refusals:
         self._sums: dict[tuple[Json, ...], Sum] = {}
 
     def counted(self, fields: Mapping[str, Json]) -> Sum | None:
-        """Where the refusal that `fields` tells of is counted; None where it has a line of its own."""
+        """Return the count to which the refusal was added; None if it gets a separate line."""
         clock, caller = self._clock(), str(fields.get("principal"))
         taken = take(self._buckets.tats.get(caller, 0.0), clock, self._rate)
         if taken.allowed:
@@ -102,6 +102,6 @@ class Refusals:
         return found
 
     def due(self) -> list[Sum]:
-        """All that was counted since this was called last."""
+        """Return all counts since the last call."""
         sums, self._sums = self._sums, {}
         return list(sums.values())

@@ -1,4 +1,4 @@
-"""Try again what is worth it: with growing pauses, as the backend asks, and within the route's timeout."""
+"""Retries with exponential backoff, as the backend asks, and within the route's timeout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.exchange.record import Record
 from gateway.model import Json
 
 Attempt = Callable[[float], Awaitable[Answer]]
-"""One attempt, which may take as many seconds."""
+"""One attempt, with its timeout in seconds."""
 
 
 class Retries:
-    """`clock` is steady and `now` the time of day, in seconds; `chance` gives numbers from 0 to 1."""
+    """Repeats attempts. `clock` is steady, `now` the time of day, in seconds; `chance` gives numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Retries:
         self._chance = chance
 
     async def send(self, leg: Leg, attempt: Attempt, go_on: Callable[[], bool], record: Record) -> Answer:
-        """The first answer that is not worth another attempt, or the last one. `go_on` says whether one makes sense.
+        """Return the first answer that needs no retry, or the last one. `go_on` is false if a retry would be pointless.
 
-        What each attempt came to stands in the record as `attempts`. Raises `Refusal` as the last attempt does.
+        The outcome of each attempt is recorded in `attempts`. Raises `Refusal` as the last attempt does.
         """
         retry = leg.obligations.retry
         if retry is None or leg.canonical.method not in retry.methods:
@@ -59,7 +59,7 @@ class Retries:
             await self._sleep(pause)
 
     def _pause(self, backoff: float, attempts: int, outcome: Answer | Refusal) -> float:
-        """At least what the backend asks for; else doubled each time, with some chance, so that callers spread."""
+        """Return an exponential backoff with jitter, but at least the backend's Retry-After."""
         own = backoff * 2.0 ** (attempts - 1) * (0.5 + self._chance() / 2)
         asked = outcome.response.header("retry-after") if isinstance(outcome, Answer) else None
         return max(own, _seconds(asked, self._now())) if asked else own
@@ -79,7 +79,7 @@ def _given(outcome: Answer | Refusal) -> Answer:
 
 
 def _seconds(text: str, now: float) -> float:
-    """The wait of a Retry-After field (RFC 9110 10.2.3); what cannot be read asks for nothing."""
+    """Return the wait of a Retry-After field (RFC 9110 10.2.3); 0 if it is invalid."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         digits = text.lstrip("0") or "0"

@@ -1,4 +1,4 @@
-"""Send a decided request to its backend: with its credential and cookies, through its breaker, again if it helps."""
+"""Sends a decided request to its backend with credential and cookies, through its circuit breaker, with retries."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from gateway.model import Backend, Caller, Headers, Outbound, Response, Streamin
 from gateway.policy import SAFE_METHODS, BackendSpec, without
 
 JAR: Final = "cookie jar"
-"""Stands for the cookies that a backend gave, where credentials have their names: it is none of these."""
+"""The name for secrets that are cookies of a backend, among the names of credentials."""
 
 Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awaitable[None]]]
-"""A response, the parts of its body where they are still to come, and what gives these up."""
+"""A response, the rest of its body if it is streamed, and the function that discards it."""
 
 
 class Way(Struct, frozen=True):
-    """One leg of a caller with the backend that it goes to, at `url`; `inject` gives its credential for one attempt.
+    """One leg of a caller with its backend, at `url`; `inject` gives its credential for one attempt.
 
-    `held` ends what a streamed answer needs, where one is wanted.
+    `held` closes the resources of a streamed answer, None without streaming.
     """
 
     leg: Leg
@@ -48,7 +48,7 @@ class Way(Struct, frozen=True):
 
 
 class Sender:
-    """The way to all backends."""
+    """Sends requests to all backends."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class Sender:
         held: AsyncExitStack | None,
         tell: Tell | None = None,
     ) -> Answer:
-        """The backend's answer to `leg`. Raises `Refusal` where there is none.
+        """Return the backend's answer to `leg`. Raises `Refusal` if there is none.
 
-        `tell` tells the caller's client where its person connects an account that is missing.
+        `tell` notifies the caller's client of the page to connect a missing account.
         """
         spec = _for(leg, spec)
         name, place = spec.credential, (caller.app, spec.name)
         record.note(credential=name)
         url, obligations = spec.target(leg.canonical), leg.obligations
         try:
-            self._circuits.look(place, obligations.circuit)  # nobody is asked for what is not sent
+            self._circuits.look(place, obligations.circuit)  # no credential for a request that is not sent
         except Refusal:
             record.note(circuit=State.OPEN)
             raise
@@ -123,7 +123,7 @@ class Sender:
             raise
 
     async def ready(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
-        """Go on where the account is connected; where its person can be sent there to do that, after they did."""
+        """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""
         name = _for(leg, spec).credential
         if name is None:
             return
@@ -134,7 +134,7 @@ class Sender:
             await self._absences.until_there(refusal, ready, caller, name, tell)
 
     async def _authenticated(self, way: Way, injected: Injected, timeout: float, record: Record) -> Answer:
-        """One attempt. A safe request that is answered 401 is repeated once, if something else can be shown then."""
+        """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
         answer, changed = await self._once(way, injected, timeout, record)
         if not changed or way.leg.canonical.method not in SAFE_METHODS:
             return answer
@@ -142,9 +142,9 @@ class Sender:
         return (await self._once(way, await way.inject(), timeout, record))[0]
 
     async def _once(self, way: Way, injected: Injected, timeout: float, record: Record) -> tuple[Answer, bool]:
-        """The answer, and whether another attempt would carry something else."""
+        """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
-        jar = jar_key(way.leg, way.caller, way.spec, injected.account)  # maybe another one at each attempt
+        jar = jar_key(way.leg, way.caller, way.spec, injected.account)  # may differ at each attempt
         secrets = dict.fromkeys(injected.secrets, name or "")
         cookies: Headers = ()
         if jar is not None:
@@ -171,7 +171,7 @@ class Sender:
 
 
 def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
-    """The request as it goes out: the bytes that were decided on, and the injected fields, which win over the app's."""
+    """Return the request as it is sent: the canonical bytes, and the injected fields, which win over the app's."""
     canonical, obligations = leg.canonical, leg.obligations
     if leg.key is not None:
         injected = (*injected, (FIELD, leg.key))
@@ -179,7 +179,7 @@ def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Heade
     if headers:
         dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
         if obligations.mask:
-            dropped |= {"range", "if-range"}  # a piece of JSON cannot be read, and so not be masked
+            dropped |= {"range", "if-range"}  # a range of JSON cannot be parsed, and so not masked
         headers = without(headers, dropped)
     return Outbound(
         method=canonical.method,
@@ -196,7 +196,7 @@ def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
 
 
 async def _begun(way: Way, request: Outbound) -> Begun:
-    """An answer of which the head is there. What earlier attempts took is taken from the wait for it alone."""
+    """Return an answer whose head has arrived. Earlier attempts shorten the wait for the head only."""
     if way.held is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, nothing
     held = await way.held.enter_async_context(AsyncExitStack())
@@ -210,7 +210,7 @@ async def _begun(way: Way, request: Outbound) -> Begun:
 
 
 def _worked(leg: Leg, refusal: Refusal) -> bool | None:
-    """Whether the backend is to blame. A timeout that the app lowered says nothing of it."""
+    """Return False if the backend failed, else None. A timeout that the app lowered is not the backend's failure."""
     lowered = leg.canonical.timeout is not None and leg.canonical.timeout <= leg.obligations.timeout
     if refusal.reason not in FAILING_REASONS or (refusal.reason is Reason.BACKEND_TIMEOUT and lowered):
         return None

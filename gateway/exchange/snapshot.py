@@ -1,4 +1,4 @@
-"""What travels inside an app's page, for hosts that carry no requests: answers to nobody, and names of tools."""
+"""Data embedded in an app's page for hosts that carry no requests: anonymous responses, and names of tools."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from gateway.model import Caller, Door, Initiator, Json, Principal, Request, Res
 from gateway.policy import Policy
 
 FRESH: Final = 60.0
-"""Seconds after which the answers are asked for anew, once the page is read."""
+"""Seconds after which the responses are requested anew when the page is read."""
 
 PATIENCE: Final = 3.0
-"""Seconds that the reader of a page waits for them; what comes later is in the next page that is read."""
+"""Seconds that the reader of a page waits for them; later ones are in the next page that is read."""
 
 LARGEST: Final = 1024 * 1024
-"""Bytes of all answers of one app together, as JSON."""
+"""Bytes of all responses of one app together, as JSON."""
 
 AT_ONCE: Final = 4
 
 NOBODY: Final = Principal("gateway", "gateway", "snapshot", shared=True)
-"""Who asks: the answers are the same for everyone."""
+"""The principal of these requests: the responses are the same for everyone."""
 
 log = logging.getLogger(__name__)
 
 
 class Exchange(Protocol):
-    """The way to the backends: `gateway.exchange.pipeline.Exchange`."""
+    """Sends requests to backends: `gateway.exchange.pipeline.Exchange`."""
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0) -> Response: ...
 
 
 class Snapshot:
-    """The answers and the free tools of one app, whose `policy` is None once it is gone; `clock` is steady, in s.
+    """The responses and free tools of one app, whose `policy` is None once it is removed; `clock` is steady, in s.
 
-    What a backend fails to answer stays as it was; what it or the policy refuses now does not.
+    A response stays cached while its backend fails, but not once the backend or the policy refuses it.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Snapshot:
         self._asking = asyncio.Lock()
 
     async def responses(self) -> Mapping[str, Json]:
-        """By URL, what `http_request` would give as its result. An answer other than 200 is left out."""
+        """Return, by URL, the result that `http_request` would give. Responses other than 200 are omitted."""
         async with self._asking:
             policy = self._policy()
             if policy is None or not policy.snapshot:
                 return {}
-            if policy.version != self._version:  # it may mask or deny what was let through before
+            if policy.version != self._version:  # the new policy may mask or deny what was allowed before
                 self._kept, self._version, self._stale = {}, policy.version, float("-inf")
             if self._clock() >= self._stale:
                 await self._ask(policy.snapshot)
@@ -73,7 +73,7 @@ class Snapshot:
         return _bounded(kept, self._caller.app)
 
     def tools(self) -> tuple[str, ...]:
-        """The page's tools that a host may offer by itself, as the policy is now."""
+        """Return the page's tools that a host may offer without a call of the gateway, under the current policy."""
         policy = self._policy()
         return () if policy is None else policy.free_tools
 
@@ -108,7 +108,7 @@ class Snapshot:
 
 
 def _bounded(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
-    """The first ones that fit."""
+    """Return the first ones that fit."""
     kept: dict[str, Json] = {}
     size = 0
     for url, response in responses.items():

@@ -1,4 +1,4 @@
-"""An answer that leaves in parts while it arrives; its record is closed when it ends."""
+"""An answer that is sent in parts while it arrives; its record is closed when it ends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 def failed() -> Refusal:
-    """What a caller is told of a fault that nobody foresaw."""
+    """Return the refusal for an unexpected error."""
     return Refusal(Reason.INTERNAL, "The gateway failed at this request; its log says why.")
 
 
 class Stream:
-    """`head` has no body: iterate for its parts. Whoever takes it closes it, which also gives up what did not come.
+    """A streamed answer. `head` has no body; iterate for its parts, and close it, which discards what has not arrived.
 
-    Iterating raises `Refusal` where the rest does not come.
+    Iterating raises `Refusal` if the rest does not arrive.
     """
 
     def __init__(self, head: Response, parts: AsyncIterator[bytes], record: Record, held: AsyncExitStack) -> None:
@@ -58,7 +58,7 @@ class Stream:
         return part
 
     async def aclose(self) -> None:
-        """End it here, if it has not ended: the backend hears of it, and the record says so."""
+        """End the stream now, if it has not ended: the backend's request is cancelled, and the record says so."""
         await self._end(STATUS[Reason.CANCELLED], Reason.CANCELLED)
 
     async def _end(self, status: int, reason: Reason | None = None, detail: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Streams that are asked for part by part: each is read ahead by one part, and ends when nobody asks any more."""
+"""Streams that callers poll part by part: each reads ahead by one part, and ends when polling stops."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ PART: Final = 128 * 1024
 """Bytes of the largest part."""
 
 BESIDE: Final = 512 * 1024
-"""The same on the bridge, where they travel beside the messages and hold none of them up."""
+"""Bytes of the largest part on the bridge, where parts travel beside the messages and delay none of them."""
 
 BEHIND: Final = 0.02
-"""Seconds that a head waits for the end of its body, and a piece of a character for its rest.
+"""Seconds that a head waits for the end of its body, and an incomplete character for its rest.
 
-An answer that is whole then takes no second call.
+A complete answer then needs no second call.
 """
 
 PER_VIEW: Final = 48
-"""Streams that one view may have open; of callers without a view, each principal in each app.
+"""Streams that one view may have open; without a view, each principal in each app.
 
-On the bridge each of them is a call in flight: of the 64 of a view some must be left for others.
+On the bridge each is a call in flight: some of the 64 of a view must be left for others.
 """
 
 PER_PERSON: Final = 256
-"""Streams that one person may have open, by all clients and in all views and apps."""
+"""Streams that one person may have open, in all clients, views and apps."""
 
 IN_ALL: Final = 2048
-"""Streams that may be open at all: each has a connection to its backend, which no pool bounds."""
+"""Streams that may be open in total: each has a connection to its backend, which no pool bounds."""
 
 SILENCE: Final = 60.0
-"""Seconds after which a caller that no longer asks is taken for gone."""
+"""Seconds without a poll after which a caller is considered gone."""
 
 BOUNDS: Final = (
     Bound(
@@ -61,7 +61,7 @@ BOUNDS: Final = (
 )
 
 PREFIX: Final = "stream-"
-"""How the id of a stream begins."""
+"""The prefix of a stream's id."""
 
 
 _BOUNDS: Final = (
@@ -71,12 +71,12 @@ _BOUNDS: Final = (
 )
 
 _Key: TypeAlias = tuple[str | None, ...]
-"""A view with its app and principal, a person, or nothing: all callers."""
+"""A view with its app and principal, a person, or the empty key for all callers."""
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """One stream: what was read of it and not yet asked for, and how it ended."""
+    """One stream: the bytes that were read ahead, and how it ended."""
 
     stream: Stream
     caller: Caller
@@ -95,7 +95,7 @@ class _Open:
         return BESIDE if self.caller.door is Door.BRIDGE else PART
 
     async def put(self, part: bytes) -> None:
-        """Take what was read; wait while a whole part is there already."""
+        """Add bytes that were read; wait while a whole part is buffered (backpressure)."""
         self.buffer += part
         self.changed.set()
         while len(self.buffer) >= self.size:
@@ -103,25 +103,25 @@ class _Open:
             await self.room.wait()
 
     def end(self) -> None:
-        """No more will be read."""
+        """Mark the end of reading."""
         self.ended = True
         self.changed.set()
 
     async def change(self) -> None:
-        """Wait until something was read, or it ended."""
+        """Wait until bytes were read, or the stream ended."""
         self.changed.clear()
         await self.changed.wait()
 
     def ready(self) -> bool:
-        """Whether there is something to tell, to the end of a character if it is text."""
+        """Whether the buffer holds a whole character, or the stream ended."""
         return self.ended or whole_characters(self.buffer) > 0
 
     def has_bytes(self) -> bool:
-        """Whether there is something to tell, of a body whose bytes wait for nothing."""
+        """Whether there is something to send, if a piece of a character counts (not in event streams)."""
         return self.ended or (len(self.buffer) > 0 and not self.stream.head.says_by_and_by())
 
     def take(self) -> bytes:
-        """The next part, cut between two characters, unless there is only a piece of one."""
+        """Return the next part, cut between two characters, unless it is only a piece of one."""
         size = min(len(self.buffer), self.size)
         if not self.ended or size < len(self.buffer):
             cut = whole_characters(self.buffer[:size])
@@ -157,7 +157,7 @@ class Streams:
 
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
-        """One of the streams that `caller` may have open. Raises `Refusal` (`rate-limited`) where all are."""
+        """Reserve one of the open streams of `caller`. Raises `Refusal` (`rate-limited`) if all are taken."""
         taken: tuple[_Key, ...] = (_who(caller), (caller.principal.person,), ())
         for key, (bound, whose) in zip(taken, _BOUNDS, strict=True):
             if self._taken[key] >= bound:
@@ -172,16 +172,16 @@ class Streams:
                     del self._taken[key]
 
     async def begin(self, stream: Stream, caller: Caller) -> Response:
-        """The head with what is there of the body; the whole answer, if that comes right behind it.
+        """Return the head with the first part of the body; the complete answer, if its end follows within `BEHIND`.
 
-        Of a body whose parts stand for themselves, such as an event stream, the head waits for nothing.
+        The head of a body whose parts are independent, such as an event stream, is returned at once.
         """
         opened = _Open(stream, caller, self._clock())
         id = PREFIX + secrets.token_urlsafe(16)
         self._open[id] = opened
         opened.task = self._tasks.create_task(self._read(opened))
         try:
-            await asyncio.sleep(0)  # the task begins: a task that is cancelled before would not end its stream
+            await asyncio.sleep(0)  # let the task begin: a task that is cancelled before would not close its stream
             if stream.head.says_by_and_by():
                 return replace(stream.head, part=Part(id, last=False))
             with suppress(TimeoutError):
@@ -194,15 +194,15 @@ class Streams:
         if opened.failure is None and opened.ended and len(opened.buffer) <= opened.size:
             await self._end(id)
             return replace(stream.head, body=bytes(opened.buffer))
-        if opened.failure is not None and not opened.buffer:  # the head was there: it is the body that fails
+        if opened.failure is not None and not opened.buffer:  # the head has arrived: it is the body that fails
             return replace(stream.head, part=Part(id, last=False))
         return await self._part(id, opened)
 
     async def next(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
-        """The next part, or none if it does not come within `wait` seconds; `cancel` ends the stream.
+        """Return the next part, empty if none arrives within `wait` seconds; `cancel` ends the stream.
 
-        What ended it too early is the last answer. Raises `Refusal` (`connection-lost`) for a stream that is not open,
-        or not this caller's.
+        The last answer is the error that ended it early, if any. Raises `Refusal` (`connection-lost`) for a stream that
+        is not open, or not this caller's.
         """
         opened = self._open.get(id)
         if opened is None or _who(opened.caller) != _who(caller):
@@ -220,18 +220,18 @@ class Streams:
                         while not opened.ready():
                             await opened.change()
         except TimeoutError:
-            pass  # the part that is given then is empty, or a piece of a character
+            pass  # the part that is returned then is empty, or a piece of a character
         finally:
             opened.holding -= 1
             opened.asked = self._clock()
         return await self._part(id, opened)
 
     def cancel_view(self, view: str) -> None:
-        """The view is gone, and its streams with it."""
+        """End the streams of a view that has closed."""
         self._forget([id for id, opened in self._open.items() if opened.caller.view == view])
 
     def sweep(self) -> None:
-        """End the streams that nobody asks for."""
+        """End the streams that are no longer polled."""
         silent = self._clock() - SILENCE
         self._forget([id for id, opened in self._open.items() if not opened.holding and opened.asked < silent])
 
@@ -251,7 +251,7 @@ class Streams:
                 await opened.put(part)
         except Refusal as refusal:
             opened.failure = refusal
-        except (Exception, SystemExit):  # a backend may be a plugin's: whatever it raises ends this stream alone
+        except (Exception, SystemExit):  # a plugin's backend may raise anything: it ends this stream alone
             log.exception("a stream failed")
             opened.failure = failed()
         finally:
@@ -259,7 +259,7 @@ class Streams:
             await _closed(opened.stream)
 
     async def _part(self, id: str, opened: _Open) -> Response:
-        """What is there now; nothing more follows the last one, or what says why the stream broke."""
+        """Return the buffered part; after the last one, the error that broke the stream, if any."""
         body = opened.take()
         head = opened.stream.head
         if not opened.ended or opened.buffer or (opened.failure is not None and body):
@@ -270,7 +270,7 @@ class Streams:
         return replace(head, body=body, part=Part(id, last=True))
 
     async def _end(self, id: str) -> None:
-        """Forget a stream; its backend has heard of it when this returns."""
+        """Delete a stream; its backend request is cancelled when this returns."""
         opened = self._open.pop(id, None)
         if opened is not None:
             opened.task.cancel()
@@ -281,7 +281,7 @@ class Streams:
 async def _closed(stream: Stream) -> None:
     try:
         await stream.aclose()
-    except (Exception, SystemExit):  # a plugin's backend again: nobody waits for this answer any more
+    except (Exception, SystemExit):  # a plugin's backend again: no caller waits for this answer any more
         log.exception("a stream did not close well")
 
 

@@ -1,4 +1,4 @@
-"""The approve step: a request that needs a person is parked, its caller waits or asks again, and it runs once."""
+"""The approve step: a request that needs a person is parked, its caller waits or polls, and it runs once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy
 
 TakenUp = Callable[[Parked], Awaitable[Response]]
-"""Carries a parked request on, once a person has answered."""
+"""Resumes a parked request after a person has answered."""
 
 
 class Waiting:
-    """Requests that wait for a person. `approval_url` and an id show one question."""
+    """Requests that wait for a person. `approval_url` followed by an id is the URL of one question."""
 
     def __init__(self, approvals: Approvals, approval_url: str, grants: Grants | None = None) -> None:
         self._approvals = approvals
@@ -32,7 +32,7 @@ class Waiting:
     async def approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
     ) -> Pending | None:
-        """None where the request may go on now. Raises `Refusal` where a person, or nobody, has said so."""
+        """Return None if the request may continue now. Raises `Refusal` if it was declined or timed out."""
         message = leg.obligations.confirm
         if message is None:
             return None
@@ -40,7 +40,7 @@ class Waiting:
             ask = _ask(message, leg, policy)
             if self._step.granted(ask, caller, record):
                 return None
-            # An answer that several may ask for again is whole.
+            # An answer that several callers may poll is not streamed.
             request = structs.replace(leg.request, stream=False)
             return Pending(self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
@@ -50,11 +50,11 @@ class Waiting:
     async def answer(
         self, pending: Pending, caller: Caller, seconds: float, take_up: TakenUp, tell: Tell | None = None
     ) -> Response:
-        """What the caller gets: the answer, if a person is quick; else what it waits for.
+        """Return the answer if a person is quick; else a description of what the caller waits for.
 
-        A caller that gives `seconds` waits in the call itself: the question dies with it, or a while later if the same
-        request does not come again. With `tell` its client is told where a person answers. Raises `Refusal` where the
-        question is still open.
+        A caller that gives `seconds` waits in the call itself: the question ends with it, or a while later if the same
+        request is not repeated. `tell` notifies its client of the page to answer on. Raises `Refusal` if the question
+        is still open.
         """
         if not seconds:
             return self._told(pending)
@@ -68,9 +68,9 @@ class Waiting:
             raise
 
     async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakenUp) -> Response:
-        """The answer to a parked request, once a person has answered; what it waits for, if that takes longer.
+        """Return the answer to a parked request after a person has answered; its pending state if that takes longer.
 
-        `cancel` gives it up. Raises `Refusal` if it is not this caller's.
+        `cancel` abandons it. Raises `Refusal` if it is not this caller's.
         """
         parked = self._approvals.find(id, caller)
         if cancel:
@@ -81,7 +81,7 @@ class Waiting:
         return await _answer_once(parked, take_up)
 
     def _told(self, pending: Pending) -> Response:
-        """What a caller that can ask again is told: the id to ask with, and where a person answers."""
+        """Return the 202 for a caller that can poll: the id to poll with, and the page where a person answers."""
         question = pending.question
         body = {
             "id": question.id,
@@ -98,7 +98,7 @@ class Waiting:
 
 
 async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
-    """Run the parked request, or hand out the answer of the run that another caller began."""
+    """Run the parked request, or return the answer of the run that another caller began."""
     if parked.request is None:
         raise Refusal(Reason.BAD_REQUEST, "A tool call is not taken up here: repeat it.")
     if parked.result is None:

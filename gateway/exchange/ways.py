@@ -1,4 +1,4 @@
-"""Asks people by the ways that the configuration names, in its order; the first answer wins, the others are told."""
+"""Asks persons through the configured approvers, in order; the first answer wins, the others are notified."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 
 
 class Way(Protocol):
-    """One way to ask, with its name; an `Approver` that also hears how a question ended."""
+    """One approver with its name, which is also notified how a question ended."""
 
     @property
     def name(self) -> str: ...
 
     async def ask(self, question: Question) -> bool | None:
-        """True for yes, False for no, None where this way has no answer. Cancelled when the question is over."""
+        """Return True for yes, False for no, None without an answer. Cancelled when the question is over."""
         ...
 
     async def over(self, question: Question, state: State) -> None:
@@ -31,7 +31,7 @@ class Way(Protocol):
 
 
 class Ways:
-    """Puts each new question to every way."""
+    """Sends each new question to every approver."""
 
     def __init__(self, approvals: Approvals, answers: Answers, ways: Sequence[Way]) -> None:
         self._approvals = approvals
@@ -58,7 +58,7 @@ class Ways:
             stop()
 
     async def _put(self, question: Question) -> None:
-        """Ask about one question until it is over, then say so to every way."""
+        """Ask about one question until it is over, then notify every approver."""
         over = asyncio.Event()
 
         def look() -> None:
@@ -81,7 +81,7 @@ class Ways:
             stop()
 
     async def _ask(self, way: Way, question: Question) -> None:
-        """Ask by one way. A way that fails answers nothing; the others, and other questions, go on."""
+        """Ask one approver. Its failure counts as no answer, and affects no other approver or question."""
         try:
             answer = await way.ask(question)
             if answer is not None:

@@ -1,4 +1,4 @@
-"""Questions to a person as signed HTTP messages, for a chat bot, and its signed answers.
+"""Sends questions to a chat bot as signed HTTP messages, and verifies its signed answers.
 
 The signature is `v1=` and HMAC-SHA256 in hex over the timestamp, a dot and the body.
 """
@@ -24,7 +24,7 @@ TIMESTAMP = "webmcp-gateway-timestamp"
 SIGNATURE = "webmcp-gateway-signature"
 
 SKEW = 300.0
-"""Seconds by which the clock of a sender may be wrong; older answers are refused."""
+"""Seconds of allowed clock skew of a sender; older answers are refused."""
 
 _SIGNATURE = re.compile(r"v1=[0-9a-f]{64}", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,16}", re.ASCII)
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SignedAnswer:
-    """What a bot says of a question: bound to it by its digest. `by` is who it says has answered."""
+    """A bot's answer to a question, bound to it by its digest. `by` is the person whom the bot names."""
 
     id: str
     digest: str
@@ -46,7 +46,7 @@ class SignedAnswer:
 
 
 class WebhookWay:
-    """Sends each question to `url`, and once more when it is over. `approval_url` and an id show one question."""
+    """Sends each question to `url`, and a message when it is over. `approval_url` followed by an id is its page."""
 
     name = "webhook"
 
@@ -68,13 +68,13 @@ class WebhookWay:
         self._sleep = sleep
 
     async def ask(self, question: Question) -> bool | None:
-        """Deliver the question; the answer comes by itself, on the page or signed."""
+        """Deliver the question; the answer arrives separately, on the page or signed."""
         asked: dict[str, Json] = {**asdict(question), "headers": [list(pair) for pair in question.headers]}
         await self._deliver("approval.asked", {"question": asked, "answer_url": self._approval_url + question.id})
         return None
 
     async def over(self, question: Question, state: State) -> None:
-        """Say how it ended."""
+        """Send how the question ended."""
         await self._deliver("approval.over", {"id": question.id, "state": state.value})
 
     async def _deliver(self, kind: str, values: dict[str, Json]) -> None:
@@ -88,7 +88,7 @@ class WebhookWay:
                 await self._sleep(pause)
 
     async def _attempt(self, body: bytes) -> str | None:
-        """Why it was not delivered; None if it was, or never will be."""
+        """Make one attempt; return why it should be repeated, None if it succeeded or never will."""
         timestamp = str(int(self._now()))
         headers = (
             ("content-type", "application/json"),
@@ -108,13 +108,13 @@ class WebhookWay:
 
 
 def signature(secret: Secret, timestamp: str, body: bytes) -> str:
-    """The signature of a message."""
+    """Return the signature of a message."""
     mac = hmac.new(secret.reveal().encode(), timestamp.encode() + b"." + body, hashlib.sha256)
     return f"v1={mac.hexdigest()}"
 
 
 def look_at(timestamp: str, given: str, now: float) -> None:
-    """What can be told of a signed message before its body is read. Raises ValueError, which says what is wrong."""
+    """Check a signed message's header fields before its body is read. Raises ValueError with what is wrong."""
     if not _SIGNATURE.fullmatch(given):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     if not _SECONDS.fullmatch(timestamp) or abs(now - int(timestamp)) > SKEW:
@@ -122,7 +122,7 @@ def look_at(timestamp: str, given: str, now: float) -> None:
 
 
 def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
-    """The answer in a signed message. Raises ValueError, which says what is wrong with it."""
+    """Return the answer in a signed message. Raises ValueError with what is wrong."""
     look_at(timestamp, given, now)
     if not shows(given, signature(secret, timestamp, body)):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
