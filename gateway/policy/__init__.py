@@ -1,4 +1,4 @@
-"""The policy: what may be asked of a backend and of a page's tools, decided without any I/O."""
+"""The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
 from gateway.policy.answers import Landing, answer_headers, landing
 from gateway.policy.canonical import canonicalise, canonicalising

@@ -1,4 +1,4 @@
-"""What of a backend's answer concerns the app: its headers, and where a redirect leads."""
+"""Filters a backend's answer for the app: its headers, and the target of a redirect."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)
 
 
 class Landing(NamedTuple):
-    """Where a redirect leads: a backend of the policy, and a URL relative to the app."""
+    """The target of a redirect: a backend of the policy, and a URL relative to the app."""
 
     backend: str
     url: str
 
 
 def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:
-    """Where `location` leads from `request`; None where it is broken or leaves the backends of the policy."""
+    """Resolve `location` against `request`; None if it is invalid or outside the policy's backends."""
     spec = policy.backends.get(request.backend)
     url = resolved(spec.target(request), location) if spec is not None else None
     match = _ABSOLUTE.fullmatch(url) if url is not None else None
@@ -48,7 +48,7 @@ def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing
 def answer_headers(
     policy: Policy, request: CanonicalRequest, obligations: Obligations, headers: Headers, *, credentialed: bool
 ) -> Headers:
-    """The headers of a backend's answer as the app gets them; `credentialed` says that a credential or jar was used."""
+    """Return the headers of an answer for the app; `credentialed` if a credential or cookie jar was used."""
     confirmed = obligations.no_store
     kept, finished = _kept(headers, obligations.response_headers, credentialed, confirmed)
     if finished is not None:
@@ -65,7 +65,7 @@ def answer_headers(
 def _kept(
     headers: Headers, allowed: frozenset[str], credentialed: bool, confirmed: bool
 ) -> tuple[Headers, Headers | None]:
-    """Those that an app may see; and with their caching, where none of them leads to a place."""
+    """Return the allowed headers; and, without a `location`, the same with their final `cache-control`."""
     kept = filter_response_headers(headers, allowed)
     if any(name == "location" for name, _ in kept):
         return kept, None
@@ -73,14 +73,14 @@ def _kept(
 
 
 def _location(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
-    """The location relative to the app, None where it is outside of the app's routes."""
+    """Return the location relative to the app, None if it is outside the app's routes."""
     found = landing(policy, request, location)
     if found is None:
         return None
     path = found.url.partition("?")[0]
     deciding = (policy.routes.find(method, path, found.backend) for method in METHODS)
     inside = any(route is not None and route.deny is None for route in deciding)
-    # A relative URL can say which backend is meant only where there is one.
+    # A relative URL is unambiguous only with a single backend.
     reachable = policy.only_backend is not None or found.backend == request.backend
     return found.url if inside and reachable else None
 

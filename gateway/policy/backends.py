@@ -1,4 +1,4 @@
-"""The `backends` of a policy file: where requests go, and which absolute URLs mean them."""
+"""Reads `backends` of a policy file: the targets of requests, and the absolute URLs that mean them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cooki
 
 
 def read_backends(top: Section) -> dict[str, BackendSpec]:
-    """All backends of the file by name."""
+    """Read all backends of the file by name."""
     backends = {name: _backend(name, section) for name, section in top.named("backends").items()}
     owners: dict[str, str] = {}
     for spec in backends.values():

@@ -1,4 +1,4 @@
-"""Bodies that rules read: JSON that every reader understands alike, written anew, so that what is decided is sent.
+"""Canonical JSON for bodies that rules read: unambiguous, and serialised again, so that the decided value is sent.
 
 Every function raises ValueError with the remedy.
 """
@@ -20,7 +20,7 @@ _RAW: Final = (BodyType.JSON, BodyType.TEXT, BodyType.BASE64)
 
 
 def canonical_json(headers: Headers, body: bytes, body_type: BodyType) -> tuple[bytes, Json]:
-    """The body as it is sent, and its value."""
+    """Return the bytes to send, and their value."""
     _check_type(headers, body_type)
     try:
         text = body.decode()
@@ -31,7 +31,7 @@ def canonical_json(headers: Headers, body: bytes, body_type: BodyType) -> tuple[
 
 
 def read_json(text: str) -> Json:
-    """The value of `text`: no key twice or in two cases, no number beyond 2^53, at most 64 levels."""
+    """Parse `text`: no duplicate keys (ignoring case), no number beyond 2^53, at most 64 levels."""
     try:
         value: Json = json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
@@ -45,7 +45,7 @@ def read_json(text: str) -> Json:
 
 
 def write_json(value: Json) -> bytes:
-    """`value` in its one form."""
+    """Serialise `value` canonically."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -53,7 +53,7 @@ def write_json(value: Json) -> bytes:
 
 
 def _check_type(headers: Headers, body_type: BodyType) -> None:
-    """The media type and the way the body was given must say the same."""
+    """Check that the media type and the body type agree."""
     if any(name == "content-encoding" for name, _ in headers):
         raise ValueError("a rule reads this body: send it without content-encoding")
     given = next((value for name, value in headers if name == "content-type"), "")

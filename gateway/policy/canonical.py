@@ -1,7 +1,7 @@
-"""A request becomes canonical: parsed once, then decided on and sent byte for byte.
+"""Makes requests canonical: parsed once, then decided on and sent byte for byte.
 
-Raises `Refusal`: `bad-request` for what can be read in two ways, `policy-denied` for an origin that no backend has,
-`request-too-large` for a body that a rule would have to read.
+Raises `Refusal`: `bad-request` for ambiguous requests, `policy-denied` for an origin of no backend, `request-too-large`
+for a body too large for a rule to read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.policy.rules import METHODS, Route
 MAX_URL: Final = 8 * 1024
 
 REMEMBERED: Final = 256
-"""Requests whose form a policy remembers: without a body, with a URL of `SHORT` characters and `FEW` headers."""
+"""Canonical requests in a policy's cache: without a body, at most `SHORT` characters of URL and `FEW` headers."""
 
 SHORT: Final = 512
 FEW: Final = 12
@@ -36,13 +36,13 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 
 
 def canonicalise(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
-    """The one form of `request`. `backend` is given where it is known already, as after a redirect.
+    """Return the canonical form of `request`. `backend` is given if it is already known, as after a redirect.
 
-    Small requests without a body are remembered: pages ask for the same again and again.
+    Small requests without a body are cached: pages repeat them.
     """
     if request.body or len(request.url) > SHORT or len(request.headers) > FEW:
         return _worked_out(policy, request, backend)
-    # All that the form is made of, as what is compared without Python: two requests are not.
+    # A key of plain tuples and strings, compared in C; `Request` objects are not.
     asked = request.method, request.url, request.headers, request.body_type, request.redirect, request.timeout, backend
     forms = policy.forms
     form = forms.get(asked)
@@ -61,9 +61,9 @@ def _worked_out(policy: Policy, request: Request, backend: str | None) -> Canoni
 def canonicalising(
     policy: Policy, request: Request, backend: str | None = None
 ) -> Generator[CanonicalRequest | None, None, None]:
-    """As `canonicalise`, in steps: no look through a large body takes more than a millisecond of one.
+    """Canonicalise in steps: no step over a large body takes more than a millisecond.
 
-    Each gives None, until the last gives the request.
+    Yields None for each step, then the request.
     """
     try:
         yield (yield from _canonicalising(policy, request, backend))
@@ -75,7 +75,7 @@ def _canonicalising(policy: Policy, request: Request, backend: str | None) -> Ge
     method = request.method if request.method in METHODS else canonical_method(request.method)
     meant, path, query = target(policy, request.url)
     path = paths.canonical_path(path)
-    if query:  # a backend is known already where another one wrote the query
+    if query:  # the backend is already known if a backend wrote the query
         query = paths.canonical_query(query) if backend is None else paths.query_of_backend(query)
     backend = backend or meant or policy.only_backend
     if "%" in path:
@@ -110,7 +110,7 @@ def _canonicalising(policy: Policy, request: Request, backend: str | None) -> Ge
 
 
 def _check_size(route: Route, body: bytes) -> None:
-    """What is too large is not even parsed."""
+    """Refuse a body before parsing it if it is too large."""
     limit = route.decided.obligations.request_limit
     if len(body) > limit:
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(body)} bytes; {limit} are allowed here.")
@@ -119,7 +119,7 @@ def _check_size(route: Route, body: bytes) -> None:
 
 
 def canonical_method(method: str) -> str:
-    """The method in upper case. Raises ValueError."""
+    """Return the method in upper case. Raises ValueError."""
     if not _TOKEN.fullmatch(method):
         raise ValueError(f"method: {method[:40]!r} is not an HTTP method: send a word such as GET")
     upper = method.upper()
@@ -129,7 +129,7 @@ def canonical_method(method: str) -> str:
 
 
 def target(policy: Policy, url: str) -> tuple[str | None, str, str]:
-    """The backend that the URL itself names (None: none), path and query. The fragment is dropped."""
+    """Return the backend that the URL names (or None), path and query, without the fragment."""
     if len(url) > MAX_URL:
         raise ValueError(f"url: longer than {MAX_URL} characters")
     backend = None

@@ -1,6 +1,6 @@
-"""Two rules side by side: in what the second is looser than the first, in what tighter, in what just another.
+"""Compares two rules: lists how the second is looser, stricter or just different.
 
-What cannot be compared counts as opened.
+Changes that cannot be compared count as opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Turn(StrEnum):
-    """Which way a change goes."""
+    """The direction of a change."""
 
     OPENED = "opened"
     CLOSED = "closed"
@@ -36,7 +36,7 @@ _PERIODS: Final = {1.0: "second", 60.0: "minute", 3600.0: "hour", 86400.0: "day"
 
 
 def routes_differ(old: Route | None, new: Route | None) -> Iterator[Difference]:
-    """What is different where `old` decided and `new` decides; None stands for no rule, which denies."""
+    """Yield the differences between two deciding routes; None means no route, which denies."""
     was, now = old is not None and old.deny is None, new is not None and new.deny is None
     if not was and not now:
         if old is not None and new is not None and old.deny != new.deny:
@@ -55,7 +55,7 @@ def routes_differ(old: Route | None, new: Route | None) -> Iterator[Difference]:
 
 
 def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Difference]:
-    """The same for a tool of the page."""
+    """Yield the differences between two rules of a page's tool."""
     was, now = old is not None and old.deny is None, new is not None and new.deny is None
     if was != now:
         why = new.deny if new is not None and new.deny else "it is no longer listed"
@@ -74,7 +74,7 @@ def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Differe
 
 
 def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterator[Difference]:
-    """The same for a backend."""
+    """Yield the differences between two backends."""
     if old is None or new is None:
         yield (Turn.CHANGED, "new") if old is None else (Turn.CHANGED, "gone")
         return
@@ -92,7 +92,7 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
 
 
 def rest_differs(old: Policy, new: Policy) -> Iterator[Difference]:
-    """The same for what holds for the whole file: links, frames and mode."""
+    """Yield the differences of file-wide settings: links, frames and mode."""
     yield from _links(old.links, new.links)
     yield from _sets(old.frames, new.frames, "frames")
     yield from _modes(old.mode, new.mode)
@@ -116,7 +116,7 @@ def _modes(old: Report | None, new: Report | None) -> Iterator[Difference]:
 
 
 def schema_text(schema: BodySchema | None) -> str | None:
-    """What a body schema says, whatever its file is called."""
+    """Return the content of a body schema, independent of its file name."""
     return None if schema is None else json.dumps(schema.schema, sort_keys=True)
 
 
@@ -202,7 +202,7 @@ def _sets(old: Collection[str], new: Collection[str], more: str, less: str = "")
 def _counted(
     old: Iterable[T], new: Iterable[T], what: str, read: Callable[[T], tuple[str, int, str]]
 ) -> Iterator[Difference]:
-    """Rates or quotas: those of the same kind are compared by their counts."""
+    """Compare rates or quotas of the same kind by their counts."""
     before, after = ({kind: (count, text) for kind, count, text in map(read, several)} for several in (old, new))
     for kind in dict.fromkeys((*after, *before)):
         if kind not in after:

@@ -1,6 +1,6 @@
-"""Conditions in CEL, fenced: checked at load, run with the facts that they name alone, and with a bounded cost.
+"""Conditions in CEL, sandboxed: checked at load, evaluated only on the facts they name, at a bounded cost.
 
-The engine has no bound of steps and holds the interpreter's lock, so the bound is in what it is given.
+The engine has no step limit and holds the GIL, so the limit is on its input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 64
 MAX_COST: Final = 2_000_000
-"""What sweeps over lists and regular expressions may cost, in about 40 ns each."""
+"""Maximum cost of macros over lists and of regular expressions, in units of about 40 ns."""
 
 _REGEX: Final = 800
 _REGEX_PLACE: Final = 20
@@ -29,7 +29,7 @@ _REGEX_PLACE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a condition is not true."""
+    """The reason why a condition is not true."""
 
     why: str
     reason: Reason = Reason.POLICY_DENIED
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A compiled condition; `regexes` is the size of the regular expressions that are no macro's."""
+    """A compiled condition; `regexes` is the size of the regular expressions outside macros."""
 
     text: str
     program: Program
@@ -46,7 +46,7 @@ class Condition:
     regexes: int
 
     def failure(self, source: Source) -> Failure | None:
-        """None where the condition is true of `source`, and only there."""
+        """Return None if and only if the condition is true of `source`."""
         given: dict[str, object] = {}
         gone: list[tuple[Slot, Missing]] = []
         room = _Room()
@@ -63,13 +63,13 @@ class Condition:
         return self._run(given, gone)
 
     def values(self, source: Source) -> Iterator[tuple[str, object]]:
-        """Each fact that the condition names, with its value or `Missing`."""
+        """Yield each fact that the condition names, with its value or `Missing`."""
         for slot in self.slots:
             if not slot.presence:
                 yield slot.shown, slot.find(source)
 
     def reads(self, *path: str) -> bool:
-        """Whether it names a fact at or below `path`."""
+        """Return whether it names a fact at or below `path`."""
         return any(slot.path[: len(path)] == path for slot in self.slots)
 
     def _run(self, given: Mapping[str, object], gone: list[tuple[Slot, Missing]]) -> Failure | None:
@@ -81,7 +81,7 @@ class Condition:
                 return Failure(f"{slot.shown} {missing.why}")
             return Failure(told(error))
         except BaseException as error:
-            # A panic of the engine is no Exception; it denies like every error.
+            # A panic of the engine is not an Exception; it denies like every error.
             if type(error).__name__ != "PanicException":
                 raise
             return Failure("the engine failed")
@@ -103,7 +103,7 @@ class Condition:
 
 
 def parse_condition(source: str, vocabulary: Vocabulary) -> Condition:
-    """The condition in `source`. Raises ValueError with the remedy."""
+    """Compile the condition in `source`. Raises ValueError with the remedy."""
     writer = Writer(vocabulary)
     text = writer.text(parse_expression(source))
     try:
@@ -114,7 +114,7 @@ def parse_condition(source: str, vocabulary: Vocabulary) -> Condition:
 
 
 class _Room:
-    """Measures what conditions are given: bytes and values in all, and of each variable."""
+    """Measures the input of a condition: bytes and values in total, and of each variable."""
 
     __slots__ = ("bytes", "counts", "sizes")
 
@@ -124,7 +124,7 @@ class _Room:
         self.sizes: dict[str, int] = {}
 
     def takes(self, variable: str, value: object) -> bool:
-        """Whether there is room for `value` too."""
+        """Count `value`; return whether it still fits."""
         if isinstance(value, Mapping | list):
             size, count = _measure(value)
         else:
@@ -135,12 +135,12 @@ class _Room:
 
 
 def _matched(regexes: int, size: int) -> int:
-    """What matching regular expressions of that size costs, on texts of `size` bytes."""
+    """Return the cost of matching regular expressions of that total size on strings of `size` bytes."""
     return _REGEX + regexes * _REGEX_PLACE + (regexes * size >> 11)
 
 
 def _measure(value: Mapping[str, object] | list[object]) -> tuple[int, int]:
-    """Bytes and values of a JSON value, without recursion; beyond any limit where it is too deep."""
+    """Return bytes and values of a JSON value, without recursion; over the limit if it is too deep."""
     size = count = 0
     level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):

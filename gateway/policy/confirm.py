@@ -1,4 +1,4 @@
-"""The `confirm` of a rule: whose calls a person is asked about, and in which words."""
+"""Reads `confirm` of a rule: which initiators' calls need an approval, and the text of the question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINK_MESSAGE: Final = "Open {link} in the browser?"
 
 
 def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Confirm | None:
-    """The question of a rule, None where it asks nobody; `default` is its text where the file has none."""
+    """Read the question of a rule, None without one; `default` is its text if the file has none."""
     node = section.get("confirm")
     if node is None:
         return None
@@ -63,13 +63,13 @@ def _lasting(rule: Section, name: str, longest: float, words: str) -> float | No
 
 
 def question(initiators: frozenset[Initiator] | None, text: str) -> Confirm:
-    """A question in words of our own."""
+    """Return a question with a built-in text."""
     message = parse_message(text)
     return Confirm(initiators, message, tuple(map(_shown, message.names)))
 
 
 def path_of(name: str) -> Path:
-    """The fact that a place of a message names, such as `request.body.items.0.id`."""
+    """Return the path of the fact that a placeholder names, such as `request.body.items.0.id`."""
     parts = name.split(".")
     fixed = 1 if parts[0] == "arguments" else 2
     listed = parts[0] == "arguments" or parts[:2] in (["request", "body"], ["principal", "claims"])
@@ -79,12 +79,12 @@ def path_of(name: str) -> Path:
 
 
 def reads_body(message: Message) -> bool:
-    """Whether a message shows something of the body."""
+    """Return whether a message shows a part of the body."""
     return any(path_of(name)[:2] == ("request", "body") for name in message.names)
 
 
 def _shown(name: str) -> Finder:
-    """What finds the value of a place in a message: None where it is not there."""
+    """Return the finder of a placeholder's value; it returns None if the fact is missing."""
     path = path_of(name)
     if path == ("request", "query"):
         return lambda source: source.request.query if source.request is not None else None

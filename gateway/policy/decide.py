@@ -1,4 +1,4 @@
-"""The decision: a pure function of policy, canonical request and caller; nothing is allowed that no rule allows."""
+"""The decision: a pure function of policy, canonical request and caller; the default is to deny."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ASKS: Final = "its rule asks a person"
 
 
 def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float | None = None) -> Decision:
-    """What the policy says of `request`. The first route in the file that matches path and method decides.
+    """Decide on `request`. The first route in the file that matches path and method decides.
 
-    `now` is in seconds since the epoch; without it report mode does not hold.
+    `now` is in seconds since the epoch; without it report mode is off.
     """
     reporting = policy.mode is not None and policy.mode.active(now)
     route = policy.routes.find(request.method, request.path, request.backend)
@@ -50,7 +50,7 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
 def decide_tool(
     policy: Policy, tool: str, caller: Caller, arguments: Mapping[str, object] | None = None, now: float | None = None
 ) -> Decision:
-    """What the policy says of a call of the page's tool `tool`, by the page's own name for it. `now` as in `decide`."""
+    """Decide on a call of the page's tool `tool`, under the page's own name for it. `now` as in `decide`."""
     rule = policy.tools.get(tool)
     if rule is None:
         listed = f"listed are {', '.join(list(policy.tools)[:20])}" if policy.tools else "no tools are listed"
@@ -76,7 +76,7 @@ def decide_tool(
 
 
 def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
-    """Whether an app may ask to open `url` in the person's browser, and whether the person is asked before."""
+    """Decide whether an app may open `url` in the person's browser, and whether the person is asked first."""
     found = policy.links.find(url)
     if found is None:
         allowed = ", ".join(pattern.text for pattern in policy.links.allow[:20]) or "none"
@@ -88,7 +88,7 @@ def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
 
 
 def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tuple[str, ...]:
-    """Why no route allows it, naming the methods that are allowed there, or else the nearest route."""
+    """Explain why no route allows a request, naming the allowed methods or the nearest route."""
     there = [
         route
         for route in policy.routes.matching(path)
@@ -115,7 +115,7 @@ def _unrouted(policy: Policy, request: CanonicalRequest, *, reporting: bool) -> 
 def _conditional(
     policy: Policy, route: Route, request: CanonicalRequest, caller: Caller, *, reporting: bool
 ) -> Decision:
-    """The decision of a route with a schema or a condition. Report mode does not relax the schema."""
+    """Decide on a route with a schema or a condition. Report mode does not relax the schema."""
     decision = route.decided
     if route.schema is not None:
         failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
@@ -135,7 +135,7 @@ def _failed(decision: Decision, rule: str, failure: Failure) -> Decision:
 
 
 def _reported(policy: Policy, denied: Decision, obligations: Obligations) -> Decision:
-    """What report mode makes of a denial."""
+    """Turn a denial into an allowed decision of report mode."""
     until = policy.mode.date if policy.mode is not None else ""
     reasons = (*denied.reasons, f"report mode lets it through until {until}")
     return replace(denied, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))

@@ -1,7 +1,7 @@
-"""What one policy opens, closes and changes against another, found on the paths themselves: the order of rules counts.
+"""Compares two policies by deciding sample paths: the order of rules counts.
 
-Where two routes overlap, the first in the file decides. So the paths to look at are those of each route that is new,
-gone, changed or moved, and where it meets another route; everywhere else the same rule decides as before.
+Of overlapping routes the first in the file decides. So only the paths of new, removed, changed or moved routes, and
+where those overlap other routes, need checking; the same rule decides everywhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.policy.rules import METHODS, Route
 
 
 class Kind(StrEnum):
-    """What a change is about."""
+    """The subject of a change."""
 
     ROUTE = "route"
     TOOL = "tool"
@@ -30,9 +30,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change. `subjects` are the routes (as `GET /api/cart`), tools or backends that it is about.
+    """One change. `subjects` are its routes (as `GET /api/cart`), tools or backends.
 
-    `line` is where it stands: in the new file, in the old one where something is closed; None for the whole file.
+    `line` is in the new file, in the old one if something is closed; None for the whole file.
     """
 
     turn: Turn
@@ -43,7 +43,7 @@ class Change:
 
 
 def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
-    """What `new` opens, closes and changes against `old`; what is opened comes first."""
+    """Return the changes from `old` to `new`; opened ones come first."""
     found = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new))
     return tuple(sorted(found, key=lambda change: list(Turn).index(change.turn)))
 
@@ -73,14 +73,14 @@ def _routes(old: Policy, new: Policy) -> list[Change]:
 
 
 class _Sayings:
-    """Numbers what routes say, whatever their place: the same number for the same content."""
+    """Numbers routes by content, ignoring their position: equal content has equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._routes: dict[int, int] = {}
 
     def of(self, route: Route | None) -> int:
-        """The number of what `route` says; no route says nothing."""
+        """Return the number of a route's content; -1 for None."""
         if route is None:
             return -1
         number = self._routes.get(id(route))
@@ -90,13 +90,13 @@ class _Sayings:
 
 
 def _subject(shown: dict[str, set[str]]) -> str:
-    """The methods of one pair of rules, with the shortest path that shows them."""
+    """Return the methods of one pair of rules, with the shortest path that shows them."""
     path = min(chain.from_iterable(shown.values()), key=lambda text: (len(text), text))
     return f"{', '.join(sorted(shown))} {path}"
 
 
 def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Region, Set[str], str | None]]:
-    """The regions and methods where another rule may decide than before, for each backend that can be meant."""
+    """Yield the regions and methods where a different rule may decide, for each possible backend."""
     names = {*old.backends, *new.backends}
     several = max(len(old.backends), len(new.backends)) > 1
     backends: tuple[str | None, ...] = (None, *sorted(names)) if several else (None,)
@@ -110,7 +110,7 @@ def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Regio
 
 
 def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Iterator[tuple[Route, Route]]:
-    """Each route that changed, by itself and with each that it meets in the other policy."""
+    """Yield each changed route with itself, and with each route of the other policy that it overlaps."""
     changed_old, changed_new = _changed(old, new, sayings)
     for routes, others in ((changed_new, old), (changed_old, new)):
         overlaps = Overlaps(others) if routes else None
@@ -121,7 +121,7 @@ def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Ite
 
 
 def _changed(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> tuple[list[Route], list[Route]]:
-    """The routes that are not in both in the same order."""
+    """Return the routes that are not in both policies in the same order."""
     places: dict[int, list[int]] = {}
     for place, route in enumerate(new):
         places.setdefault(sayings.of(route), []).append(place)
@@ -139,7 +139,7 @@ def _changed(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> t
 
 
 def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest choice of `pairs`, which rise in their first part, that rises in the second part too."""
+    """Return the longest increasing subsequence by second part; `pairs` increase in their first part."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int | None] = []

@@ -1,4 +1,4 @@
-"""The engine of conditions: how its programs are made, and what it says when it fails."""
+"""The CEL engine of conditions: compiles programs and words its errors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def compiled(text: str) -> Program:
-    """The program of an expression in CEL. Raises what the engine does: ValueError, RuntimeError."""
-    # The engine brings a command line of its own, which takes 150 ms to import.
+    """Compile a CEL expression. Raises the engine's errors: ValueError, RuntimeError."""
+    # The engine's package imports its own command line, which takes 150 ms.
     import cel  # noqa: PLC0415  # here, so that only policies with conditions pay for it
 
     return cel.compile(text)
 
 
 def pattern_program(regex: Regex) -> Program:
-    """Whether `regex` is found in the text `v`. Raises ValueError where the engine does not take it."""
+    """Compile a search for `regex` in the string `v`. Raises ValueError if the engine rejects it."""
     try:
         program = compiled(f"v.matches({quoted(regex.text)})")
         program.execute({"v": ""})
@@ -29,7 +29,7 @@ def pattern_program(regex: Regex) -> Program:
 
 
 def quoted(text: str) -> str:
-    """`text` as CEL writes it."""
+    """Quote `text` as a CEL string."""
     return '"' + "".join(map(_quoted_char, text)) + '"'
 
 
@@ -42,5 +42,5 @@ def _quoted_char(char: str) -> str:
 
 
 def told(error: Exception) -> str:
-    """The first sentence of what the engine says."""
+    """Return the first sentence of the engine's error."""
     return f"it failed: {str(error).partition(chr(10))[0].partition('. ')[0][:120]}"

@@ -1,4 +1,4 @@
-"""What a policy is expected to say: the `tests` of its file and of `*.test.yaml` beside it."""
+"""Reads the expected decisions of a policy: the `tests` of its file and of `*.test.yaml` beside it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SUFFIX = ".test.yaml"
 
 @dataclass(frozen=True, slots=True)
 class TestFile:
-    """A file of tests alone: `policy` is the file that they are about."""
+    """A file with only tests; `policy` is the file that they test."""
 
-    __test__ = False  # pytest takes it for a test class otherwise
+    __test__ = False  # pytest would collect it as a test class
 
     file: str
     policy: Path
@@ -26,7 +26,7 @@ class TestFile:
 
 
 def parse_tests(text: str, path: Path) -> TestFile:
-    """The tests in `text`, of the file `path`; their policy has the same name where none is named.
+    """Parse the tests in `text`, of the file `path`; without `policy` they test the policy of the same name.
 
     Raises DocumentError.
     """
@@ -38,7 +38,7 @@ def parse_tests(text: str, path: Path) -> TestFile:
 
 
 def read_tests(top: Section) -> tuple[PolicyTest, ...]:
-    """The `tests` of a file."""
+    """Read the `tests` of a file."""
     return tuple(_test(section) for section in top.sections("tests"))
 
 
@@ -77,7 +77,7 @@ def _request(section: Section) -> tuple[str, str]:
 
 
 def _principal(section: Section) -> tuple[str | None, frozenset[str], dict[str, Json]]:
-    """`as`: a subject, or a mapping with its roles and claims."""
+    """Read `as`: a subject, or a mapping with subject, roles and claims."""
     node = section.get("as")
     if node is None:
         return None, frozenset(), {}

@@ -1,4 +1,4 @@
-"""Why a policy decides as it does: each step, each route tried, what its conditions saw, the remedy."""
+"""Explains a decision: each step, each candidate route, the facts of its conditions, the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_VALUE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the normalisation: what it is called, and what was there after it."""
+    """One step of the normalisation: its name and its result."""
 
     name: str
     value: str
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A route that was looked at, and what came of it."""
+    """A candidate route, and its outcome."""
 
     route: str
     line: int
@@ -41,9 +41,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision with everything that led to it. `request` is None for tools, and where it was refused before.
+    """A decision with everything that led to it. `request` is None for tools, and for refused requests.
 
-    `facts` are those that the conditions of the deciding rule name, with their values, and last each condition.
+    `facts` are the values of the facts that the conditions of the deciding rule name, each condition last.
     """
 
     steps: tuple[Step, ...]
@@ -57,7 +57,7 @@ class Explanation:
 
 
 def explain(policy: Policy, request: Request, caller: Caller, now: float | None = None) -> Explanation:
-    """How `policy` comes to its decision on `request` of `caller`. `now` as in `decide`."""
+    """Explain the decision of `policy` on `request` of `caller`. `now` as in `decide`."""
     steps = _steps(policy, request)
     try:
         canonical = canonicalise(policy, request)
@@ -81,7 +81,7 @@ def explain(policy: Policy, request: Request, caller: Caller, now: float | None 
 def explain_tool(
     policy: Policy, tool: str, caller: Caller, arguments: Mapping[str, object] | None = None, now: float | None = None
 ) -> Explanation:
-    """How `policy` comes to its decision on a call of the page's tool `tool`."""
+    """Explain the decision of `policy` on a call of the page's tool `tool`."""
     decision = decide_tool(policy, tool, caller, arguments, now)
     rule = policy.tools.get(tool)
     source = Source(caller, tool=tool, arguments=arguments or {})
@@ -99,14 +99,14 @@ def explain_tool(
 
 
 def outcome(decision: Decision) -> str:
-    """`allow`, `deny` or `confirm`."""
+    """Return `allow`, `deny` or `confirm`."""
     if decision.effect is Effect.DENY:
         return "deny"
     return "confirm" if decision.obligations.confirm is not None else "allow"
 
 
 def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
-    """The steps as far as the request can be read."""
+    """Return the normalisation steps up to a refusal."""
     steps = [Step("as given", f"{request.method} {request.url}")]
     try:
         steps.append(Step("method in upper case", canonical_method(request.method)))
@@ -143,7 +143,7 @@ def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tup
 
 
 def _passed_over(route: Route, request: CanonicalRequest) -> str | None:
-    """Why a route whose path matches does not decide; None where it does."""
+    """Return why a route with a matching path does not decide; None if it does."""
     if route.methods is not None and request.method not in route.methods:
         return f"path matches, method does not ({', '.join(sorted(route.methods))})"
     if route.backend is not None and route.backend != request.backend:
@@ -183,7 +183,7 @@ def _value(value: object) -> str:
 
 
 def _refused_remedy(refusal: Refusal) -> str | None:
-    """What stands behind the last colon of a sentence; one word before a colon, such as `url`, names the field."""
+    """Return the text after the last colon; a single word before it, such as `url`, is a field name."""
     sentence, _, remedy = refusal.detail.rpartition(": ")
     return remedy if " " in sentence else None
 

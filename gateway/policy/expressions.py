@@ -1,6 +1,6 @@
-"""The part of CEL that conditions are written in, read into a tree.
+"""Parses the subset of CEL that conditions use into a tree.
 
-Engine and gateway must not read a text in two ways: what is run is written anew from this tree (`conditions`).
+Engine and gateway must not read a text differently: the engine runs a text written from this tree (`writing`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _BINARY: Final = (("||",), ("&&",), ("<=", ">=", "==", "!=", "<", ">", "in"), ("
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A text, number, true, false or null."""
+    """A string, number, true, false or null."""
 
     value: str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name that stands alone: of a fact, or of a variable of a macro."""
+    """A lone name: of a fact, or of a macro's variable."""
 
     name: str
 
@@ -68,7 +68,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function, or where there is a target one of its methods."""
+    """A function call, or a method call if it has a target."""
 
     function: str
     target: Tree | None
@@ -77,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """`target.all(variable, …)` and its kin."""
+    """`target.all(variable, …)` and the other macros."""
 
     kind: str
     target: Tree
@@ -111,14 +111,14 @@ Tree: TypeAlias = Literal | Name | Select | Index | Call | Macro | Operation | L
 
 
 def parse_expression(source: str) -> Tree:
-    """The tree of `source`. Raises ValueError with the remedy."""
+    """Parse `source`. Raises ValueError with the remedy."""
     if len(source.encode()) > MAX_SOURCE:
         raise ValueError(f"a condition may have {MAX_SOURCE} bytes at most")
     return _Parser(source).whole()
 
 
 class _Parser:
-    """Recursive descent over the tokens; `depth` counts what is open."""
+    """Recursive descent over the tokens; `depth` counts the nesting."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -127,14 +127,14 @@ class _Parser:
         self.depth = 0
 
     def whole(self) -> Tree:
-        """The tree of the whole text."""
+        """Parse the whole text."""
         tree = self.choice()
         if self.tokens[self.place][0] != "end":
             raise self.unexpected()
         return tree
 
     def choice(self) -> Tree:
-        """`a ? b : c`, or what binds tighter."""
+        """Parse `a ? b : c`, or a tighter-binding expression."""
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise ValueError(f"the condition is nested deeper than {MAX_NESTING} levels")
@@ -147,7 +147,7 @@ class _Parser:
         return tree
 
     def binary(self, level: int) -> Tree:
-        """Operators of `_BINARY[level]` and tighter."""
+        """Parse operators of `_BINARY[level]` and tighter."""
         if level == len(_BINARY):
             return self.unary()
         tree = self.binary(level + 1)
@@ -158,7 +158,7 @@ class _Parser:
         return tree
 
     def operator(self, operators: tuple[str, ...]) -> str | None:
-        """The operator that stands here, if it is one of `operators`; it is taken."""
+        """Consume and return the next token if it is one of `operators`."""
         kind, text = self.tokens[self.place]
         if text not in operators or kind not in ("sign", "name"):
             return None
@@ -166,7 +166,7 @@ class _Parser:
         return text
 
     def unary(self) -> Tree:
-        """`!a`, `-a`, or a member."""
+        """Parse `!a`, `-a`, or a member."""
         kind, text = self.tokens[self.place]
         if kind != "sign" or text not in ("!", "-"):
             return self.member()
@@ -175,11 +175,11 @@ class _Parser:
             raise ValueError(f"{text} in a row needs parentheses")
         operand = self.member()
         if text == "-" and isinstance(operand, Literal) and type(operand.value) in (int, float):
-            return Literal(-operand.value)  # type: ignore[operator]  # a number, as the line above says
+            return Literal(-operand.value)  # type: ignore[operator]  # a number, as the line above checks
         return Operation(text, (operand,))
 
     def member(self) -> Tree:
-        """A value with what follows it: `.field`, `.method(…)`, `[key]`."""
+        """Parse a value with its `.field`, `.method(…)` and `[key]`."""
         tree = self.primary()
         while True:
             if self.taken("."):
@@ -191,7 +191,7 @@ class _Parser:
                 return tree
 
     def selected(self, tree: Tree, name: str) -> Tree:
-        """`.name` of a tree: a field, a method, or a macro."""
+        """Parse `.name` of a tree: a field, a method, or a macro."""
         if not self.taken("("):
             return Select(tree, name)
         arguments = self.listed(")", self.choice)
@@ -203,7 +203,7 @@ class _Parser:
         return Macro(name, tree, variable.name, arguments[1:])
 
     def primary(self) -> Tree:
-        """A literal, a name, a call of a function, or what stands in brackets."""
+        """Parse a literal, a name, a function call, or a bracketed expression."""
         kind, text = self.tokens[self.place]
         self.place += 1
         match kind:
@@ -231,13 +231,13 @@ class _Parser:
         raise self.unexpected()
 
     def entry(self) -> tuple[Tree, Tree]:
-        """`key: value` of a map."""
+        """Parse `key: value` of a map."""
         key = self.choice()
         self.expect(":")
         return key, self.choice()
 
     def listed(self, end: str, one: Callable[[], T]) -> tuple[T, ...]:
-        """What stands between commas up to `end`."""
+        """Parse a comma-separated list up to `end`."""
         found: list[T] = []
         while not self.taken(end):
             if found:
@@ -246,7 +246,7 @@ class _Parser:
         return tuple(found)
 
     def name(self) -> str:
-        """The field or method after a point."""
+        """Consume the field or method name after a dot."""
         kind, text = self.tokens[self.place]
         if kind != "name":
             raise self.unexpected()
@@ -254,19 +254,19 @@ class _Parser:
         return text
 
     def taken(self, text: str) -> bool:
-        """Whether the sign `text` stands here; it is taken."""
+        """Consume the sign `text` if it is next; return whether it was."""
         if self.tokens[self.place] != ("sign", text):
             return False
         self.place += 1
         return True
 
     def expect(self, text: str) -> None:
-        """The sign `text` must stand here."""
+        """Consume the sign `text`. Raises ValueError if it is not next."""
         if not self.taken(text):
             raise self.unexpected(f', "{text}" is expected')
 
     def unexpected(self, expected: str = "") -> ValueError:
-        """What stands here is not expected."""
+        """Return an error about the next token."""
         kind, text = self.tokens[self.place]
         where = "the condition ends too early" if kind == "end" else f"{text[:40]} is not expected there"
         return ValueError(f"{where}{expected}: {self.source[:80]}")

@@ -1,4 +1,4 @@
-"""What conditions and questions can name: of the request, its caller, the path, and a tool's arguments."""
+"""The facts that conditions and questions can name: of the request, its caller, the path, and a tool's arguments."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gateway.policy.paths import has_lone_percent
 from gateway.policy.templates import Template
 
 Path: TypeAlias = tuple[str | int, ...]
-"""How a fact is named: `("request", "body", "items", 0)`."""
+"""The path of a fact: `("request", "body", "items", 0)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A fact that is not there, or not in one meaning; `why` ends a sentence that begins with its name.
+    """A fact that is absent or ambiguous; `why` ends a sentence that begins with its name.
 
-    `odd` says that not even its absence is certain.
+    `odd` means that even its absence is uncertain.
     """
 
     why: str
@@ -29,7 +29,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the facts of one call are: in a request with its route's template, in a tool's arguments, or in a link."""
+    """The facts of one call: a request with its route's template, a tool's arguments, or a link."""
 
     caller: Caller
     request: CanonicalRequest | None = None
@@ -40,7 +40,7 @@ class Source:
 
 
 Finder: TypeAlias = Callable[[Source], object]
-"""Finds one fact: a value as JSON has them, or `Missing`."""
+"""Returns one fact: a JSON value, or `Missing`."""
 
 ABSENT: Final = Missing("is not there")
 _TWIN: Final = Missing("is there under another name too, which differs in case", odd=True)
@@ -65,7 +65,7 @@ class Vocabulary:
         return (*(("request", "params") if self.parameters is not None else self.own), *_COMMON)
 
     def check(self, path: Path) -> None:
-        """Raises ValueError where `path` names no fact, saying what is known there."""
+        """Check that `path` names a fact. Raises ValueError with the known names."""
         root, second = path[0], path[1] if len(path) > 1 else None
         if root not in self.roots:
             raise _unknown(path[:1], self.roots)
@@ -103,7 +103,7 @@ class Vocabulary:
 
 
 def shown(path: Path) -> str:
-    """A path as a condition writes it."""
+    """Return a path as a condition writes it."""
     text = str(path[0])
     for part in path[1:]:
         if isinstance(part, int):
@@ -114,13 +114,15 @@ def shown(path: Path) -> str:
 
 
 def repeated(path: Path) -> bool:
-    """Whether a path names a query parameter or header: a list, or the only one of it."""
+    """Return whether a path names a query parameter or header: a list, or its only value."""
     return len(path) == 3 and path[:2] in (("request", "query"), ("request", "headers"))
 
 
 def finder(path: Path, *, scalar: bool = False, whole: bool = True) -> Finder:
-    """What finds the fact `path`; `scalar` asks for the only value of a query parameter or header, `whole` for more of
-    an argument than that it is there.
+    """Return the finder of the fact `path`.
+
+    `scalar` means the only value of a query parameter or header; without `whole` only the presence of an argument
+    matters.
     """
     match path:
         case ("request", "method"):
@@ -158,7 +160,7 @@ def finder(path: Path, *, scalar: bool = False, whole: bool = True) -> Finder:
 
 
 def presence(path: Path) -> Finder:
-    """What finds whether the fact `path` is there; `Missing` where that around it is not, which is an error in CEL."""
+    """Return a finder of whether `path` exists; `Missing` if its parent does not, which is an error in CEL."""
     around = finder(path[:-1], whole=False) if len(path) > 2 else None
     inner = finder(path, whole=False)
 
@@ -175,7 +177,7 @@ def presence(path: Path) -> Finder:
 
 
 def membership(path: Path) -> Finder:
-    """What finds whether the last part of `path` is a key of the object around it, or a member of the list there."""
+    """Return a finder of whether the last part of `path` is a key of its parent object or in its parent list."""
     around, name = finder(path[:-1], whole=False), path[-1]
 
     def find(source: Source) -> object:
@@ -191,7 +193,7 @@ def membership(path: Path) -> Finder:
 
 
 def descend(value: object, path: Path) -> object:
-    """The value that `path` leads to inside a JSON value, or `Missing`."""
+    """Return the value at `path` inside a JSON value, or `Missing`."""
     for part in path:
         if isinstance(part, str):
             if not isinstance(value, Mapping):
@@ -207,7 +209,7 @@ def descend(value: object, path: Path) -> object:
 
 
 def _argument(value: object, path: Path, *, whole: bool) -> object:
-    """As `descend`, for what was not read as strictly as bodies are: `Missing` where servers differ on what it says."""
+    """Descend into arguments, which are not checked as strictly as bodies: `Missing` for ambiguous values."""
     for part in path:
         if isinstance(part, str) and isinstance(value, Mapping) and _has_twin(value, part):
             return _TWIN
@@ -215,7 +217,7 @@ def _argument(value: object, path: Path, *, whole: bool) -> object:
         if isinstance(value, Missing):
             return value
     below: list[object] = [value] if whole else []
-    for one in below:  # which grows
+    for one in below:  # the list grows
         if isinstance(one, Mapping):
             if len({key.casefold() for key in one}) != len(one):
                 return _TWINS
@@ -252,7 +254,7 @@ def _many(read: Callable[[Source], Mapping[str, list[str]] | Missing], rest: Pat
 
 
 def _twins(found: Mapping[str, list[str]], name: str | None) -> Missing | None:
-    """Servers differ on names that differ only in case."""
+    """Return `Missing` for names that differ only in case: servers treat these differently."""
     if name is None:
         return _TWIN if len({key.casefold() for key in found}) != len(found) else None
     return _TWIN if _has_twin(found, name) else None

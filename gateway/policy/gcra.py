@@ -1,4 +1,4 @@
-"""The generic cell rate algorithm, pure: one number per bucket, and a burst as large as the count."""
+"""The generic cell rate algorithm (GCRA), pure: one number per bucket, and a burst as large as the count."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Rate:
 
 
 class Taken(NamedTuple):
-    """What came of asking for one cell; `retry_after` is in seconds, 0 where it was allowed.
+    """The result of taking one cell; `retry_after` is in seconds, 0 if it was allowed.
 
-    `tat` is the theoretical arrival time to keep for the bucket: it is unchanged where nothing was taken.
+    `tat` is the theoretical arrival time to store for the bucket: unchanged if nothing was taken.
     """
 
     allowed: bool
@@ -26,10 +26,10 @@ class Taken(NamedTuple):
 
 
 def take(tat: float, now: float, rate: Rate) -> Taken:
-    """Ask for one cell of a bucket at the time `now`; a bucket that was never asked has the `tat` 0.
+    """Take one cell of a bucket at `now`; a new bucket has the `tat` 0.
 
-    `now` is that of a monotonic clock: the digits of seconds since the epoch leave too few for thousands per second.
-    The tolerance of a hundredth of an interval keeps rounding out of the decision.
+    `now` is of a monotonic clock: seconds since the epoch leave too few digits for thousands per second. A tolerance of
+    a hundredth of an interval keeps rounding out of the decision.
     """
     interval = rate.period / rate.count
     arrival = (tat if tat > now else now) + interval

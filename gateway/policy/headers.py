@@ -1,4 +1,4 @@
-"""Which header fields pass: of a request to the backend, and of an answer to the app."""
+"""Filters header fields: of a request to the backend, and of an answer to the app."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OVERRIDES: Final = frozenset(
         "x-rewrite-url",
     }
 )
-# The forbidden request headers of Fetch, and what proxies tell backends about the client and the host.
+# Fetch's forbidden request headers, and the headers in which proxies describe client and host.
 _DROPPED: Final = HOP_BY_HOP | {
     "accept-charset",
     "accept-encoding",
@@ -75,13 +75,13 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}", re.ASCII)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 LAST_EVENT_ID: Final = "last-event-id"
 EVENT_ID: Final = re.compile(r"[\x01-\x09\x0b\x0c\x0e-\xff]*")
-"""The values of `last-event-id`: the UTF-8 of any id that a stream gave, one character a byte (HTML, 9.2.2)."""
+"""The values of `last-event-id`: the UTF-8 of any event id, one character per byte (HTML, 9.2.2)."""
 
 _HTMX = (
     *("location", "push-url", "redirect", "refresh", "replace-url", "reselect", "reswap", "retarget"),
     *("trigger", "trigger-after-settle", "trigger-after-swap"),
 )
-"""By these, behind `hx-`, a backend tells htmx what becomes of its answer."""
+"""Response headers of htmx, without `hx-`."""
 
 DEFAULT_RESPONSE: Final = frozenset(
     {
@@ -120,8 +120,10 @@ _SHARED_CACHE = re.compile(r"\s*(?:public|s-maxage|cdn-[a-z-]*|surrogate-[a-z-]*
 
 
 def filter_request_headers(headers: Headers) -> Headers:
-    """What of the app's headers goes out, names in lower case. Raises ValueError for what is no HTTP header field,
-    for headers that change the method or the URL, for a compressed body, and for more than `MAX_FIELDS` or `MAX_BYTES`.
+    """Return the headers to send, names in lower case.
+
+    Raises ValueError for an invalid header field, for headers that change the method or the URL, for a compressed body,
+    and for more than `MAX_FIELDS` or `MAX_BYTES`.
     """
     if len(headers) > MAX_FIELDS:
         raise ValueError(f"{len(headers)} headers: at most {MAX_FIELDS} are taken")
@@ -149,12 +151,12 @@ def filter_request_headers(headers: Headers) -> Headers:
 
 
 def is_field(name: str, value: str) -> bool:
-    """Whether this can stand in a message (RFC 9110 5.1, 5.5)."""
+    """Return whether it is a valid header field (RFC 9110 5.1, 5.5)."""
     return _TOKEN.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
 
 
 def without(headers: Headers, names: Collection[str]) -> Headers:
-    """`headers` without `names` (lower case), nor their twins with `_` for `-`; for a header that we inject."""
+    """Return `headers` without `names` (lower case) and their variants with `_` for `-`; for an injected header."""
     if not headers:
         return ()
     dropped = {_hyphened(name) for name in names}
@@ -162,9 +164,9 @@ def without(headers: Headers, names: Collection[str]) -> Headers:
 
 
 def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_RESPONSE) -> Headers:
-    """What of a backend's headers an app may see: those in `allowed`, never what only concerns the connection.
+    """Return the headers of an answer that an app may see: those in `allowed`, never connection headers.
 
-    A field that is no HTTP header field is dropped. `location` is the caller's to check.
+    Invalid header fields are dropped. The caller must check `location`.
     """
     return tuple(
         [
@@ -177,12 +179,12 @@ def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_
 
 @lru_cache(maxsize=512)
 def never_in_response(name: str) -> bool:
-    """Whether the header `name` (lower case) is kept from apps whatever a policy says."""
+    """Return whether the header `name` (lower case) is hidden from apps under every policy."""
     return name in NEVER_IN_RESPONSE or name.startswith(_NEVER_PREFIXES) or not _TOKEN.fullmatch(name)
 
 
 def private_caching(headers: Headers, *, credentialed: bool, confirmed: bool) -> Headers:
-    """`cache-control` as it may leave a door: nothing for shared caches, and nothing stored of what was confirmed."""
+    """Return the headers with a `cache-control` that keeps shared caches out, and stores nothing that was confirmed."""
     others = tuple([field for field in headers if field[0] != "cache-control"])
     if confirmed:
         return (*others, ("cache-control", "no-store"))
@@ -201,7 +203,7 @@ def _request_name(name: str) -> str | None:
     meant = _hyphened(lowered)
     if meant in _OVERRIDES:
         raise ValueError(f"the header {lowered} is refused: send the method and the URL that you mean")
-    # with "_" it is the twin of a name with "-": many servers read both as one, and a condition sees only the other
+    # "_" imitates "-": many servers treat both alike, and a condition sees only one
     return None if "_" in lowered or meant in _DROPPED or meant.startswith(_DROPPED_PREFIXES) else lowered
 
 

@@ -1,6 +1,6 @@
-"""Every key of a policy file with what may stand under it: the JSON Schema of policies, for editors.
+"""Every key of a policy file with its values, as a JSON Schema for editors.
 
-The parser says more (what a path, a URL or a condition may be); a test holds the names here to the names there.
+The parser checks more (paths, URLs, conditions); a test compares the names here with the parser's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RATES: Final = _several({"type": "string", "pattern": f"^{RATE.pattern}$"})
 _QUOTAS: Final = _several({"type": "string", "pattern": f"^{QUOTA.pattern}$"})
 
 Keys = Mapping[str, tuple[Json, str]]
-"""By its name: the schema of a key's value, and one line of help."""
+"""The schema of each key's value, and one line of help."""
 
 _LIMITS: Final[Keys] = {
     "timeout": (_DURATION, "How long the backend may take, such as 10s."),
@@ -165,7 +165,7 @@ REQUIRED: Final[Mapping[str, list[Json]]] = {
 
 
 def policy_schema() -> dict[str, Json]:
-    """The JSON Schema (draft 2020-12) of policy files."""
+    """Return the JSON Schema (draft 2020-12) of policy files."""
     definitions: dict[str, Json] = {name: _section(name) for name in KEYS if name != "policy"}
     return {"$schema": DIALECT, "title": "A policy of webmcp-gateway", **_section("policy"), "$defs": definitions}
 
@@ -177,7 +177,7 @@ def _section(name: str) -> dict[str, Json]:
         properties[key] = {"description": line, **(value if isinstance(value, dict) else {})}
     found: dict[str, Json] = {"type": "object", "properties": properties, "required": REQUIRED.get(name, [])}
     if name == "backend":
-        # Types of plugins have keys of their own.
+        # Backend types of plugins have further keys.
         named: Json = {"propertyNames": {"enum": list(keys)}, "required": ["url"]}
         return found | {"if": {"properties": {"type": {"const": "http"}}}, "then": named}
     return found | {"additionalProperties": False}

@@ -1,4 +1,4 @@
-"""The rates and quotas of a policy file, such as `30/minute per principal` and `20/day per principal`."""
+"""Reads rates and quotas of a policy file, such as `30/minute per principal` and `20/day per principal`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PERIODS: Final = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0
 
 
 def read_rates(section: Section, scope: str) -> tuple[Limit, ...]:
-    """The limits under `rate`, one or a list; `scope` names the rule, "" for the defaults."""
+    """Read the limits under `rate`, one or a list; `scope` names the rule, "" for the defaults."""
     return _each(section, "rate", lambda text: _limit(text, scope))
 
 
 def read_quotas(section: Section, scope: str) -> tuple[Quota, ...]:
-    """The quotas under `quota`, one or a list; of those that count the same, the smallest."""
+    """Read the quotas under `quota`, one or a list; of those with the same window and subject, the smallest."""
     smallest: dict[tuple[Window, Per], Quota] = {}
     for quota in _each(section, "quota", lambda text: _quota(text, scope)):
         known = smallest.setdefault((quota.window, quota.per), quota)
@@ -33,7 +33,7 @@ def read_quotas(section: Section, scope: str) -> tuple[Quota, ...]:
 
 
 def checked(section: Section, key: str, parse: Callable[[str], T], text: str) -> T | None:
-    """What `parse` makes of a text that is not empty; its ValueError becomes a problem at `key`."""
+    """Parse a text, None if it is empty; a ValueError becomes a problem at `key`."""
     try:
         return parse(text) if text else None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The `links` of a policy file: which places an app may ask to open in the person's browser."""
+"""Reads `links` of a policy file: the URLs that an app may open in the person's browser."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ MAX_URL: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class LinkPattern:
-    """An origin and the paths of it, such as `https://shop.example.com/**`."""
+    """An origin with a path template, such as `https://shop.example.com/**`."""
 
     text: str
     origin: str
     template: Template
 
     def allows(self, origin: str, path: str) -> bool:
-        """Whether a URL of that origin and canonical path matches."""
+        """Return whether a URL with that origin and canonical path matches."""
         return origin == self.origin and self.template.matches(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What `links` of a policy says; without patterns no link is opened. `confirm` None: nobody is asked."""
+    """The allowed links; without patterns no link is opened, without `confirm` no approval is needed."""
 
     allow: tuple[LinkPattern, ...] = ()
     confirm: Confirm | None = None
 
     def find(self, url: str) -> LinkPattern | None:
-        """The first pattern that allows `url`; None where none does, or where it can be read in two ways."""
+        """Return the first pattern that allows `url`; None if none does, or if it is ambiguous."""
         match = _URL.fullmatch(url)
         if match is None or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or "\\" in url:
             return None
@@ -56,7 +56,7 @@ NO_LINKS: Final = Links()
 
 
 def read_links(top: Section) -> Links:
-    """The links of the file."""
+    """Read the links of the file."""
     section = top.section("links")
     patterns = (checked(section, "allow", _pattern, text) for text in section.texts("allow"))
     allowed = tuple(pattern for pattern in patterns if pattern is not None)

@@ -1,4 +1,4 @@
-"""A policy file becomes a policy, or the list of everything that is wrong in it."""
+"""Loads a policy file, or lists everything that is wrong in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_FILE = 8 * 1024 * 1024
 
 
 def load_policy(path: Path, now: float | None = None) -> Policy:
-    """The policy in the file `path`. `now` is in seconds since the epoch, the clock's where left out.
+    """Load the policy in the file `path`. `now` is in seconds since the epoch, by default the current time.
 
     Raises DocumentError.
     """
@@ -39,15 +39,15 @@ def load_policy(path: Path, now: float | None = None) -> Policy:
 
 
 def load_tests(path: Path) -> TestFile:
-    """The tests in a `*.test.yaml` file, and which policy they are about. Raises DocumentError."""
+    """Load the tests in a `*.test.yaml` file, with the policy that they test. Raises DocumentError."""
     return parse_tests(read_file(path), path)
 
 
 def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = None, now: float | None = None) -> Policy:
-    """The policy in `text`; `file` is its name in messages. Raises DocumentError with every problem.
+    """Parse the policy in `text`; `file` is its name in messages. Raises DocumentError with every problem.
 
-    `beside` gives the text of a file that the policy names, relative to it (raises ValueError); without it there are
-    none. Without `now`, how far the end of report mode is away is not judged.
+    `beside` returns the text of a file named relative to the policy (raises ValueError); without it no such file is
+    found. Without `now`, the end of report mode is not limited.
     """
     schemas = Schemas(file, beside)
     with _uncollected(), read(text, file) as top:
@@ -93,7 +93,7 @@ def _frame(text: str) -> str:
 
 
 def read_file(path: Path) -> str:
-    """The text of a file. Raises DocumentError."""
+    """Read a text file. Raises DocumentError."""
     try:
         return read_bytes(path, MAX_FILE + 1).decode()
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ def read_file(path: Path) -> str:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the cyclic collector, which would walk a growing tree of nodes again and again: half of the time."""
+    """Disable the cyclic garbage collector, whose walks of a growing tree take half of the time."""
     if not gc.isenabled():
         yield
         return
@@ -116,7 +116,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _beside(policy: Path) -> Callable[[str], str]:
-    """Reads files in the policy's own folder, and below it."""
+    """Return a reader of files in or below the policy's folder."""
     folder = policy.resolve().parent
 
     def found(name: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON paths of values that no app may see: `$.a.b`, `$..name`, `$.items[*].x`, `$["a b"][0]` (a part of RFC 9535)."""
+"""JSON paths of values to redact: `$.a.b`, `$..name`, `$.items[*].x`, `$["a b"][0]` (a subset of RFC 9535)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SEGMENT = re.compile(
 
 Container: TypeAlias = dict[str, Json] | list[Json]
 Key: TypeAlias = Any
-"""A name of that very object, or an index of that very list: no type ties the one to the other."""
+"""A key of an object, or an index of a list: no type expresses which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One step of a path: to a member by its name, an item by its index, or (None) to all; `deep`: at any depth."""
+    """One step of a path: to a member by name, an item by index, or (None) to all; `deep`: at any depth."""
 
     selector: str | int | None
     deep: bool
@@ -43,7 +43,7 @@ class JsonPath:
     segments: tuple[Segment, ...]
 
     def masked(self, value: Json) -> Json:
-        """A copy of `value` in which what the path leads to is `***`; `value` itself where it leads nowhere."""
+        """Return a copy of `value` with `***` at each place of the path; `value` itself if there is none."""
         if not any(True for _ in self._places(value)):
             return value
         copied = _copied(value)
@@ -66,7 +66,7 @@ class JsonPath:
 
 
 def parse_json_path(text: str) -> JsonPath:
-    """The path in `text`. Raises ValueError."""
+    """Parse a path. Raises ValueError."""
     segments: list[Segment] = []
     place = 1
     while text.startswith("$") and len(text) <= MAX_PATH and (match := _SEGMENT.match(text, place)):
@@ -91,7 +91,7 @@ def _selector(match: re.Match[str]) -> str | int | None:
 
 
 def _containers(values: list[Json], deep: bool) -> Iterator[Container]:
-    """The objects and lists among `values`, and where `deep` all within them."""
+    """Yield the objects and lists among `values`, and if `deep` all within them."""
     stack = list(values)
     while stack:
         value = stack.pop()
@@ -112,7 +112,7 @@ def _keys(container: Container, selector: str | int | None) -> list[Key]:
 
 
 def _copied(value: Json) -> Json:
-    """A deep copy, without recursion."""
+    """Return a deep copy, without recursion."""
     whole: list[Json] = [value]
     stack: list[Container] = [whole]
     while stack:

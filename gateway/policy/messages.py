@@ -1,4 +1,4 @@
-"""What a person is asked: a text of the policy, filled with values that cannot disguise it."""
+"""The text of a question: a template of the policy, filled with values that cannot disguise it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_VALUE: Final = 120
 MAX_MESSAGE: Final = 500
 
 _PART = re.compile(r"\{([a-z]+(?:\.[A-Za-z0-9_\-]+)*)\}|([{}])", re.ASCII)
-# Letters that show as nothing; categories do not tell them from others.
+# Invisible characters that their Unicode categories do not identify.
 _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810))
 }
@@ -21,13 +21,13 @@ _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5") | 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A text with places: texts and names in turn, beginning and ending with a text."""
+    """A template: texts and names in turn, beginning and ending with a text."""
 
     texts: tuple[str, ...]
     names: tuple[str, ...]
 
     def fill(self, values: Iterable[object]) -> str:
-        """The message with the values of its names, in their order, on one line, at most `MAX_MESSAGE` characters."""
+        """Fill in the values of its names, in order, on one line of at most `MAX_MESSAGE` characters."""
         filled = [self.texts[0]]
         for value, text in zip(values, self.texts[1:], strict=True):
             filled += (_cut(visible(_shown(value)), MAX_VALUE), text)
@@ -35,7 +35,7 @@ class Message:
 
 
 def parse_message(text: str) -> Message:
-    """The message in `text`, with places such as `{params.item}`. Raises ValueError."""
+    """Parse a template with placeholders such as `{params.item}`. Raises ValueError."""
     texts: list[str] = []
     names: list[str] = []
     end = 0
@@ -51,7 +51,7 @@ def parse_message(text: str) -> Message:
 
 
 def visible(text: str) -> str:
-    """`text` on one line, with control, bidirectional and invisible characters written as their codes."""
+    """Return `text` on one line, with control, bidirectional and invisible characters shown as code points."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_visible(char) for char in text)

@@ -1,4 +1,4 @@
-"""Report mode: for a bounded time what no rule allows is let through and written down."""
+"""Report mode: for a limited time, denied requests are allowed and recorded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _LONGEST: Final = MAX_DAYS * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report mode until the end of a day; `until` is that moment in seconds since the epoch, `date` as written."""
+    """Report mode until the end of a day: `until` in seconds since the epoch, `date` as written."""
 
     date: str
     until: float
 
     def active(self, now: float | None) -> bool:
-        """Whether it holds at `now`; never without a time, nor more than 30 days before its end."""
+        """Return whether it is active at `now`; never without a time, nor more than 30 days before its end."""
         return now is not None and 0 < self.until - now <= _LONGEST
 
 
 def read_mode(top: Section, now: float | None) -> Report | None:
-    """The mode of the file, None where everything is enforced. Without `now` no day is too far away."""
+    """Read the mode of the file, None if it enforces. Without `now` the end is not limited."""
     node = top.get("mode")
     if node is None or node.value == "enforce":
         return None

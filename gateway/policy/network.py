@@ -1,7 +1,7 @@
-"""Which addresses may be connected to: public ones, private ones, or the blocks that a policy names.
+"""The addresses that may be connected to: public ones, private ones, or the blocks that a policy names.
 
 Link-local and metadata addresses need their exact address (/32 or /128). IPv4-mapped addresses are judged as the IPv4
-address inside; NAT64 and 6to4 ones too, and these also need `private` or a block.
+address inside; so are NAT64 and 6to4 ones, which also need `private` or a block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXACT: Final = _blocks(
     "192.0.0.192/32",  # Oracle Cloud
     "fd00:ec2::/32",  # AWS
     "fd20:ce::/32",  # Google Cloud
-    "64:ff9b:1::/48",  # local NAT64: where the IPv4 address stands in it is unknown
+    "64:ff9b:1::/48",  # local NAT64: the position of the IPv4 address is unknown
     "2001::/32",  # Teredo
 )
 _NOT_PUBLIC: Final = _blocks(
@@ -61,14 +61,14 @@ _SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Addresses that may be connected to; with nothing set, none."""
+    """Addresses that may be connected to; by default none."""
 
     public: bool = False
     private: bool = False
     blocks: tuple[Block, ...] = ()
 
     def allows(self, ip: str) -> bool:
-        """Whether a connection to the address `ip` may be opened. What is no address in its usual form may not."""
+        """Return whether a connection to `ip` is allowed. An address in an unusual form is not."""
         try:
             address = ip_address(ip)
         except ValueError:
@@ -104,7 +104,7 @@ PUBLIC: Final = Network(public=True)
 
 
 def parse_network(words: Iterable[str]) -> Network:
-    """`public`, `private` and blocks such as `10.0.0.0/8` or `10.1.2.3`. Raises ValueError."""
+    """Parse `public`, `private` and blocks such as `10.0.0.0/8` or `10.1.2.3`. Raises ValueError."""
     public = private = False
     blocks: list[Block] = []
     for word in words:

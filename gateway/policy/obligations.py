@@ -1,4 +1,4 @@
-"""What must be done for an allowed call: what it counts against, how it is carried, what of its answer is shown."""
+"""The obligations of an allowed call: its limits, how it is sent, and which parts of the answer are shown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.policy.masks import JsonPath
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 REPEATABLE_METHODS: Final = SAFE_METHODS | {"PUT", "DELETE"}
-"""Methods that a server takes twice like once (RFC 9110, section 9.2.2)."""
+"""Idempotent methods (RFC 9110, section 9.2.2)."""
 
 
 class Per(StrEnum):
-    """Whose requests count together under a rate or a quota."""
+    """The scope in which a rate or a quota counts requests."""
 
     VIEW = "view"
     PRINCIPAL = "principal"
@@ -27,7 +27,7 @@ class Per(StrEnum):
     ROUTE = "route"
 
 
-_VIEW: Final = Per.VIEW  # to look a member up costs more than all that is done with it
+_VIEW: Final = Per.VIEW  # looking up an enum member costs more than its use
 _PRINCIPAL: Final = Per.PRINCIPAL
 
 
@@ -40,14 +40,14 @@ class Window(StrEnum):
 
 
 class Cookies(StrEnum):
-    """Whether cookies of a backend are kept for a caller."""
+    """Whether cookies of a backend are stored for a caller."""
 
     JAR = "jar"
     NONE = "none"
 
 
 class Redirects(StrEnum):
-    """Which redirects are followed: none, those that become a safe request, or also 307 and 308 of unsafe ones."""
+    """The redirects that are followed: none, those that become a safe request, or also 307 and 308 of unsafe ones."""
 
     NONE = "none"
     SAFE = "safe"
@@ -56,7 +56,7 @@ class Redirects(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A rate and whose requests count together; `scope` names the rule that sets it, "" for the defaults."""
+    """A rate and the scope in which it counts; `scope` names the rule that sets it, "" for the defaults."""
 
     rate: Rate
     per: Per
@@ -67,7 +67,7 @@ class Limit:
         object.__setattr__(self, "_named", f"{self.scope}\n{self.rate.count}/{self.rate.period:g}")
 
     def key(self, caller: Caller) -> tuple[str, ...]:
-        """The name of the bucket for `caller`. Per view without a proven view counts per principal."""
+        """Return the key of the bucket for `caller`. A limit per view counts per principal without a proven view."""
         return (caller.app, self._named, *_subject(self.per, caller))
 
 
@@ -75,7 +75,7 @@ class Limit:
 class Quota:
     """At most `count` in each calendar window; `scope` names the rule that sets it, "" for the defaults.
 
-    What was used stays used when a policy changes `count`.
+    A policy change of `count` does not reset the use.
     """
 
     count: int
@@ -84,16 +84,16 @@ class Quota:
     scope: str = ""
 
     def key(self, caller: Caller, now: float) -> str:
-        """The name of the bucket of `caller` at `now` (seconds since the epoch), with its window such as 2026-07-31."""
+        """Return the bucket's key for `caller` at `now` (seconds since the epoch), with its window, as 2026-07-31."""
         started = datetime.fromtimestamp(now, UTC).strftime(_STARTED[self.window])
         return "\n".join((caller.app, self.scope, self.window, *_subject(self.per, caller), started))
 
     def resets(self, now: float) -> float:
-        """Seconds from `now` until the next window."""
+        """Return the seconds from `now` until the next window."""
         return self.ends(now) - now
 
     def ends(self, now: float) -> float:
-        """When the window of `now` ends, in seconds since the epoch."""
+        """Return the end of the window of `now`, in seconds since the epoch."""
         today = datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0)
         match self.window:
             case Window.HOUR:
@@ -107,9 +107,9 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again: at most `attempts` times in all, with pauses from `backoff` seconds on, doubled each time.
+    """Retries: at most `attempts` in all, with pauses that start at `backoff` seconds and double each time.
 
-    `on` holds the statuses and the reasons that are worth another attempt; `methods` those that may be repeated here.
+    `on` are the statuses and reasons to retry; `methods` those that may be repeated here.
     """
 
     attempts: int
@@ -120,7 +120,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """After `failures` in a row a backend is left alone for `reset` seconds, then tried with one request."""
+    """A circuit breaker: after `failures` in a row the backend gets no request for `reset` seconds, then one probe."""
 
     failures: int
     reset: float
@@ -128,14 +128,14 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class Obligations:
-    """What must be done for an allowed call. `confirm` is the question to a person, None where none is needed.
+    """The obligations of an allowed call. `confirm` is the question to a person, None if none is needed.
 
-    `grant` is for how many seconds that person may allow all calls under the rule, None where for this one alone;
-    `patience` for how many they are waited for, None where that is as the configuration says.
-    `timeout` is in seconds, the other limits are in bytes. `no_store` says that its rule may ask for approval.
-    `retry` holds for the methods it names. `reads_body` says that the request's body was parsed and must be buffered;
-    `mask` hides values of a JSON answer. `report` says that report mode is on: limits and quotas that are exceeded are
-    recorded, not refused; `reported` that this very call is let through by it, with what denies it in the reasons.
+    `grant` is for how many seconds that person may allow all calls under the rule, None for this one only; `patience`
+    how many seconds the question stays open, None for the configured time. `timeout` is in seconds, the other limits
+    are in bytes. `no_store` means that the rule may ask for approval. `retry` applies to the methods it names.
+    `reads_body` means that the request's body was parsed and must be buffered; `mask` redacts values of a JSON answer.
+    `report` means that report mode is on: exceeded limits and quotas are recorded, not refused; `reported` that only
+    report mode allows this call, with the denial in the reasons.
     """
 
     confirm: str | None = None

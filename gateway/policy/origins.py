@@ -1,4 +1,4 @@
-"""Origins and URLs of backends in their one form."""
+"""Canonical origins and URLs of backends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 def canonical_origin(scheme: str, authority: str) -> str:
-    """Scheme, host and port in lower case, without the scheme's own port."""
+    """Return scheme, host and port in lower case, without the scheme's default port."""
     scheme = scheme.lower()
     return f"{scheme}://{authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
 
 
 def canonical_url(text: str) -> str:
-    """The one form of an http or https URL without query, and without a slash at its end. Raises ValueError."""
+    """Return the canonical http or https URL without query and trailing slash. Raises ValueError."""
     match = _URL.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -39,12 +39,12 @@ def canonical_url(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A URL in a message, without a password that may stand in it."""
+    """Return a URL for a message, without user and password."""
     return _USER.sub("…@", text)[:80]
 
 
 def parse_origin(text: str) -> str:
-    """The one form of an origin, such as `https://www.example.com`. Raises ValueError."""
+    """Return the canonical origin, such as `https://www.example.com`. Raises ValueError."""
     url = canonical_url(text)
     if url.count("/") != 2 or text.endswith("/"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Where path templates meet: which routes overlap with one, and paths that stand for all paths in both."""
+"""Overlaps of path templates: the routes that overlap one, and sample paths for all paths in both."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from gateway.policy.rules import Route
 from gateway.policy.templates import REST, Template
 
 FRESH = "~{}"
-"""A segment that no route spells out, so that parameters alone take it."""
+"""A segment that is no route's literal, so that only parameters match it."""
 
 OPAQUE = "~%2F{}"
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The paths that two templates share, as a template would write them; `witnesses` stand for all of them."""
+    """The paths that two templates share, as a template; `witnesses` are samples of them."""
 
     text: str
     witnesses: tuple[str, ...] = field(compare=False)
 
 
 def region(one: Template, other: Template, depth: int) -> Region:
-    """Where two templates meet, which they must. `depth` is more than the segments of any template."""
+    """Return the overlap of two templates, which must overlap. `depth` is more than the segments of any template."""
     length = max(len(one.segments), len(other.segments))
     shown = [_segment(one, other, place, shown=True) for place in range(length)]
     filled = [_segment(one, other, place, shown=False) for place in range(length)]
@@ -36,7 +36,7 @@ def region(one: Template, other: Template, depth: int) -> Region:
 
 
 class Overlaps:
-    """Finds the routes whose templates meet a given one."""
+    """Finds the routes whose templates overlap a given one."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Branch()
@@ -47,7 +47,7 @@ class Overlaps:
             (branch.rests if route.template.rest else branch.ends).append(route)
 
     def of(self, template: Template) -> Iterator[Route]:
-        """The routes whose templates share a path with `template`."""
+        """Yield the routes whose templates share a path with `template`."""
         branches = [self._root]
         for segment in template.segments:
             below: list[_Branch] = []
@@ -90,7 +90,7 @@ def _segment(one: Template, other: Template, place: int, *, shown: bool) -> str:
 
 
 def _opaque(one: Template, other: Template, filled: list[str]) -> str | None:
-    """A path that only `{name:encoded}` takes."""
+    """Return a path that only `{name:encoded}` matches."""
     places = [place for place in one.encoded | other.encoded if filled[place].startswith("~")]
     if not places or (one.rest and other.rest):
         return None

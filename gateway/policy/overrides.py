@@ -1,4 +1,4 @@
-"""The `_method` parameter, by which some servers take another method than the one that was sent."""
+"""Detects the `_method` parameter, by which some servers override the method of a request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gateway.model import Headers
 NAME: Final = "_method"
 
 _SLICE: Final = 128 * 1024
-"""Bytes that are looked through in one step."""
+"""Bytes scanned in one step."""
 
 _PLAIN = re.compile(rb"_method", re.IGNORECASE)
-# Each begins with bytes that stand for themselves, for which `re` looks much faster than for anything else.
+# Each begins with literal bytes, which `re` finds much faster than anything else.
 _ENCODED = tuple(
     re.compile(first + rb"(?:m|%6[dD])(?:e|%65)(?:t|%74)(?:h|%68)(?:o|%6[fF])(?:d|%64)")
     for first in (rb"_", rb"%5[fF]")
 )
-# As a key of JSON, with any of its letters escaped.
+# As a JSON key, with any of its letters escaped.
 _KEY = tuple(
     re.compile(first + rb"(?:m|\\u006[dD])(?:e|\\u0065)(?:t|\\u0074)(?:h|\\u0068)(?:o|\\u006[fF])(?:d|\\u0064)\"")
     for first in (rb'"_', rb'"\\u005[fF]')
@@ -37,7 +37,7 @@ _SPACE: Final = b" \t\n\r\f\v"
 
 
 def method_override(query: str, headers: Headers, body: bytes) -> Generator[None, None, str | None]:
-    """Where a `_method` parameter stands (`query`, `form` or `JSON body`), None where there is none; in short steps."""
+    """Return where a `_method` parameter is (`query`, `form` or `JSON body`), None without one; in short steps."""
     if query and _names(query):
         return "query"
     media_type = next((value for name, value in headers if name == "content-type"), "").split(";")[0].strip().lower()
@@ -63,17 +63,17 @@ def _is_any(
 
 
 def _is_key(body: bytes, start: int, end: int) -> bool:
-    """To be told by its parser."""
+    """Accept every match: the parser decides (`_in_json`)."""
     return True
 
 
 def _is_parameter(body: bytes, start: int, end: int) -> bool:
-    """Whether what stands there is the whole name of a parameter."""
+    """Return whether the match is the whole name of a parameter."""
     return body[start - 1 : start] in (b"", b"&", b";") and body[end : end + 1] in (b"", b"=", b"&", b";")
 
 
 def _is_field(body: bytes, start: int, end: int) -> bool:
-    """Whether `name=` stands before it, and it is whole: in quotes, or a word."""
+    """Return whether the match follows `name=` and is a whole value: quoted, or a word."""
     quote = body[start - 1 : start]
     if quote in (b'"', b"'"):
         start, whole = start - 1, body[end : end + 1] == quote
@@ -87,13 +87,13 @@ def _is_field(body: bytes, start: int, end: int) -> bool:
 
 
 def _is_part(body: bytes, start: int, end: int) -> bool:
-    """Whether a part with that name stands there: `_PLAIN` or `_PART` found it."""
+    """Return whether a part has that name at the match of `_PLAIN` or `_PART`."""
     return _is_disguised(body, start) if body.startswith(b"-", start) else _is_field(body, start, end)
 
 
 def _is_disguised(body: bytes, start: int) -> bool:
-    """Whether a part there has that name once it is unescaped, decoded, and put together from pieces (RFC 2231)."""
-    line = _PART.match(body, start)  # to its end, also where a slice ends before that
+    """Return whether a part has that name once it is unescaped, decoded, and joined from pieces (RFC 2231)."""
+    line = _PART.match(body, start)  # to its end, even past the end of a slice
     pieces = [found[1] for found in _NAME.finditer(line[0])] if line is not None else []
     plain = b"".join(re.sub(rb"\\(.)", rb"\1", piece.strip(b'"')) for piece in pieces)
     return unquote_to_bytes(_CHARSET.sub(b"", plain, count=1)).lower() == NAME.encode()
@@ -117,14 +117,14 @@ def _names(text: str) -> bool:
 
 
 def _in_json(body: bytes) -> bool:
-    """Whether the object in which that key is spelled has it; too large or too deep to be read, it may."""
+    """Return whether the top-level object has that key; True if it is too large or too deep to parse."""
     if is_bulky(body):
         return True
     try:
-        # Numbers stay unread: Python refuses those of thousands of digits, which servers take.
+        # Numbers are not parsed: Python refuses thousands of digits, which servers accept.
         value = json.loads(body, parse_int=str, parse_float=str)
     except RecursionError:
-        return True  # servers read deeper
+        return True  # servers parse deeper nesting
     except ValueError:
         return False
     return isinstance(value, dict) and NAME in value

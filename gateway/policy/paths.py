@@ -1,7 +1,7 @@
-"""Paths and queries in their one form: what is matched is byte for byte what is sent (RFC 3986, section 6.2.2).
+"""Canonical paths and queries: the matched bytes are the bytes that are sent (RFC 3986, section 6.2.2).
 
-Percent-encoding is normalised and dot segments are removed; what then still could be read in two ways is refused.
-Every function raises ValueError with the remedy.
+Percent-encoding is normalised and dot segments are removed; paths that are still ambiguous are refused. Every function
+raises ValueError with the remedy.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ENCODED_REMEDY: Final = "if the API needs it in one segment, write that segment 
 
 
 def canonical_path(path: str) -> str:
-    """The one form of `path`, which may hold `ambiguous` segments still."""
+    """Return the canonical form of `path`, which may still have `ambiguous` segments."""
     if _PLAIN_PATH.fullmatch(path) and "//" not in path and "/." not in path:
         return path
     return remove_dots(normalised_path(path))
 
 
 def canonical_query(query: str) -> str:
-    """The one form of a query, without `?`."""
+    """Return the canonical form of a query, without `?`."""
     if _PLAIN_QUERY.fullmatch(query):
         return query
     control = next((char for char in query if char < " " or char == "\x7f"), None)
@@ -46,10 +46,10 @@ def canonical_query(query: str) -> str:
 
 
 def query_of_backend(query: str) -> str:
-    """The one form of a query that a backend wrote, as in a `Location`: a `%` may stand for itself in it.
+    """Return the canonical form of a query that a backend wrote, as in a `Location`: a `%` may be literal in it.
 
-    Such a query is sent as it was written, since what is decoded beside that `%` could make an encoding with it; no
-    rule reads it. Raises ValueError as `canonical_query` does, and for `%u0041`, which some servers decode.
+    Such a query is sent unchanged, since decoding beside that `%` could create an encoding; no rule reads it. Raises
+    ValueError as `canonical_query` does, and for `%u0041`, which some servers decode.
     """
     if not _LONE_PERCENT.search(query):
         return canonical_query(query)
@@ -59,12 +59,12 @@ def query_of_backend(query: str) -> str:
 
 
 def has_lone_percent(query: str) -> bool:
-    """Whether a `%` in it begins no percent-encoding."""
+    """Return whether a `%` begins no percent-encoding."""
     return _LONE_PERCENT.search(query) is not None
 
 
 def normalised_path(path: str) -> str:
-    """Percent-encoding normalised: unreserved characters decoded, hex in upper case, unsafe ASCII encoded."""
+    """Normalise percent-encoding: decode unreserved characters, write hex in upper case, encode unsafe ASCII."""
     for char, name in (("\\", "a backslash"), (";", 'a ";"')):
         if char in path:
             raise ValueError(f"the path has {name}, which servers read in different ways: leave it out")
@@ -83,7 +83,7 @@ def normalised_path(path: str) -> str:
 
 
 def remove_dots(path: str) -> str:
-    """`.` and `..` segments removed (RFC 3986, section 5.2.4)."""
+    """Remove `.` and `..` segments (RFC 3986, section 5.2.4)."""
     if "/." not in path:
         return path
     kept: list[str] = []
@@ -99,17 +99,17 @@ def remove_dots(path: str) -> str:
 
 
 def is_ambiguous(segment: str) -> bool:
-    """Whether a segment holds `%2F %5C %25 %3B %3F %23`, which a server may decode into something else."""
+    """Return whether a segment has `%2F %5C %25 %3B %3F %23`, which a server may decode to a delimiter."""
     return _AMBIGUOUS.search(segment) is not None
 
 
 def folded(segment: str) -> str:
-    """A segment as literals of the policy are compared: `%40` is `@`, since every server decodes it so."""
+    """Return a segment as policy literals are compared: `%40` is `@`, since every server decodes it."""
     return _ENCODED_PCHAR.sub(lambda match: chr(int(match[0][1:], 16)), segment)
 
 
 def check_opaque(segment: str) -> None:
-    """Whether an ambiguous segment is harmless to servers that decode it once or twice."""
+    """Check that an ambiguous segment is harmless to servers that decode it once or twice."""
     text = segment
     for _ in range(2):
         text = _utf8(unquote_to_bytes(text))
@@ -120,7 +120,7 @@ def check_opaque(segment: str) -> None:
 
 
 def decoded(segment: str) -> str:
-    """A segment as text, to be shown."""
+    """Return a segment as text for display."""
     return unquote_to_bytes(segment).decode(errors="replace")
 
 
@@ -147,7 +147,7 @@ def _utf8(data: bytes) -> str:
 
 
 def _check_encoded(path: str) -> None:
-    """Refuse encoded text that is invalid, invisible, or becomes other text when a server normalises it."""
+    """Refuse encoded text that is invalid, invisible, or changes when a server normalises it."""
     text = _utf8(unquote_to_bytes(path))
     for char in text:
         if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cn", "Co"):

@@ -17,13 +17,13 @@ from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one file says. `version` is the first 16 hex digits of its SHA-256; `defaults` holds for every route.
+    """One policy file. `version` is the first 16 hex digits of its SHA-256; `defaults` apply to every route.
 
-    `origins` maps the origins of absolute URLs to backends; `only_backend` is set where there is exactly one.
-    `mode` is None where everything is enforced. `sources` are the files that it was read from, schemas of bodies too.
-    `reads_body` says that some route does; `largest_request` is what the most generous route takes, in bytes.
-    `snapshot` are the URLs whose answers travel inside the page, `frames` the origins that it may show in frames.
-    `forms` is for `canonicalise` alone.
+    `origins` maps the origins of absolute URLs to backends; `only_backend` is set if there is exactly one. `mode` is
+    None if the policy enforces. `sources` are the files that it was read from, body schemas included. `reads_body`
+    means that some route does; `largest_request` is the largest request limit of any route, in bytes. `snapshot` are
+    the URLs whose answers are packed into the page, `frames` the origins that it may frame. `forms` is the cache of
+    `canonicalise`.
     """
 
     file: str
@@ -48,13 +48,13 @@ class Policy:
 
     @property
     def free_tools(self) -> tuple[str, ...]:
-        """The page's tools that hosts may offer to models by themselves: their rules ask for nothing but that."""
+        """The page's tools that hosts may offer to models themselves: their rules need no enforcement."""
         return tuple(name for name, rule in self.tools.items() if not rule.held)
 
     def lets_get(self, url: str) -> bool:
-        """Whether a route lets a page get `url`, a path or an absolute URL of a backend, or asks somebody about it.
+        """Return whether a route allows a page to get `url`, a path or an absolute URL of a backend, also on approval.
 
-        Raises ValueError for what is no URL.
+        Raises ValueError if it is not a URL.
         """
         parts = urlsplit(url)
         backend = self.origins.get(canonical_origin(parts.scheme or "https", parts.netloc)) if parts.netloc else None

@@ -1,6 +1,6 @@
-"""A reference of a backend, such as a `Location`, resolved as browsers do (URL Standard, 4.4), but for hosts.
+"""Resolves a backend's URL reference, such as a `Location`, as browsers do (URL Standard, 4.4), except hosts.
 
-A host that is not written in its usual form is left as it is: no backend of a policy is called so.
+A host in an unusual form is left unchanged: it matches no backend of a policy.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ _AUTHORITY: Final = re.compile(r"[\x21-\x7e]+")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):", re.ASCII)
 _PARTS: Final = re.compile(r"([^?#]*)(\?[^#]*)?", re.DOTALL)
 _NO_VALUE: Final = re.compile(r"[\r\n\0]|[^\0-\xff]")
-"""What no header's value holds (RFC 9110 5.5)."""
+"""Characters that a header's value cannot have (RFC 9110 5.5)."""
 
 _REMOVED: Final = str.maketrans("", "", "\t")
 _EDGES: Final = "".join(map(chr, range(0x21)))
-"""C0 controls and space, which do not count at either end."""
+"""C0 controls and space, which are stripped at both ends."""
 
 _NOT_IN_QUERY: Final = re.compile(r"[^\x21\x23-\x26\x28-\x3b\x3d\x3f-\x7e]")
 _NOT_IN_PATH: Final = re.compile(r"[^\x21\x23-\x3b\x3d\x40-\x5d\x5f\x61-\x7a\x7e]")
 
 
 def resolved(base: str, reference: str) -> str | None:
-    """The absolute URL without fragment, in ASCII, that `reference` means at `base`; None where it is no HTTP URL.
+    """Resolve `reference` against `base` to an absolute URL in ASCII without fragment; None if it is no HTTP URL.
 
-    `reference` is a header's value, each character of which stands for a byte.
+    `reference` is a header's value, one character per byte.
     """
     at = _BASE.fullmatch(base)
     if at is None or not reference or _NO_VALUE.search(reference):

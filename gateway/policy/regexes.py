@@ -1,7 +1,7 @@
-"""Regular expressions whose cost is bounded: a part of the common syntax, matched in linear time by the CEL engine.
+r"""Regular expressions of bounded cost: a subset of the common syntax, matched in linear time by the CEL engine.
 
-No look-around, no back-references; `\\d`, `\\w`, `\\s` and `\\b` mean ASCII; with its repetitions written out, an
-expression may be `MAX_SIZE` large.
+No look-around, no back-references; `\d`, `\w`, `\s` and `\b` mean ASCII; with its repetitions expanded, an expression
+may have the size `MAX_SIZE`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 MAX_LENGTH: Final = 256
 MAX_SIZE: Final = 8000
-"""What the engine compiles in about 5 ms, for each match anew."""
+"""The size that the engine compiles in about 5 ms, anew for each match."""
 
 _WIDE: Final = 16
-"""A place that takes letters of the world, beside one that takes some of ASCII."""
+"""The size of a unit that matches Unicode, where an ASCII one has 1."""
 
 _TOKEN = re.compile(
     r"""(?P<open>\((?:\?:)?)
@@ -40,14 +40,14 @@ _CONTROLS: Final = frozenset("tnrfv")
 
 
 class Regex(NamedTuple):
-    """A pattern in the engine's words; `size` is about what each match costs, with all repetitions written out."""
+    """A pattern in the engine's syntax; `size` is the approximate cost of a match, with all repetitions expanded."""
 
     text: str
     size: int
 
 
 def bounded_regex(pattern: str) -> Regex:
-    """The regular expression in `pattern`. Raises ValueError for what is not taken, and for what could explode."""
+    """Translate the regular expression `pattern`. Raises ValueError for unsupported syntax and excessive size."""
     if len(pattern) > MAX_LENGTH:
         raise ValueError(f"a regular expression may have {MAX_LENGTH} characters at most")
     out: list[str] = []

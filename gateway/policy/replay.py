@@ -1,7 +1,7 @@
-"""A recorded call decided anew: what a policy would have said of it, as far as the record tells.
+"""Decides a recorded call again under another policy, as far as the record allows.
 
-The record holds neither bodies, nor headers, nor the roles and claims of a caller; where a rule asks for these, the
-call cannot be decided anew.
+The record has no bodies, headers, or roles and claims of a caller; a call whose rule reads these cannot be decided
+again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ ASK: Final = "confirm"
 DENY: Final = "deny"
 
 LONGEST_RAW: Final = 2048
-"""Characters of a URL that the record keeps of a request before it is decided."""
+"""Characters of an undecided request's URL in the record."""
 
 REDACTED: Final = "[redacted]"
-"""What stands in the record for a value that must not."""
+"""The record's placeholder for redacted values."""
 
 _UNPROVEN: Final = frozenset({"no-view-proof", "no-view", "unproven-view"})
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of a recorded call: `was` then and `would` be now are `allow`, `confirm` or `deny`.
+    """A recorded call decided again: `was` then and `would` be now are `allow`, `confirm` or `deny`.
 
-    `reported` says that report mode alone let it through then. `rule_was` and `rule` are the deciding rules, None where
-    none did. `lacks` is what the record lacks to decide it anew; `would` is empty then.
+    `reported` means that only report mode allowed it then. `rule_was` and `rule` are the deciding rules, or None.
+    `lacks` is what the record lacks to decide it again; `would` is empty then.
     """
 
     method: str
@@ -53,14 +53,14 @@ class Replayed:
 
     @property
     def changed(self) -> bool:
-        """Whether it would go otherwise now."""
+        """Whether the decision would differ now."""
         return self.lacks is None and self.was != self.would
 
 
 def replayed(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
-    """The outcome's `fields` decided anew; None for what is no call of its own. Report mode does not hold."""
+    """Decide the outcome's `fields` again; None if they are not a separate call. Report mode is off."""
     kind = fields.get("kind")
-    if kind == "http" and "answered_by" not in fields:  # one that a person answered is recorded a second time
+    if kind == "http" and "answered_by" not in fields:  # a call that a person answered is recorded a second time
         return _request(policy, fields)
     return _tool(policy, fields) if kind == "tool" else None
 
@@ -68,7 +68,7 @@ def replayed(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
 def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     method, url, size = fields.get("method"), fields.get("url"), fields.get("request_size")
     if "policy_version" not in fields:
-        return None  # refused at a door, before any policy was asked
+        return None  # refused at a door, before the policy decided
     then = _then(fields, str(method), str(url), fields.get("route"))
     if not isinstance(method, str) or not isinstance(url, str) or not _is_whole(url, decided=size is not None):
         return _lacking(then, "the whole URL")
@@ -87,14 +87,14 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
 
 
 def _is_whole(url: str, *, decided: bool) -> bool:
-    """A URL that was decided on is canonical, or redacted; one that was not is cut."""
+    """Return whether the URL is complete: a decided one is canonical, unless redacted; an undecided one is cut."""
     return url.startswith("/") if decided else len(url) < LONGEST_RAW
 
 
 def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     tool, arguments = fields.get("tool"), fields.get("arguments")
     if not isinstance(tool, str) or "decision" not in fields:
-        return None  # it ended before any policy was asked
+        return None  # it ended before the policy decided
     then = _then(fields, "tools/call", tool, tool)
     rule = policy.tools.get(tool)
     if rule is not None and rule.when is not None:
@@ -108,12 +108,12 @@ def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
 
 
 def _are_whole(arguments: Json) -> bool:
-    """Long ones are not in the record, and some values in it may be redacted."""
+    """Return whether the arguments are complete: the record omits long ones and redacts some values."""
     return isinstance(arguments, dict) and REDACTED not in json.dumps(arguments)
 
 
 def _lacks(route: Route, *, has_body: bool) -> str | None:
-    """What a route asks for that no record holds."""
+    """Return what a route reads that is not in the record."""
     if has_body and (route.schema is not None or (route.when is not None and route.when.reads("request", "body"))):
         return "the body"
     return _unrecorded(route.when) if route.when is not None else None

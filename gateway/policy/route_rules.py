@@ -1,4 +1,4 @@
-"""The `routes` of a policy file: which requests are allowed, and under which rule."""
+"""Reads `routes` of a policy file: the allowed requests and their rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_TEMPLATE: Final = Template("/", ("",), ("",), frozenset(), False)
 
 
 class Schemas:
-    """The schema files that a policy names: each is read once. `problems` are those inside of them."""
+    """The schema files that a policy names, each read once. `problems` are those inside them."""
 
     def __init__(self, policy: str, beside: Callable[[str], str] | None) -> None:
         self._folder = policy.rpartition("/")[0]
@@ -41,11 +41,11 @@ class Schemas:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of the files, as far as the policy's own is known."""
+        """The names of the files, relative to the policy's own name."""
         return tuple(map(self._named, self._found))
 
     def read(self, name: str) -> BodySchema | None:
-        """The schema in the file `name`, relative to the policy. Raises ValueError where there is no such file."""
+        """Read the schema in the file `name`, relative to the policy. Raises ValueError if there is no such file."""
         if name not in self._found:
             if self._beside is None:
                 raise ValueError("a policy that is not read from a file has no files beside it")
@@ -58,7 +58,7 @@ class Schemas:
 
     def _parsed(self, name: str, text: str) -> BodySchema | None:
         try:
-            # A tab means nothing in JSON between values, and cannot stand inside of one; YAML does not take it.
+            # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
             return parse_schema(load(text.replace("\t", " "), self._named(name)), name)
         except DocumentError as error:
             self.problems += error.problems
@@ -71,7 +71,7 @@ class Schemas:
 def read_routes(
     top: Section, backends: Mapping[str, BackendSpec], defaults: Obligations, schemas: Schemas
 ) -> list[Route]:
-    """The routes in the order of the file."""
+    """Read the routes in the order of the file."""
     sections = top.sections("routes")
     routes = [_route(index, section, backends, defaults, schemas) for index, section in enumerate(sections)]
     if any(route.snapshot for route in routes):
@@ -82,7 +82,7 @@ def read_routes(
 
 
 class Sizes(NamedTuple):
-    """The limits of time and size that a section sets."""
+    """The time and size limits of a section."""
 
     timeout: float
     request_limit: int
@@ -90,7 +90,7 @@ class Sizes(NamedTuple):
 
 
 def read_sizes(section: Section, defaults: Obligations) -> Sizes:
-    """The limits of a section; those of `defaults` where it sets none."""
+    """Read the limits of a section, with `defaults` for missing ones."""
     request = section.size("request", defaults.request_limit)
     if request > LARGEST_BODY:
         section.problem(f"no door takes more than {LARGEST_BODY // 2**20}MiB", "request")
@@ -143,7 +143,7 @@ def _route(
 
 
 class Duties(TypedDict):
-    """What a route sets of its obligations."""
+    """The obligations that a route sets."""
 
     timeout: float
     request_limit: int
@@ -179,14 +179,14 @@ def _duties(section: Section, defaults: Obligations, backend: BackendSpec | None
 
 
 def _retry(backend: BackendSpec | None, *, idempotent: bool) -> Retry | None:
-    """A key that goes with each attempt makes every method repeatable."""
+    """Return the retries of a route: an idempotency key makes every method repeatable."""
     if backend is None or backend.retry is None:
         return None
     return replace(backend.retry, methods=METHODS) if idempotent else backend.retry
 
 
 def _check_sense(section: Section, methods: frozenset[str] | None, confirm: Confirm | None, body_read: bool) -> None:
-    """Keys that would have no effect, or cannot be kept, beside others."""
+    """Report keys that would have no effect, or conflict with others."""
     named = methods or frozenset()
     if section.flag("idempotent") and named <= SAFE_METHODS:
         section.problem("has no meaning for methods that change nothing: leave it out", "idempotent")
@@ -229,7 +229,7 @@ def _methods(section: Section) -> frozenset[str] | None:
 
 @lru_cache(maxsize=128)
 def _same(methods: frozenset[str]) -> frozenset[str]:
-    """One object for all routes with the same methods, which stays close at hand."""
+    """Return one shared object for equal sets, for memory locality."""
     return methods
 
 

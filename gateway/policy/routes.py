@@ -1,4 +1,4 @@
-"""Routes in a trie of segments: finding one takes time with the depth of the path, not with their number."""
+"""Routes in a trie of segments: a lookup takes time by the depth of the path, not by the number of routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.policy.templates import Template
 _place = attrgetter("index")
 
 REMEMBERED: Final = 1024
-"""Requests whose route is remembered: a path may have 8 KiB."""
+"""Lookups in the route cache: a path may have 8 KiB."""
 
 
 _NOWHERE: Final[dict[str, _Branch]] = {}
@@ -23,9 +23,9 @@ _NOWHERE: Final[dict[str, _Branch]] = {}
 
 @dataclass(slots=True)
 class _Branch:
-    """One place in the trie; `first` is the smallest index of a route at or below it.
+    """A node of the trie; `first` is the smallest index of a route at or below it.
 
-    What is empty is shared: with many routes, time goes into memory that is far away.
+    Empty values are shared, for memory locality with many routes.
     """
 
     first: int
@@ -38,7 +38,7 @@ class _Branch:
 class Routes:
     """All routes of a policy, in the order of the file.
 
-    `find(method, path, backend)` gives the first route in the file that matches; `backend` None stands for any.
+    `find(method, path, backend)` returns the first matching route in the file; `backend` None matches any.
     """
 
     __slots__ = ("_root", "all", "find")
@@ -62,16 +62,16 @@ class Routes:
         return best
 
     def matching(self, path: str) -> list[Route]:
-        """All routes that match the path, whatever their method and backend, in the order of the file."""
+        """Return all routes that match the path, for any method and backend, in the order of the file."""
         return sorted(self._matching(path), key=_place)
 
     def begins(self, path: str) -> bool:
-        """Whether a route begins as `path` does: with the same first segment, or with any."""
+        """Return whether a route may match `path`, by its first segment."""
         root = self._root
         return root.parameter is not None or bool(root.rests) or paths.folded(path.split("/")[1]) in root.literals
 
     def nearest(self, path: str) -> Route | None:
-        """A route that shares as many first segments with the path as any."""
+        """Return a route that shares a longest prefix of segments with the path."""
         branch = self._root
         for segment in path.split("/")[1:]:
             below = branch.literals.get(paths.folded(segment)) or branch.parameter
@@ -81,7 +81,7 @@ class Routes:
         return self.all[branch.first] if self.all else None
 
     def covering(self, template: Template) -> list[Route]:
-        """The routes whose path matches every path of `template`, in the order of the file; itself is one."""
+        """Return the routes that match every path of `template`, itself included, in the order of the file."""
         found: list[Route] = []
         branches = [self._root]
         for segment in template.segments:
@@ -90,7 +90,7 @@ class Routes:
                 found += branch.rests
                 if segment is not None and segment in branch.literals:
                     below.append(branch.literals[segment])
-                # An empty literal, as after a slash at the end, is taken by no parameter.
+                # Parameters do not match an empty segment, as after a trailing slash.
                 if branch.parameter is not None and segment != "":
                     below.append(branch.parameter)
             branches = below
@@ -117,7 +117,7 @@ class Routes:
             branch.ends += (route,)
 
     def _only(self, path: str) -> Sequence[Route]:
-        """What `_matching` finds, without its lists as long as there is only one way to go."""
+        """Return the same as `_matching`, without its lists as long as only one branch matches."""
         branch = self._root
         rests: tuple[Route, ...] = ()
         segments = path.split("/")
@@ -165,10 +165,10 @@ class Routes:
 
 
 def _opaque_allowed(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
-    """An ambiguous segment is taken by `{name:encoded}` alone; by rules that deny, wherever it stands."""
+    """Keep the routes that may match an ambiguous segment: `{name:encoded}`, and rules that deny."""
     return [route for route in routes if route.deny is not None or route.template.encoded.issuperset(opaque)]
 
 
 def opaque_segments(path: str) -> Iterator[str]:
-    """The segments of a canonical path that are ambiguous."""
+    """Return the ambiguous segments of a canonical path."""
     return (segment for segment in path.split("/") if paths.is_ambiguous(segment))

@@ -1,4 +1,4 @@
-"""What a policy says, and what a decision is."""
+"""The rules of a policy, and the decision."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """When a person is asked before a call runs (`initiators` None: always), and what.
+    """When a call needs an approval (`initiators` None: always), and the question.
 
-    `finders` find the values of the message's names, in their order. `grant` is for how many seconds a person may allow
-    all that the rule allows, None where each call is asked about; `timeout` for how many the question stays open, None
-    where that is as the configuration says.
+    `finders` find the values of the message's names, in order. `grant` is for how many seconds a person may allow all
+    that the rule allows, None if each call needs a question; `timeout` how many seconds the question stays open, None
+    for the configured time.
     """
 
     initiators: frozenset[Initiator] | None
@@ -36,19 +36,19 @@ class Confirm:
     timeout: float | None = None
 
     def applies(self, caller: Caller) -> bool:
-        """Whether a call of `caller` needs an approval."""
+        """Return whether a call of `caller` needs an approval."""
         return self.initiators is None or caller.initiator in self.initiators
 
     def question(self, source: Source) -> str:
-        """The question with its values filled in."""
+        """Return the question with its values filled in."""
         return self.message.fill(find(source) for find in self.finders)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policy says of one call, and why. `route` is the path template or tool name of the rule.
+    """The decision on one call, with reasons. `route` is the path template or tool name of the rule.
 
-    `reason` is the code that a denied caller is told: `policy-denied`, or `condition-limit`.
+    `reason` is the code for a denied caller: `policy-denied`, or `condition-limit`.
     """
 
     effect: Effect
@@ -58,16 +58,16 @@ class Decision:
     reason: Reason = Reason.POLICY_DENIED
 
     def refusal(self) -> Refusal:
-        """What the caller of a denied call is told."""
+        """Return the refusal of a denied call."""
         return Refusal(self.reason, "; ".join(self.reasons))
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A rule for requests; `index` is its place in the file. `methods` None: all, `backend` None: any.
+    """A rule for requests; `index` is its position in the file. `methods` None: all, `backend` None: any.
 
-    `decided` is the decision wherever `when` and `schema` hold and no question has to be asked; `reads_body` says that
-    one of these reads the body. `snapshot` are the URLs, path and query, whose answers travel inside the page.
+    `decided` is the decision if `when` and `schema` hold and no approval is needed; `reads_body` means that one of
+    these reads the body. `snapshot` are the URLs, path and query, whose answers are packed into the page.
     """
 
     index: int
@@ -85,19 +85,19 @@ class Route:
 
     @property
     def shown(self) -> str:
-        """The route in the words of a reason."""
+        """The route as reasons name it."""
         return route_shown(self.methods, self.template, self.line)
 
 
 def route_shown(methods: frozenset[str] | None, template: Template, line: int) -> str:
-    """A route in the words of a reason."""
+    """Return a route as reasons name it."""
     named = ", ".join(sorted(methods)) + " " if methods else ""
     return f"{named}{template.text} (line {line})"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRule:
-    """A rule for one WebMCP tool of the page, by the page's own name for it."""
+    """A rule for one WebMCP tool of the page, under the page's own name for it."""
 
     name: str
     line: int
@@ -109,21 +109,21 @@ class ToolRule:
     pin: str | None = None
     when: Condition | None = None
     timeout: float | None = None
-    """Seconds that a call of it may take, instead of the usual ones."""
+    """Seconds that a call may take, instead of the default."""
 
     @property
     def held(self) -> bool:
-        """Whether only the gateway may offer the tool, since no one else could enforce its rule."""
+        """Whether only the gateway may offer the tool: no other host would enforce its rule."""
         rules = (self.deny, self.confirm, self.when, self.pin, self.timeout)
         return any(rule is not None for rule in rules) or bool(self.limits or self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """Where a policy's requests go. `url` has no slash at its end; `type` is `http`, or one that a plugin registers.
+    """A backend of a policy. `url` has no trailing slash; `type` is `http`, or registered by a plugin.
 
     `origins` are origins of absolute URLs that mean this backend. `options` are the other keys of a plugin's type.
-    `trace` says whether it is told in which trace a request is.
+    `trace` decides whether the backend gets the trace context.
     """
 
     name: str
@@ -139,15 +139,15 @@ class BackendSpec:
     trace: bool = True
 
     def target(self, request: CanonicalRequest) -> str:
-        """The absolute URL that `request` means, percent-encoded already: to be sent byte for byte."""
+        """Return the absolute URL of `request`, already percent-encoded: it is sent byte for byte."""
         return self.url + request.url
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """An expectation: `expect` is `allow`, `deny` or `confirm`. `file` and `line` say where it stands.
+    """An expectation: `expect` is `allow`, `deny` or `confirm`. `file` and `line` are its position.
 
-    For a tool, `method` is `tools/call` and `url` the page's name of the tool. `body` is the JSON text of a body.
+    For a tool, `method` is `tools/call` and `url` the page's name of the tool. `body` is JSON text.
     """
 
     method: str
@@ -165,5 +165,5 @@ class PolicyTest:
 
     @property
     def is_tool(self) -> bool:
-        """Whether it is about a tool of the page."""
+        """Whether it tests a tool of the page."""
         return self.method == TOOL_CALL

@@ -1,4 +1,4 @@
-"""A file with a JSON Schema becomes a schema that is enforced whole, or the list of everything that forbids it."""
+"""Parses a JSON Schema file into a schema that can be enforced completely, or lists everything that prevents it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def parse_schema(node: Node, file: str) -> BodySchema:
-    """The schema in `node`. Raises DocumentError with every problem and its place."""
+    """Parse the schema in `node`. Raises DocumentError with every problem and its place."""
     problems: list[Problem] = []
     patterns: dict[str, Pattern] = {}
     schema = node.plain()
@@ -45,18 +45,18 @@ def parse_schema(node: Node, file: str) -> BodySchema:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What is known while a schema is checked."""
+    """The state of a schema check."""
 
     root: Node
     problems: list[Problem]
     patterns: dict[str, Pattern]
 
     def problem(self, node: Node, message: str) -> None:
-        """Something wrong at `node`."""
+        """Report a problem at `node`."""
         self.problems.append(node.problem(message))
 
     def pattern(self, node: Node, text: str) -> None:
-        """Compile a pattern, once."""
+        """Compile a pattern once."""
         if text in self.patterns:
             return
         try:
@@ -67,7 +67,7 @@ class _Walk:
 
 
 def _check(node: Node, walk: _Walk) -> None:
-    """Every keyword of a schema and of those inside it."""
+    """Check every keyword of a schema and its subschemas."""
     if not isinstance(node.value, Mapping):
         return
     for name, value in node.value.items():

@@ -1,6 +1,4 @@
-"""JSON Schemas of bodies (draft 2020-12), fenced: everything in them is enforced, nothing is fetched, and the work of a
-validation is counted.
-"""
+"""JSON Schemas of bodies (draft 2020-12): fully enforced, without fetches, at a bounded cost per validation."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 UNBOUNDED: Final = frozenset({"$dynamicRef", "unevaluatedItems", "unevaluatedProperties"})
 MAX_STEPS: Final = 30_000
-"""Keywords that one validation may look at; each takes about five microseconds."""
+"""Keyword evaluations per validation; each takes about five microseconds."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -36,41 +34,41 @@ _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-
 
 
 Check: TypeAlias = Callable[..., Iterator[ValidationError] | None]
-"""What the library calls for a keyword."""
+"""The library's callback for a keyword."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled pattern; `size` is about what each match costs."""
+    """A compiled pattern; `size` is the approximate cost of a match."""
 
     program: Program
     size: int
 
 
-class TooMuch(Exception):  # no error of anyone: the count is full
-    """A validation looked at more keywords than it may."""
+class TooMuch(Exception):  # not an error: the count is full
+    """A validation exceeded its keyword evaluations."""
 
 
 class _Bounds(FormatChecker):
-    """What one validation carries with it: the formats that are checked, the compiled patterns, the steps left."""
+    """The state of one validation: the checked formats, the compiled patterns, the steps left."""
 
     def __init__(self, patterns: Mapping[str, Pattern]) -> None:
         self.patterns = patterns
         self.left = MAX_STEPS
 
     def check(self, instance: object, format: str) -> None:
-        """Raises FormatError where a text is not in its format."""
+        """Check a string's format. Raises FormatError."""
         if isinstance(instance, str) and not FORMATS[format](instance):
             raise FormatError(f"{instance[:60]!r} is not a {format}")
 
     def step(self, weight: int = 1) -> None:
-        """One more keyword. Raises `TooMuch`."""
+        """Count one keyword evaluation. Raises `TooMuch`."""
         self.left -= weight
         if self.left < 0:
             raise TooMuch
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Whether the pattern of a schema is found in `text`."""
+        """Return whether the pattern of a schema is found in `text`."""
         found = self.patterns[pattern]
         self.step(5 + found.size // 8 + (found.size * len(text) >> 18))
         return found.program.execute({"v": text}) is True
@@ -78,14 +76,14 @@ class _Bounds(FormatChecker):
 
 @dataclass(frozen=True, slots=True)
 class BodySchema:
-    """A schema that can be used; `file` is its name in messages."""
+    """A schema ready for use; `file` is its name in messages."""
 
     file: str
     schema: Mapping[str, Json] | bool
     patterns: Mapping[str, Pattern]
 
     def failure(self, value: Json) -> Failure | None:
-        """None where `value` is valid."""
+        """Return None if `value` is valid."""
         validator = _Validator(self.schema, registry=Registry(), format_checker=_Bounds(self.patterns))
         try:
             error = next(validator.iter_errors(value), None)
@@ -144,7 +142,7 @@ def _unique(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterato
 
 
 def _numbers_alike(value: Any) -> Any:
-    """1.0 and 1 are the same number."""
+    """Make 1.0 and 1 equal."""
     if isinstance(value, dict):
         return {key: _numbers_alike(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The `snapshot` of a route: which of its answers travel inside the page, for hosts that carry no requests."""
+"""Reads `snapshot` of a route: its answers that are packed into the page, for hosts that carry no requests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.policy.rules import Route, route_shown
 from gateway.policy.templates import Template
 
 MAX_URLS: Final = 64
-"""URLs of one route: a snapshot is what a page shows first, not a copy of the backend."""
+"""URLs per route: a snapshot is the initial content of a page, not a copy of the backend."""
 
 Find = Callable[[str, str, str | None], Route | None]
 
 
 def read_snapshot(section: Section, template: Template, methods: frozenset[str] | None) -> tuple[str, ...]:
-    """The canonical URLs of a route that are in the snapshot: its own path, or those that it lists."""
+    """Read the canonical URLs of a route's snapshot: its own path, or those that it lists."""
     node = section.get("snapshot")
     if node is None or node.value is False:
         return ()
@@ -35,7 +35,7 @@ def read_snapshot(section: Section, template: Template, methods: frozenset[str] 
 
 
 def check_reached(section: Section, route: Route, find: Find) -> None:
-    """A problem for each URL of the snapshot that another route decides."""
+    """Report each URL of the snapshot that another route decides."""
     for url in route.snapshot:
         found = find("GET", url.partition("?")[0], route.backend)
         if found is not route and found is not None:

@@ -14,10 +14,10 @@ REST: Final = "**"
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A path template: `None` in `segments` stands for a parameter, whose name is in `names` at the same place.
+    """A path template: `None` in `segments` is a parameter, whose name is in `names` at the same index.
 
-    `rest` says that it ends in `**`, which takes any number of segments, none too. `encoded` holds the places whose
-    segment may be ambiguous.
+    `rest` means that it ends in `**`, which matches any number of segments, including none. `encoded` holds the indices
+    of segments that may be ambiguous.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Template:
     rest: bool
 
     def matches(self, path: str) -> bool:
-        """Whether a canonical path matches; for a few templates, where a trie is too much."""
+        """Return whether a canonical path matches; for few templates, where a trie does not pay."""
         found = path.split("/")[1:]
         if len(found) < len(self.segments) if self.rest else len(found) != len(self.segments):
             return False
@@ -39,17 +39,17 @@ class Template:
         )
 
     def values(self, path: str) -> dict[str, str]:
-        """The decoded parameters of a path that matches."""
+        """Return the decoded parameters of a matching path."""
         found = path.split("/")[1:]
         return {name: paths.decoded(found[place]) for place, name in enumerate(self.names) if name}
 
     def value(self, name: str, path: str) -> str:
-        """The decoded parameter `name` of a path that matches."""
+        """Return the decoded parameter `name` of a matching path."""
         return paths.decoded(path.split("/")[1:][self.names.index(name)])
 
 
 def parse_template(text: str) -> Template:
-    """The template of a route's `path`. Raises ValueError with the remedy."""
+    """Parse the template of a route's `path`. Raises ValueError with the remedy."""
     if not text.startswith("/"):
         raise ValueError(f'"{text}" must start with "/"')
     parts = text.split("/")[1:]

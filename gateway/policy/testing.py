@@ -1,4 +1,4 @@
-"""Whether a policy says what its tests expect, and which of its rules no test tries."""
+"""Runs the tests of a policy and reports the rules that no test covers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gateway.policy.rules import PolicyTest, Route, ToolRule
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What became of an expectation. `route` is the rule that decided, None where none did, and for tools."""
+    """The result of a test. `route` is the deciding rule; None if there is none, and for tools."""
 
-    __test__ = False  # pytest takes it for a test class otherwise
+    __test__ = False  # pytest would collect it as a test class
 
     test: PolicyTest
     passed: bool
@@ -29,7 +29,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which rules decided in some test, of all. `routes` and `tools` are those that did in none."""
+    """Test coverage of rules. `routes` and `tools` are those that decided no test."""
 
     routes: tuple[Route, ...]
     tools: tuple[ToolRule, ...]
@@ -38,22 +38,22 @@ class Coverage:
 
     @property
     def of_routes(self) -> float:
-        """From 0 to 1; 1 where there are no routes."""
+        """From 0 to 1; 1 without routes."""
         return 1 - len(self.routes) / self.all_routes if self.all_routes else 1.0
 
     @property
     def of_tools(self) -> float:
-        """The same for tools."""
+        """From 0 to 1; 1 without tools."""
         return 1 - len(self.tools) / self.all_tools if self.all_tools else 1.0
 
 
 def run_tests(policy: Policy, tests: Iterable[PolicyTest] | None = None) -> list[TestResult]:
-    """The results of `tests`, of those in the policy's own file where left out. Report mode does not hold in tests."""
+    """Run `tests`, by default those in the policy's own file. Report mode is off."""
     return [_run(policy, test) for test in (policy.tests if tests is None else tests)]
 
 
 def coverage(policy: Policy, results: Iterable[TestResult]) -> Coverage:
-    """What the tests behind `results` try."""
+    """Return the coverage of the tests behind `results`."""
     results = tuple(results)
     routes = {result.route.index for result in results if result.route is not None}
     tools = {result.test.url for result in results if result.test.is_tool}

@@ -1,4 +1,4 @@
-"""The `tools` of a policy file: which WebMCP tools of the page a model may call, and under which rule."""
+"""Reads `tools` of a policy file: the page's WebMCP tools that a model may call, and their rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VOCABULARY = Vocabulary(None)
 
 
 def read_tools(top: Section) -> dict[str, ToolRule]:
-    """All tool rules of the file by the page's names of the tools."""
+    """Read all tool rules of the file by the page's names of the tools."""
     return {name: _tool(name, section) for name, section in top.named("tools").items()}
 
 
@@ -33,7 +33,7 @@ def tool_pin(
     annotations: Mapping[str, object],
     output_schema: Mapping[str, object] | None = None,
 ) -> str:
-    """What `pin` of a tool must say for a page that offers it so: a digest of all that a model goes by."""
+    """Return the `pin` for a tool as the page offers it: a digest of everything that a model sees."""
     said: list[object] = [name, title, description, input_schema, annotations]
     if output_schema is not None:  # many tools have none
         said.append(output_schema)
@@ -64,7 +64,7 @@ def _tool(name: str, section: Section) -> ToolRule:
 
 
 def alone(section: Section, *keys: str) -> None:
-    """A problem for each key that has no meaning beside `deny`."""
+    """Report each key that has no meaning beside `deny`."""
     for key in section:
         if key not in keys and section.get(key) is not None:
             section.problem('has no meaning beside "deny": leave it out', key)

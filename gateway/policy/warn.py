@@ -1,4 +1,4 @@
-"""What is strange in a policy that can be used: routes that never decide, refusals that nobody wrote, report mode."""
+"""Warns about valid policies: routes that never decide, implicit refusals, report mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.policy.rules import METHODS, Route
 
 
 def warnings(policy: Policy) -> tuple[Problem, ...]:
-    """Each with its place, in the order of the file; none of them keeps the policy from being used."""
+    """Return the warnings with their places; none of them prevents the policy's use."""
     found: list[Problem] = []
     if policy.mode is not None:
         text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
@@ -32,7 +32,7 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
 
 
 def _deciding(policy: Policy, route: Route) -> list[int]:
-    """The lines of the routes that decide on all that `route` matches; none where some of it is left."""
+    """Return the lines of the routes that together decide on everything that `route` matches; else nothing."""
     lines: set[int] = set()
     before = [one for one in policy.routes.covering(route.template) if one.index < route.index and _takes(one, route)]
     for method in route.methods or METHODS:
@@ -44,7 +44,7 @@ def _deciding(policy: Policy, route: Route) -> list[int]:
 
 
 def _takes(one: Route, route: Route) -> bool:
-    """Whether a route with a wider path also takes all backends and all ambiguous segments that `route` takes."""
+    """Return whether a route with a wider path also matches all backends and ambiguous segments of `route`."""
     if one.backend is not None and one.backend != route.backend:
         return False
     return one.deny is not None or (route.deny is None and route.template.encoded <= one.template.encoded)

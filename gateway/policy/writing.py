@@ -1,4 +1,4 @@
-"""Writes a condition anew for the engine: with a variable for each fact that it names, and with nothing unbounded."""
+"""Rewrites a condition for the engine: with a variable for each fact, and without unbounded operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FUNCTIONS: Final = frozenset({"size", "int", "double", "string", "timestamp", "
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A variable of the engine: the fact behind it, or (`presence`) whether that is there."""
+    """A variable of the engine: its fact, or (`presence`) whether that exists."""
 
     variable: str
     path: Path
@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A macro: variables it runs over, those used for each item, whether it copies, and its regular expressions."""
+    """A macro: the variables it iterates, those used for each item, whether it copies, and its regular expressions."""
 
     over: frozenset[str]
     inner: frozenset[str]
@@ -59,7 +59,7 @@ _OBJECTS: Final = (("request", "body"), ("principal", "claims"))
 
 
 class Writer:
-    """Writes a tree anew in CEL, with a variable for each fact; collects these, and what macros run over."""
+    """Writes a tree as CEL with a variable for each fact; collects these, and the sweeps of macros."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -70,7 +70,7 @@ class Writer:
         self.item: str | None = None
 
     def text(self, tree: Tree, *, several: bool = False) -> str:
-        """The CEL of `tree`; `several` says that a list is meant there."""
+        """Return the CEL of `tree`; `several` means that a list is expected."""
         path = self._path(tree)
         if path is not None:
             return self._slot(path, "list" if several else "one")
@@ -96,7 +96,7 @@ class Writer:
                 return self._operation(tree)
 
     def _path(self, tree: Tree) -> Path | None:
-        """The fact that a chain of names and constant keys means; None where it is none."""
+        """Return the fact that a chain of names and constant keys means, or None."""
         parts: list[str | int] = []
         while not isinstance(tree, Name):
             match tree:
@@ -107,7 +107,7 @@ class Writer:
                     parts.append(key)
                     tree = target
                 case Index(target, _):
-                    # A computed key: what is left of it is the fact, what is right of it the engine's.
+                    # A computed key: the fact is left of it, the engine evaluates the rest.
                     return None
                 case _:
                     return None
@@ -116,7 +116,7 @@ class Writer:
         return (tree.name, *reversed(parts))
 
     def _named_in(self, operation: Operation) -> tuple[Path, str] | None:
-        """The fact that `"name" in request.body` asks for; as has(…) it knows names that differ in case."""
+        """Return the fact of `"name" in request.body`; headers and queries act as has(…), which sees case variants."""
         match operation:
             case Operation("in", (Literal(str(name)), right)):
                 path = self._path(right)
