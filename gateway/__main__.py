@@ -1,4 +1,4 @@
-"""`python -m gateway`: the command `webmcp-gateway`, where its script is not in the PATH."""
+"""`python -m gateway`: the command `webmcp-gateway` when its script is not on the PATH."""
 
 from gateway.cli import main
 

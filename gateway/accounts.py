@@ -1,4 +1,4 @@
-"""Builds the credentials of a gateway: each one's source, the store of their tokens, and how persons connect theirs."""
+"""Builds the credentials of a gateway: their sources, the token store, and the login flow that connects accounts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from gateway.telemetry import Metrics
 
 
 class Accounts:
-    """All credentials of a configuration, and what their key seals.
+    """All configured credentials, and the key ring that encrypts stored tokens.
 
-    `servers` are the authorization servers of those that have one.
+    `servers` are the authorization servers by credential; only OAuth credentials have one.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Accounts:
         self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})
 
     async def start(self) -> None:
-        """Have the secrets of plugins, and look whether the keys of stored tokens are there. Raises StartError."""
+        """Resolve secrets from plugins and load the key of stored tokens if one is needed. Raises `StartError`."""
         for credential, secret in pending(self.specs):
             secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
         if self.fetched:
             self.ring.load()
 
     def connect_url(self, credential: str, principal: Principal) -> str:
-        """The console's page where this principal connects an account. It holds no secret and starts nothing."""
+        """Return the console page where this principal connects an account; it has no secret and no side effect."""
         return f"{self.console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
 
     def _fetched(self, spec: OAuth) -> Fetched:
@@ -106,12 +106,12 @@ class Accounts:
 
 
 def audience(principal: Principal) -> str:
-    """What stands for a person in a link: nobody learns from it who it is, and it gives nobody anything."""
+    """Return a pseudonym of a person for links: it does not reveal the identity and grants nothing."""
     return hashlib.sha256(b"webmcp-gateway connect\n" + principal.person.encode()).hexdigest()[:16]
 
 
 def pending(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
-    """The secrets that plugins give, with the names of their credentials."""
+    """Return the secrets that plugins must resolve, with the names of their credentials."""
     found: list[tuple[str, PendingSecret]] = []
     for name, spec in specs.items():
         match spec:
@@ -128,7 +128,7 @@ def pending(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
 
 
 def key_source(key: EncryptionKey) -> KeySource:
-    """Where the key of stored tokens is."""
+    """Return the source of the key that encrypts stored tokens."""
     if key.variable is not None:
         return GivenKeys(*key.variable)
     if key.keyring is not None:

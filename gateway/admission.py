@@ -1,4 +1,4 @@
-"""Everything that finds out who calls, built from the configuration: for the guard, the console and the sites."""
+"""Builds caller authentication from the configuration, for the guard, the console and the apps' sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.stores.sql import Database
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The parts; `apps` are the ids of apps by the hosts of their sites."""
+    """The parts of caller authentication; `apps` maps the host of each site to its app id."""
 
     identify: Identify
     challenges: Challenges
@@ -34,14 +34,14 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """What the way out asks to know of an issuer."""
+    """The fields of an issuer that `HttpBackend` reads."""
 
     name: str
     network: Network
 
 
 def issuers_of(config: Config, connections: Connections) -> Mapping[OAuth, Issuer]:
-    """The issuers of tokens and logins, by the entries of `auth` that name them."""
+    """Return the issuers of tokens and logins, by the `auth` entries that name them."""
     return {
         method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
         for method in config.auth
@@ -57,7 +57,7 @@ def admission(
     issuers: Mapping[OAuth, Issuer],
     hints: Hints,
 ) -> Admission:
-    """Built for `config`; `mounts` says which names there are below `/mcp`, `hints` keeps the ID tokens of logins."""
+    """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""
     sessions = Sessions(database)
     identify = Identify(
         config.auth,

@@ -1,4 +1,4 @@
-"""The composition root: everything is built here, and handed on by argument."""
+"""The composition root: builds every part and passes it on by argument."""
 
 from __future__ import annotations
 
@@ -71,25 +71,25 @@ from gateway.views.registry import Views
 from gateway.views.shown import Shown
 
 GATE = web.AppKey("gate", McpGate)
-"""What a `FrontRunner` of the application asks."""
+"""The guard, revocation checks and mounts for a `FrontRunner` of the application."""
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
-"""Makes the gateway read its files at once, if it was built with `reread`."""
+"""Makes the gateway reload its files at once, if it was built with `reread`."""
 
 
 def build_app(config: Config, reread: Callable[[], Reading] | None = None, *, live: bool = False) -> web.Application:
-    """The gateway as an aiohttp application: serve it, or mount it by host beside others (`add_domain`).
+    """Return the gateway as an aiohttp application: serve it, or mount it by host beside others (`add_domain`).
 
-    Serve it with `handler_cancellation=True`, so that a client that goes away ends what it asked for. With `reread`,
-    which reads `config` again (`read_config`), changes of its files take effect while it runs; with `live` the console
-    shows changed apps at once, whatever a person was doing in them. Raises `StartError` and
-    `DocumentError` for a configuration that cannot work.
+    Serve it with `handler_cancellation=True`, so that a client's disconnect cancels its request. `reread` (see
+    `read_config`) reads the configuration again, and file changes take effect while it runs; with `live` the console
+    shows changed apps at once, even while a person uses them. Raises `StartError` and `DocumentError` for an unusable
+    configuration.
     """
     return _Gateway(config, reread, live).application()
 
 
 class _Gateway:
-    """All rooms, built in the order in which they need each other."""
+    """All components, built in dependency order."""
 
     def __init__(self, config: Config, reread: Callable[[], Reading] | None, live: bool) -> None:
         self._built = built()
@@ -275,7 +275,7 @@ class _Gateway:
         root.add_domain(netloc(origins.console), inner)
         root.add_domain(netloc(origins.sandbox), self._sandbox.application())
         public, sites = netloc(self._config.server.public_url), netloc(origins.app("*"))
-        if fnmatchcase(public, sites):  # it looks like the site of an app
+        if fnmatchcase(public, sites):  # public_url matches the host pattern of app sites
             shown = web.Application(client_max_size=BODY)
             shown.router.add_routes(plain)
             root.add_domain(public, shown)
@@ -317,7 +317,7 @@ class _Gateway:
         )
 
     def _logout(self, bridge: BridgeDoor, admitted: Admission) -> Logout:
-        """Ends what a person has open here, and forgets the cookies that backends gave them."""
+        """Return the logout handler: it ends a person's connections here and empties the cookie jars of backends."""
 
         async def logout(request: web.Request, answer: web.StreamResponse) -> str:
             principal = request[PRINCIPAL]
@@ -330,7 +330,7 @@ class _Gateway:
         return logout
 
     def _shown_in(self, upstream: str) -> ShownIn:
-        """Finds the view in a host page of ours that shows an app of this upstream."""
+        """Find the view in one of our host pages that shows an app of this upstream."""
 
         def find(principal: Principal, resource: str) -> Shown | None:
             for id, app in self._apps.items():
@@ -364,7 +364,7 @@ class _Gateway:
         )
 
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
-        """What runs while the application does."""
+        """Run the background tasks while the application runs."""
         async with in_one_task(self._running()):
             self._health.ready = True
             yield

@@ -1,4 +1,4 @@
-"""Reading the body of a request: no more than is taken, no slower than can be waited for, counted as it comes."""
+"""Reads request bodies within limits of size, speed and shared memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gateway.model import LARGEST_BODY
 from gateway.shares import Shares
 
 SILENCE: Final = 20.0
-"""Seconds within which a body must go on."""
+"""Seconds without a byte after which a body times out."""
 
 SLOWEST: Final = 16 * 1024
-"""Bytes a second that must come of it in the long run, after the first `SILENCE` seconds."""
+"""Bytes per second that a body must average after the first `SILENCE` seconds."""
 
 UNCOUNTED: Final = 64 * 1024
-"""Bytes of a body that take no room."""
+"""Bytes of a body that do not count against the shared memory."""
 
 _LONG = 1024 * 1024
-"""Bytes from which it is worth a thread to put them together."""
+"""Bytes above which the parts are joined in a thread."""
 
 _STRETCH = 512 * 1024
-"""Bytes after which who reads them rests."""
+"""Bytes after which the reader yields (`rest`)."""
 
 
 class NoRoom(Exception):
-    """The bodies of this caller, or of all together, leave no room for more at present."""
+    """The memory for request bodies, of this caller or of all callers, is full."""
 
 
 async def whole(
@@ -41,11 +41,11 @@ async def whole(
     taken: Callable[[int], None] = lambda _: None,
     within: float | None = None,
 ) -> bytes:
-    """The body of `request`; `taken` is told of each part of it, and may raise, `rest` is waited for now and then.
+    """Read the body of `request`; `taken` gets the size of each part and may raise, `rest` is awaited between parts.
 
-    Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes, and `HTTPRequestTimeout` where
-    nothing comes for `within` seconds (`SILENCE` where nothing is said), or too little in that time and a second for
-    each `SLOWEST` bytes.
+    Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes, and `HTTPRequestTimeout` if no byte
+    arrives for `within` seconds (default `SILENCE`), or if the whole takes longer than `within` plus a second for each
+    `SLOWEST` bytes.
     """
     within = SILENCE if within is None else within
     loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ async def whole(
         if rest is not None and size - rested > _STRETCH:
             rested = size
             await rest()
-    # To put much together takes long, and Python does it beside the event loop's thread.
+    # Joining large parts takes long; in a thread it does not block the event loop.
     return await asyncio.to_thread(b"".join, chunks) if size > _LONG else b"".join(chunks)
 
 
@@ -86,9 +86,9 @@ def _timeout() -> web.HTTPRequestTimeout:
 
 @contextmanager
 def counting(room: Shares, owner: str) -> Iterator[Callable[[int], None]]:
-    """Within the block, what is told of counts as taken from `room`. What is given raises `NoRoom` where that is full.
+    """Yield a callback that reserves bytes of `room` until the block ends. It raises `NoRoom` if `room` is full.
 
-    A small body counts for nothing: that many connections are bounded by themselves.
+    The first `UNCOUNTED` bytes are free: the limit on connections bounds them.
     """
     held = free = 0
 

@@ -1,4 +1,4 @@
-"""Builds what asks people and takes their answers, as `approvals` of gateway.yaml says."""
+"""Builds the approvals of a gateway from `approvals` of gateway.yaml."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gateway.stores.touch_keys import TouchKeys
 
 
 class Approving:
-    """Questions, grants and answers of one gateway. `page` and an id show one question.
+    """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
 
-    `still` says whether what proved a caller still does.
+    `still` checks whether a caller's credential is still valid.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class Approving:
 
     @property
     def asked_of_policies(self) -> Approvals | None:
-        """Where people are asked before a loosened policy takes effect; None where they are not."""
+        """The approvals that a loosened policy needs before it takes effect; None without `presence: webauthn`."""
         return self.questions if self.presence is not None else None
 
     def elicitation(self) -> Asking:
-        """What MCP clients may do for a question."""
+        """Return the ways in which MCP clients may take part in an approval."""
         asks = Named.ELICITATION in self._settings.ask
         return Asking(visits=asks, interactive=self._settings.interactive, typed=self.answers)
 
     def outdated(self, app: str, policy_version: str) -> None:
-        """The app has another policy now, or none: what was asked, approved or granted under an older one is void."""
+        """Void questions, approvals and grants under older policies: the app has another policy now, or none."""
         self.questions.cancel_outdated(app, policy_version)
         self.grants.cancel_outdated(app, policy_version)
 
     def _ways(self) -> list[Way]:
-        """The ways that the gateway goes by itself; the console, clients and the CLI come and look."""
+        """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""
         found: list[Way] = []
         for named in self._settings.ask:
             if named is Named.PLUGIN:

@@ -1,4 +1,4 @@
-"""Bytes as text that may stand in URLs and file names."""
+"""Base64url encoding of bytes, for URLs and file names."""
 
 from binascii import b2a_base64
 from typing import Final

@@ -1,4 +1,4 @@
-"""The declaration of a bound: what a caller can make the gateway hold, write or repeat, and how much of it."""
+"""The declaration of a bound: a limit on what a caller can make the gateway hold, write or repeat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Area(StrEnum):
-    """The parts of the table in docs/security.md."""
+    """The sections of the table in docs/security.md."""
 
     DOORS = "Connections, requests, logins"
     BRIDGE = "The console and its bridge"
@@ -22,10 +22,10 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One bound, declared in `BOUNDS` of the module that holds to it, with the numbers of its constants.
+    """One bound, declared in `BOUNDS` of the module that enforces it, with the values of its constants.
 
-    `what` names what is bounded, and is the name by which a test says that it drives this bound; `limit` says how
-    much, and `beyond` what happens then. The table of docs/security.md is made of them by scripts/bounds_doc.py.
+    `what` names the bounded thing and identifies the bound in its test; `limit` is the amount, `beyond` the behaviour
+    past it. scripts/bounds_doc.py writes them into the table of docs/security.md.
     """
 
     area: Area
@@ -35,7 +35,7 @@ class Bound:
 
 
 def size(count: int) -> str:
-    """A number of bytes as a person reads it: `256 KiB`."""
+    """Format a number of bytes for people: `256 KiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit and not count % unit:
             return f"{count // unit} {name}"

@@ -1,4 +1,4 @@
-"""Token buckets by key in bounded memory, of which those that are full again are forgotten a few at a time."""
+"""Token buckets by key in bounded memory; full buckets are evicted a few at a time."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 EACH: Final = 4096
-"""Buckets of one owner that are not full again; what comes beyond them shares one bucket."""
+"""Buckets per owner that are not full; further ones share one bucket."""
 
 IN_ALL: Final = 1_000_000
-"""Those of all owners."""
+"""Buckets of all owners that are not full."""
 
 LOOKS: Final = 2
-"""Buckets that are looked at for each new one: what is full again goes faster than new ones come."""
+"""Buckets examined for eviction per new one: more than one, so that full ones go faster than new ones come."""
 
 
 class Buckets(Generic[K]):
-    """The theoretical arrival times (`tat`) of token buckets, as `gateway.policy.take` reads and gives them.
+    """The theoretical arrival times (`tat`) of token buckets (GCRA), as `gateway.policy.take` reads and returns them.
 
-    A bucket is forgotten only once it is full again, when a new one says the same: nobody gets a second burst by
-    having a bucket forgotten. Each new bucket looks at the two that were looked at longest ago, so that forgetting
-    costs the same however many there are. `each` owner has so many buckets, and all owners have `most`; a new bucket
-    beyond that is the `shared` one, until that is full again: its callers get less, and take nothing from others.
+    A bucket is evicted only when it is full again and equals a new one, so that eviction gives no second burst. Each
+    new bucket examines the two that were examined longest ago: eviction costs the same for any number of buckets.
+    `each` limits the buckets of an owner, `most` those of all; a new bucket beyond that is the `shared` one, until that
+    is full again: its callers get less, and take nothing from others.
     """
 
     def __init__(self, each: int = EACH, most: int = IN_ALL) -> None:
         self._each = each
         self._most = most
         self.tats: dict[K, float] = {}
-        """The time of each bucket that is there; one that is there may be set directly."""
+        """The arrival time of each bucket; an existing one may be set directly."""
         self._owned: dict[str, int] = {}
         self._turn: deque[tuple[K, str | None]] = deque()
         self.looked = 0
-        """How many buckets were ever looked at, to be forgotten."""
+        """Number of buckets examined for eviction so far."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of buckets."""
         return len(self.tats)
 
     def place(self, key: K, owner: str, shared: K, now: float) -> K:
-        """The key of a bucket that is not there yet: `key` itself, or `shared` where its owner has too many."""
+        """Return the key for a new bucket: `key` itself, or `shared` if its owner has too many."""
         if self._full(owner):
             self._forget(now)
             if self._full(owner):
@@ -50,9 +50,9 @@ class Buckets(Generic[K]):
         return shared if self.tats.get(shared, 0.0) > now else key
 
     def put(self, key: K, tat: float, now: float, owner: str | None = None) -> None:
-        """Keep the time of a bucket, and forget of the others what is full again.
+        """Store the time of a bucket, and evict full ones.
 
-        Without an owner it takes no share of anybody: such keys are few by themselves.
+        A bucket without an owner counts only in the total: such keys are few.
         """
         if key not in self.tats:
             self._forget(now)
@@ -62,7 +62,7 @@ class Buckets(Generic[K]):
         self.tats[key] = tat
 
     def give_back(self, key: K, interval: float) -> None:
-        """One cell of a bucket was not used after all."""
+        """Return one unused cell to a bucket."""
         if key in self.tats:
             self.tats[key] -= interval
 

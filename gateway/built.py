@@ -1,4 +1,4 @@
-"""The browser files that the build has written, as far as the gateway itself reads them."""
+"""The browser files of the build that the gateway itself reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNTIME = "view/runtime.js"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Their folder, and the scripts that pages are packed with: the view runtime, its parts by name, its storage."""
+    """Their folder, and the scripts packed into pages: the view runtime, its parts by name, its storage."""
 
     folder: Path
     runtime: str
@@ -25,13 +25,13 @@ class Built:
 
     @property
     def everything(self) -> str:
-        """The runtime with its parts, for pages of which nobody knows what they name."""
+        """The runtime with its parts, for pages whose source is not scanned for the names of parts."""
         parts = [part for word, several in self.parts.items() if word not in UNGUESSED for part in several]
         return with_parts(self.runtime, parts, self.parts)
 
 
 def built() -> Built:
-    """What is there. Raises `StartError` where it was not built."""
+    """Read the browser files. Raises `StartError` if they are not built."""
     folder = Path(str(files("gateway"))) / "static"
     if not all((folder / name).is_file() for name in (RUNTIME, STORAGE_PART, *chain(*PARTS.values()))):
         raise StartError("The browser files are not built: install with `pip install .`, which builds them.")

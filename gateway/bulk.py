@@ -1,4 +1,4 @@
-"""JSON of too many parts is not read: nothing else runs while it is, in whichever thread that would be done."""
+"""A limit on the parts of JSON before parsing: `json.loads` holds the GIL, and no other thread runs meanwhile."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from typing import Final
 
 MOST: Final = 500_000
-"""Commas and opening brackets outside texts of what a rule or a mask reads, in a thread."""
+"""Commas and opening brackets outside strings in JSON that a rule or a mask reads, parsed in a thread."""
 
 AT_ONCE: Final = 100_000
-"""Those of what is read in one go: nothing else runs for some hundredths of a second."""
+"""Commas and opening brackets in JSON that is parsed at once: it blocks for some hundredths of a second."""
 
 
 def why(most: int) -> str:
-    """What is said of JSON that is bulky."""
+    """Describe the limit for a refusal."""
     return f"more than {most} commas and brackets, or a number of hundreds of digits"
 
 
 _SLICE: Final = 1024 * 1024
-"""Characters that are looked through at a time: other threads may run in between."""
+"""Characters scanned at a time; other threads may run in between."""
 
 _STEP: Final = 200
-"""Digits in a row that are found in any case where there are twice as many.
+"""Length of a run of digits that is always found if it is twice as long.
 
-No double holds such a number; what Python takes to read one grows with the square of its length.
+No double has that many digits; Python needs quadratic time to parse them.
 """
 
 _DIGITS: Final = re.compile(rb"[0-9]{%d}" % _STEP)
@@ -31,7 +31,7 @@ _PAIR: Final = re.compile("[0-9](?=[0-9])")
 
 
 def is_bulky(text: str | bytes, most: int = AT_ONCE) -> bool:
-    """Whether JSON has more parts than `most`, or numbers of hundreds of digits. Texts in it may be of any size."""
+    """Return whether JSON has more parts than `most`, or numbers of hundreds of digits. Strings may have any size."""
     if len(text) <= most or not (_marks(text) > most or _may_count(text)):
         return False
     parts = Parts()
@@ -43,7 +43,7 @@ def is_bulky(text: str | bytes, most: int = AT_ONCE) -> bool:
 
 
 class Parts:
-    """Counts the parts of JSON that is looked at piece by piece."""
+    """Counts the parts of JSON that arrives in pieces."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,11 +53,11 @@ class Parts:
         self._backslash = b""
 
     def add(self, piece: str | bytes) -> None:
-        """The next piece; what a backslash at its end escapes stands in the one after it."""
+        """Count the next piece; a backslash at its end is kept for the one after it."""
         raw = self._backslash + (piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass"))
         self._backslash = b"\\" if (len(raw) - len(raw.rstrip(b"\\"))) % 2 else b""
         raw = raw[: len(raw) - len(self._backslash)]
-        # No JSON in UTF-8 has a NUL; of wider encodings it is not known here where texts end.
+        # JSON in UTF-8 has no NUL; in wider encodings the ends of strings are not found here.
         pieces = [raw] if b"\0" in raw else raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(pieces[self._inside :: 2])
         self._inside ^= len(pieces) & 1 ^ 1
@@ -66,7 +66,7 @@ class Parts:
         self._digits = self._digits or _DIGITS.search(outside) is not None
 
     def over(self, most: int) -> bool:
-        """Whether there are more than `most` until now, or a number of hundreds of digits."""
+        """Return whether there are more than `most` parts so far, or a number of hundreds of digits."""
         return self.count > most or self._texts > 2 * most or self._digits
 
 
@@ -77,7 +77,7 @@ def _marks(text: str | bytes) -> int:
 
 
 def _may_count(text: str | bytes) -> bool:
-    """Whether there are many digits in a row anywhere; every so many characters are looked at."""
+    """Return whether there may be a long run of digits: every `_STEP`th character is sampled."""
     seen = text[::_STEP]
     pairs = _PAIR.finditer(seen if isinstance(seen, str) else seen.decode("latin-1"))
     starts = (found.start() * _STEP for found in pairs)

@@ -1,4 +1,4 @@
-"""Other apps and upstreams take effect in every room at once, while the gateway runs."""
+"""Puts changed apps and upstreams into effect everywhere at once, while the gateway runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.views.registry import Views
 
 
 class Changing:
-    """Replaces what runs, and voids what depended on it; new faces are `held` open by `tasks`."""
+    """Replaces running apps and upstreams, and voids what depended on them; `held` and `tasks` keep new faces open."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Changing:
         self._tasks = tasks
 
     async def apps(self, configs: Mapping[str, App]) -> None:
-        """Let other apps take effect: no await stands between their being taken by the rooms.
+        """Replace the apps, without an await between the updates of the registries.
 
-        Raises `StartError` or `DocumentError` for apps that cannot work; then nothing changed.
+        Raises `StartError` or `DocumentError` for unusable apps; nothing changed then.
         """
         apps = {id: await asyncio.to_thread(self._serving.of, app) for id, app in configs.items()}
         before = dict(self._apps)
@@ -69,7 +69,7 @@ class Changing:
             await self._held.leave(before[id].face)
 
     async def upstreams(self, specs: Mapping[str, Upstream]) -> None:
-        """Let other upstreams take effect; those that are as before keep their connections."""
+        """Replace the upstreams; unchanged ones keep their connections."""
         before = dict(self._upstreams.mounted)
         await self._upstreams.replace(specs, self._enter, self._held.leave)
         self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
@@ -79,7 +79,7 @@ class Changing:
         self._everything.tools_changed()
 
     def _renew(self, before: Running | None, now: Running) -> None:
-        """What depends on an app that changed is made anew, or void."""
+        """Renew or void the state that depends on a changed app."""
         if before is None or before.packed is not now.packed:
             now.face.renew()
         if before is not None and before.config.policy is not now.config.policy:

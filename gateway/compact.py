@@ -1,4 +1,4 @@
-"""JSON without white space: by orjson where that means the same, else by Python's own library."""
+"""JSON without white space: written by orjson if the result is equivalent, else by the standard library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OURS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIM
 _NULL: Final = b"null"
 
 DEL: Final = "\x7f"
-"""The one character of ASCII that Python's library escapes where it writes ASCII, and orjson does not."""
+"""The one ASCII character that the standard library escapes in ASCII output and orjson does not."""
 
 _DEL: Final = DEL.encode()
 
@@ -21,13 +21,13 @@ _ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_c
 
 
 def compact(value: object) -> bytes:
-    """A value without cycles in UTF-8. Raises ValueError, TypeError and RecursionError for what is no JSON."""
+    """Encode a value without cycles in UTF-8. Raises ValueError, TypeError or RecursionError if it is not JSON."""
     written = _quick(value)
     return _exact.encode(value).encode() if written is None else written
 
 
 def compact_ascii(value: object) -> str:
-    """The same in ASCII."""
+    """Encode like `compact`, in ASCII."""
     written = _quick(value)
     if written is None or not written.isascii() or _DEL in written:
         return _ascii.encode(value)
@@ -35,15 +35,15 @@ def compact_ascii(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a JSON string in ASCII."""
+    """Encode a string as JSON in ASCII."""
     return orjson.dumps(text).decode() if text.isascii() and DEL not in text else encode_basestring_ascii(text)
 
 
 def _quick(value: object) -> bytes | None:
-    """What orjson writes; None where it knows no way, or may have written NaN as `null`."""
+    """Encode with orjson; None if it cannot, or may have written NaN as `null`."""
     try:
         written = orjson.dumps(value, option=_OURS)
-    except TypeError:  # numbers of more than 64 bits, deep nesting, lone surrogates, keys that are no texts
+    except TypeError:  # integers of more than 64 bits, deep nesting, lone surrogates, keys that are not strings
         return None
     nulls = written.count(_NULL)
     return written if not nulls or (type(value) is dict and [*value.values()].count(None) == nulls) else None

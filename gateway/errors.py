@@ -1,11 +1,11 @@
 """The exceptions of the gateway.
 
 GatewayError
-├── DocumentError    a configuration or policy file that cannot be used; carries every problem found
+├── DocumentError    an unusable configuration or policy file; carries every problem found
 ├── StartError       the gateway cannot start as it is configured
 ├── Unidentified     a caller who has not proved who they are
-├── Refusal          an exchange or a tool call ends here, with a reason that its caller is told
-│   └── GrantEnded   what a person granted is no longer good: they must connect again
+├── Refusal          an exchange or a tool call ends, with a reason for its caller
+│   └── GrantEnded   a person's grant is no longer valid: they must connect again
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """Why the gateway itself answered instead of the backend: header `gateway-reason` and audit field."""
+    """Why the gateway answered instead of the backend: the header `gateway-reason` and the audit field."""
 
     BAD_REQUEST = "bad-request"
     CREDENTIAL_NEEDED = "credential-needed"
@@ -80,7 +80,7 @@ STATUS: dict[Reason, int] = {
     Reason.CANCELLED: 499,
     Reason.NOT_AN_APP: 403,
 }
-"""The HTTP status that goes with each reason."""
+"""The HTTP status for each reason."""
 
 WORDS: dict[Reason, str] = {
     Reason.BAD_REQUEST: "The app asked for this in a way that is not understood.",
@@ -112,7 +112,7 @@ WORDS: dict[Reason, str] = {
     Reason.CANCELLED: "This was given up.",
     Reason.NOT_AN_APP: "This can only be done in the app.",
 }
-"""What people read of each reason where an app shows it to them; what developers read is a refusal's own `detail`."""
+"""The message for people for each reason, as apps show it; developers read the `detail` of the refusal."""
 
 
 class GatewayError(Exception):
@@ -121,7 +121,7 @@ class GatewayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file; `line` and `column` count from 1."""
+    """One error in a file; `line` and `column` count from 1."""
 
     file: str
     line: int
@@ -133,7 +133,7 @@ class Problem:
 
 
 class DocumentError(GatewayError):
-    """A configuration or policy file that cannot be used; `problems` names each place and the remedy."""
+    """An unusable configuration or policy file; `problems` name each place and the remedy."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -145,7 +145,7 @@ class StartError(GatewayError):
 
 
 class Unidentified(GatewayError):
-    """A caller who has not proved who they are; `error` is the code of RFC 6750 3.1, empty where nothing was given."""
+    """The caller is not authenticated; `error` is the code of RFC 6750, 3.1, empty if no credential was sent."""
 
     def __init__(self, detail: str, error: str = "invalid_token", *, status: int = 401) -> None:
         self.detail = detail
@@ -155,13 +155,13 @@ class Unidentified(GatewayError):
 
 
 LONGEST: Final = 4000
-"""Characters of what is told with a refusal, whoever words it."""
+"""Maximum length in characters of `detail` and `words` of a refusal."""
 
 
 class Refusal(GatewayError):
-    """An exchange or a tool call that ends here: told to its caller as `problem+json` with `gateway-reason`.
+    """The gateway ends an exchange or a tool call; the caller gets `problem+json` with `gateway-reason`.
 
-    `detail` is for developers; `words` are what people read, where they are better than those of the reason.
+    `detail` is for developers; `words` replace the reason's message for people.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Refusal(GatewayError):
 
 
 class GrantEnded(Refusal):
-    """What a person granted at an authorization server is no longer good there: they must connect again."""
+    """A person's grant at an authorization server is no longer valid: they must connect again."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Reason.CREDENTIAL_NEEDED, detail)

@@ -1,4 +1,4 @@
-"""What is looked at when somebody asks for the metrics: views, questions, circuits, the journal, the files."""
+"""Gauges that are set on each scrape of the metrics: views, questions, circuits, journal, notices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.views.registry import Views
 def watched(
     metrics: Metrics, *, views: Views, approvals: Approvals, circuits: Circuits, journal: Journal, notices: Notices
 ) -> Callable[[], None]:
-    """Sets the gauges of `metrics` from what these rooms hold now."""
+    """Return a callback that sets the gauges of `metrics` from the current state."""
 
     def look() -> None:
         level(metrics.views, _counted((view.app,) for view in views.of(None)))
@@ -33,6 +33,6 @@ def _counted(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
 
 
 def _none_of(notices: Notices) -> dict[tuple[str, ...], float]:
-    """A kind of which there is no notice stands there with 0, so that an alert can wait for it."""
+    """Return 0 for each kind without a notice, so that its series always exists for alerts."""
     there = {notice.kind for notice in notices.now()}
     return {(kind.value,): 0.0 for kind in Kind if kind not in there}

@@ -1,4 +1,4 @@
-"""The only caller of plugins: in the order of the configuration, awaited, one refusal outweighs all, errors refuse."""
+"""Calls plugins in configuration order; each call is awaited, one refusal is final, and an error refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.hookspecs import BackendFactory, CredentialFactory
 from gateway.model import AuditRecord, Caller, CanonicalRequest, Question
 
 TIMEOUT = 5.0
-"""Seconds that one hook of one plugin may take."""
+"""Seconds that one hook call of a plugin may take."""
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginFailed(Exception):
-    """A hook raised or did not answer in time; the message names plugin and hook."""
+    """A hook raised or timed out; the message names plugin and hook."""
 
 
 class Hooks:
@@ -50,18 +50,18 @@ class Hooks:
         self._checks = self._implementations("check_request")
         self._audits = self._implementations("audit_record")
         self.hear_records = bool(self._audits)
-        """Whether a plugin is handed records."""
+        """Whether a plugin receives records."""
 
     def backend_types(self) -> Mapping[str, BackendFactory]:
-        """Every backend type that a plugin registers. Raises `StartError` if two plugins register the same."""
+        """Return every backend type that plugins register. Raises `StartError` if two plugins register the same."""
         return self._types("register_backend_types", "backend")
 
     def credential_types(self) -> Mapping[str, CredentialFactory]:
-        """Every credential type that a plugin registers. Raises `StartError` if two plugins register the same."""
+        """Return every credential type that plugins register. Raises `StartError` if two plugins register the same."""
         return self._types("register_credential_types", "credential")
 
     async def resolve_secret(self, reference: str, place: str) -> str:
-        """What the first plugin that knows `reference` says. Raises `StartError`, naming `place`, if none does."""
+        """Return the secret from the first plugin that has it. Raises `StartError`, naming `place`, if none has."""
         for implementation in self._implementations("resolve_secret"):
             try:
                 answer = await _call(implementation, reference=reference)
@@ -72,7 +72,7 @@ class Hooks:
         raise StartError(f"{place}: no plugin has the secret {reference!r}; those that are loaded stand under plugins")
 
     async def check_request(self, request: CanonicalRequest, caller: Caller) -> None:
-        """Ask every plugin about a request. Raises `Refusal` (`plugin-refused`) at the first that says no or fails."""
+        """Pass a request to every plugin. Raises `Refusal` (`plugin-refused`) at the first that refuses or fails."""
         for implementation in self._checks:
             try:
                 answer = await _call(implementation, request=request, caller=caller)
@@ -85,7 +85,7 @@ class Hooks:
                 raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {wrong}")
 
     async def audit_record(self, record: AuditRecord) -> None:
-        """Hand a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""
+        """Pass a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""
         for implementation in self._audits:
             try:
                 await _call(implementation, record=record)
@@ -99,7 +99,7 @@ class Hooks:
         for implementation in self._implementations(hook):
             try:
                 registered: object = implementation.function()
-            except Exception as error:  # a plugin is foreign code: whatever it raises stops the start
+            except Exception as error:  # plugin code may raise anything; it stops the start
                 raise StartError(f"plugin {implementation.plugin_name}: {hook}: {error!r}") from error
             if not isinstance(registered, Mapping):
                 if inspect.iscoroutine(registered):
@@ -114,23 +114,23 @@ class Hooks:
 
     @property
     def approvers(self) -> tuple[PluginApprover, ...]:
-        """The plugins that can ask a person, in their order."""
+        """The plugins that can ask a person, in order."""
         return tuple(PluginApprover(implementation) for implementation in self._implementations("ask_approval"))
 
     def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
-        # pluggy lists the one registered first at the front, and calls from the back
+        # pluggy lists the latest registration last and calls from the back
         return list(getattr(self._plugins.hook, hook).get_hookimpls())
 
 
 def made(
     factory: Callable[[str, Mapping[str, Any]], T], what: str, name: str, options: Mapping[str, Any], *methods: str
 ) -> T:
-    """What a plugin's `factory` makes, which has `methods`. Raises `StartError`, naming `what`, where it does not."""
+    """Call a plugin's `factory`; the result must have `methods`. Raises `StartError`, naming `what`, if it fails."""
     try:
         found = factory(name, options)
     except ValueError as error:
         raise StartError(f"{what}: {error}") from error
-    except (Exception, SystemExit) as error:  # foreign code: whatever it raises stops the start, or the reload
+    except (Exception, SystemExit) as error:  # plugin code may raise anything; it stops the start, or the reload
         raise StartError(f"{what}: its plugin failed: {error!r}") from error
     if missing := [method for method in methods if not callable(getattr(found, method, None))]:
         raise StartError(f"{what}: its plugin made {type(found).__name__}, which has no method {missing[0]}")
@@ -138,14 +138,14 @@ def made(
 
 
 class PluginApprover:
-    """One plugin as a way to ask a person. Its failure approves nothing; the other ways go on."""
+    """A plugin as a way to ask a person. Its failure approves nothing; other ways continue."""
 
     def __init__(self, implementation: pluggy.HookImpl) -> None:
         self.name = f"plugin:{implementation.plugin_name}"
         self._implementation = implementation
 
     async def ask(self, question: Question) -> bool | None:
-        """What the plugin says, in its own time."""
+        """Return the plugin's answer; it has no timeout."""
         try:
             answer = await _call(self._implementation, None, question=question)
         except PluginFailed as error:
@@ -157,12 +157,12 @@ class PluginApprover:
         return None
 
     async def over(self, question: Question, state: str) -> None:
-        """A plugin learns of it by being cancelled."""
+        """Do nothing: the plugin is notified by cancellation."""
 
 
 @contextmanager
 def foreign() -> Iterator[None]:
-    """Code of a plugin: a cancellation that it raises where nobody cancels is a failure like others, `RuntimeError`."""
+    """Run plugin code: a cancellation that it raises itself becomes a `RuntimeError`."""
     try:
         yield
     except asyncio.CancelledError as error:
@@ -173,14 +173,14 @@ def foreign() -> Iterator[None]:
 
 
 def _named(implementation: pluggy.HookImpl) -> str:
-    """What apps may read of it: not in which folder it lies."""
+    """Return the plugin's file name without its folder: apps may read it."""
     return PurePath(implementation.plugin_name).name
 
 
 async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT, **arguments: object) -> Any:
     taken = {name: arguments[name] for name in implementation.argnames}
     task = asyncio.current_task()
-    # Plugins hear of a cancelled exchange too: what counts is whether it is cancelled while one of them is at work.
+    # A cancelled exchange calls plugins too; only a cancellation during the call counts.
     before = task.cancelling() if task is not None else 0
     try:
         with foreign():
@@ -188,13 +188,13 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
             if inspect.isawaitable(answer):
                 async with asyncio.timeout(timeout):
                     answer = await answer
-    except (Exception, SystemExit) as error:  # a plugin is foreign code: whatever it raises refuses
+    except (Exception, SystemExit) as error:  # plugin code may raise anything; it refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
     finally:
-        if task is not None and task.cancelling() > before:  # who is cancelled ends, whatever a plugin made of it
-            await checkpoint_if_cancelled()  # a scope of anyio knows its own cancellation alone
+        if task is not None and task.cancelling() > before:  # a cancelled task ends, whatever the plugin did
+            await checkpoint_if_cancelled()  # an anyio scope needs its own cancellation exception
             raise asyncio.CancelledError
     return answer
 
@@ -211,6 +211,6 @@ def _load(name: str, folder: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except StartError:
         raise
-    except (Exception, SystemExit) as error:  # a plugin is foreign code: whatever its import raises stops the start
+    except (Exception, SystemExit) as error:  # plugin code may raise anything on import; it stops the start
         raise StartError(f"plugin {name} cannot be loaded: {error!r}") from error
     return module

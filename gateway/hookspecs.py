@@ -1,9 +1,9 @@
-"""The plugin contract: every hook a plugin may implement, on one page.
+"""The plugin contract: every hook that a plugin may implement.
 
 A plugin is a Python module named in `plugins:` of gateway.yaml. It marks its functions with `@hookimpl`; each may be
-plain or `async`, but for those that register. Plugins run in the order in which the configuration names them. A hook
-that raises, or takes longer than five seconds (`ask_approval` may), refuses what it was asked about and is named in the
-answer; a plugin cannot allow what the policy denies. A marked function whose name is no hook stops the start.
+plain or `async`, except the registering ones. Plugins run in configuration order. A hook that raises, or takes longer
+than five seconds (`ask_approval` may), refuses the call and is named in the answer; a plugin cannot allow what the
+policy denies. A marked function whose name is not a hook stops the start.
 """
 
 from __future__ import annotations
@@ -21,38 +21,37 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 BackendFactory = Callable[[str, Mapping[str, Json]], Backend]
-"""Makes a backend from its name in the policy and the other keys that stand there. `ValueError` says what is wrong."""
+"""Makes a backend from its name in the policy and its other keys. Raises `ValueError` if they are wrong."""
 
 CredentialFactory = Callable[[str, Mapping[str, object]], Tokens]
-"""Makes a credential from its name and the other keys that stand there, secrets as `Secret`. `ValueError` says what is
-wrong."""
+"""Makes a credential from its name and its other keys, secrets as `Secret`. Raises `ValueError` if they are wrong."""
 
 
 @hookspec
 def register_backend_types() -> Mapping[str, BackendFactory]:  # type: ignore[empty-body]  # a specification has no body
-    """Types that a policy may name as `backends.<name>.type`. Called once, at the start; not awaited."""
+    """Return types for `backends.<name>.type` of policies. Called once, at the start; not awaited."""
 
 
 @hookspec
 def register_credential_types() -> Mapping[str, CredentialFactory]:  # type: ignore[empty-body]  # a specification has no body
-    """Types that gateway.yaml may name as `credentials.<name>.type`. Called once, at the start; not awaited."""
+    """Return types for `credentials.<name>.type` of gateway.yaml. Called once, at the start; not awaited."""
 
 
 @hookspec
 def resolve_secret(reference: str) -> Awaitable[str | None] | str | None:
-    """The secret behind `${plugin:reference}`, None where it is another plugin's. Asked once, at the start."""
+    """Return the secret of `${plugin:reference}`, or None if this plugin lacks it. Called once, at the start."""
 
 
 @hookspec
 def check_request(request: CanonicalRequest, caller: Caller) -> Awaitable[str | None] | str | None:
-    """Look at a request that the policy allows, before it is authenticated. A text refuses it and says why."""
+    """Check a request that the policy allows, before it is authenticated. A returned text refuses it as the reason."""
 
 
 @hookspec
 def ask_approval(question: Question) -> Awaitable[bool | None] | bool | None:
-    """Ask a person, elsewhere, where `approvals.ask` names `plugin`. True approves, False declines, None is no answer.
+    """Ask a person elsewhere, if `approvals.ask` names `plugin`: True approves, False declines, None is no answer.
 
-    It may take as long as the question is open, and is cancelled when that is over. An error is no answer.
+    It may take as long as the question is open, and is cancelled when that is closed. An error is no answer.
     """
 
 

@@ -1,4 +1,4 @@
-"""The nouns that all rooms of the gateway share, and the protocols of a backend and an approver."""
+"""The shared data types of the gateway, and the protocols of a backend and an approver."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from msgspec import Struct
 from gateway.errors import Problem
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-"""Header fields in order, names in lower case, repeated names kept apart."""
+"""Header fields in order, names in lower case; repeated fields stay separate."""
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 """A JSON value."""
 
 LARGEST_BODY: Final = 64 * 1024 * 1024
-"""Bytes of the largest body of a request that any door takes; policies set lower limits."""
+"""Bytes of the largest request body at any door; policies set lower limits."""
 
 
 class Door(StrEnum):
-    """The way by which something came in."""
+    """The door through which a request came in."""
 
     MCP = "mcp"
     BRIDGE = "bridge"
@@ -35,14 +35,14 @@ class Door(StrEnum):
 
 
 class Channel(StrEnum):
-    """One of the two conversations with a view; they never mix."""
+    """One of the two separate message streams of a view."""
 
     UI = "ui"
     WEBMCP = "webmcp"
 
 
 class Initiator(StrEnum):
-    """Who caused a request."""
+    """The cause of a request."""
 
     PERSON = "person"
     PAGE = "page"
@@ -50,14 +50,14 @@ class Initiator(StrEnum):
 
 
 class Effect(StrEnum):
-    """What a policy says of a request."""
+    """The result of a policy for a request."""
 
     ALLOW = "allow"
     DENY = "deny"
 
 
 class BodyType(StrEnum):
-    """How a body is written in `http_request` arguments and results."""
+    """The encoding of a body in `http_request` arguments and results."""
 
     NONE = "none"
     JSON = "json"
@@ -68,7 +68,7 @@ class BodyType(StrEnum):
 
 
 class Redirect(StrEnum):
-    """What to do with a redirect, as in Fetch."""
+    """The redirect mode of a request, as in Fetch."""
 
     FOLLOW = "follow"
     ERROR = "error"
@@ -76,7 +76,7 @@ class Redirect(StrEnum):
 
 
 class Secret:
-    """A text that must not show: `repr` and `str` hide it, `reveal()` gives it."""
+    """A secret string: `repr` and `str` hide it, `reveal()` returns it."""
 
     __slots__ = ("_value",)
 
@@ -84,7 +84,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The hidden text."""
+        """Return the secret."""
         return self._value
 
     def __repr__(self) -> str:
@@ -95,10 +95,10 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls: (issuer, client, subject); what else is known of it may change from one call to the next.
+    """An authenticated caller: (issuer, client, subject); its other fields may change between calls.
 
-    `shared` means that no person stands behind it, `session` that a person's own browser does, logged in to the
-    console. `expires` is when the proof of it ends, in seconds since the epoch; `proof` names what can end before.
+    `shared` means that it stands for no single person, `session` that it is a person's browser with a console login.
+    `expires` is the end of its credential, in seconds since the epoch; `proof` names what can be revoked earlier.
     """
 
     issuer: str
@@ -114,21 +114,24 @@ class Principal:
 
     @property
     def id(self) -> str:
-        """A name that is the same for the same person at the same client, and for nobody else."""
+        """A unique name of this person at this client."""
         return _id(self.issuer, self.client, self.subject)
 
     @property
     def person(self) -> str:
-        """A name that is the same for the same person at every client; of a shared principal its own alone."""
+        """A name of the person, the same at every client; for a shared principal its `id`."""
         return self.id if self.shared else person_of(self.id)
 
     def may(self, capability: str, app: str | None = None) -> bool:
-        """Whether it has `capability` (`mcp`, `bridge`, `app`, `approve`, `audit:read`, `admin`), or that of `app`."""
+        """Return whether it has `capability`, for all apps or for `app`.
+
+        One of `mcp`, `bridge`, `app`, `approve`, `audit:read`, `admin`.
+        """
         return capability in self.capabilities or (app is not None and f"{capability}:{app}" in self.capabilities)
 
 
 def person_of(principal: str) -> str:
-    """The person behind the id of a principal that is not shared: issuer and subject, without the client."""
+    """Return the person of a principal id that is not shared: issuer and subject, without the client."""
     issuer, _, rest = principal.partition("|")
     return f"{issuer}|{rest.partition('|')[2]}"
 
@@ -149,14 +152,14 @@ LOCAL = Principal(
     capabilities=frozenset({"mcp", "bridge", "app", "approve", "audit:read", "admin"}),
     session=True,
 )
-"""The one principal of a gateway on loopback without authentication."""
+"""The only principal of a gateway on loopback without authentication."""
 
 
 class Caller(Struct, frozen=True):
-    """Who and what stands behind one request or tool call, as the door and the view found it.
+    """The origin of one request or tool call, as established by the door and the view.
 
-    `view` is the id of a live view, None where there is none. `proven` says that the view itself made the call.
-    `cause` is the audit id of the tool call, or the id of the gesture, under which it is shown.
+    `view` is the id of a live view, or None. `proven` means that the view itself made the call. `cause` is the audit id
+    of the tool call, or the id of the gesture, that the record shows as its cause.
     """
 
     principal: Principal
@@ -170,10 +173,10 @@ class Caller(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What an app asks for, decoded by a door; nothing of it is decided.
+    """A request of an app as the door decoded it, before any decision.
 
-    `url` is what the app gave: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds.
-    `anonymous` leaves the backend's credential out.
+    `url` is unchanged: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds. `anonymous`
+    omits the backend's credential.
     """
 
     method: str
@@ -189,10 +192,10 @@ class Request(Struct, frozen=True):
 
 
 class CanonicalRequest(Struct, frozen=True):
-    """A request in its one form: what is decided on is byte for byte what is sent.
+    """A request in canonical form: the bytes that are decided on are the bytes that are sent.
 
-    `path` is percent-encoded and absolute; `query` has no `?`; `backend` is the policy's name of it.
-    `json` is the parsed body where a rule reads it (and there is one), whose bytes `body` then are.
+    `path` is percent-encoded and absolute; `query` has no `?`; `backend` is its name in the policy. `json` is the
+    parsed body if a rule reads it; `body` is then its serialisation.
     """
 
     method: str
@@ -213,7 +216,7 @@ class CanonicalRequest(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex over method, URL, headers and body, each with its length before it."""
+        """SHA-256 in hex over backend, method, URL, headers and body, each prefixed by its length."""
         sha = hashlib.sha256()
         parts = [self.backend, self.method, self.url, *(part for pair in self.headers for part in pair)]
         for part in (*(text.encode() for text in parts), self.body):
@@ -224,24 +227,24 @@ class CanonicalRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Says that a body is a part of the stream `stream`; `last` that no other follows."""
+    """Marks a body as a part of the stream `stream`; `last` if it is the final one."""
 
     stream: str
     last: bool
 
 
 _NO_PATH: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+(?![^?#])")
-"""The scheme and the host of a URL behind which no path begins."""
+"""Scheme and host of a URL without a path."""
 
 _SAYINGS: Final = frozenset({"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"})
-"""Media types whose parts stand for themselves."""
+"""Media types whose parts are delivered one by one."""
 
 
 class Response(Struct, frozen=True):
-    """An answer: of a backend, or made by the gateway. It is whole but where `part` says otherwise.
+    """A response, from a backend or from the gateway. It is complete unless `part` is set.
 
-    `url` is relative to the app. `length` is what the head says of a body that is still to come, that an
-    answer to HEAD leaves out, or that is empty, in bytes.
+    `url` is relative to the app. `length` is the declared length in bytes of a body that follows, that an answer to
+    HEAD omits, or that is empty.
     """
 
     status: int
@@ -254,27 +257,27 @@ class Response(Struct, frozen=True):
     length: int | None = None
 
     def header(self, name: str) -> str | None:
-        """The first value of the header `name` (lower case)."""
+        """Return the first value of the header `name` (lower case)."""
         for key, value in self.headers:
             if key == name:
                 return value
         return None
 
     def says_by_and_by(self) -> bool:
-        """Whether each part of the body stands for itself, as in an event stream: it comes when there is one."""
+        """Return whether the body is a stream of separate events, delivered as they happen."""
         return (self.header("content-type") or "").partition(";")[0].strip().lower() in _SAYINGS
 
 
 def with_path(url: str) -> str:
-    """An absolute URL with the path `/` where it has none: an empty path means that one (RFC 9110, 4.2.3)."""
+    """Return an absolute URL with the path `/` if it has none: both are equivalent (RFC 9110, 4.2.3)."""
     return _NO_PATH.sub(r"\g<0>/", url)
 
 
 class Outbound(Struct, frozen=True):
-    """A request as it goes out: to a backend, or to a token endpoint.
+    """A request to a backend or to a token endpoint.
 
-    `url` is absolute and percent-encoded already. `timeout` is in seconds for the whole answer;
-    `response_limit` in bytes after decompression.
+    `url` is absolute and already percent-encoded. `timeout` is in seconds for the whole answer; `response_limit` in
+    bytes after decompression.
     """
 
     method: str
@@ -286,22 +289,22 @@ class Outbound(Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """Where requests go. Redirects are not followed; `Refusal` says why there is no answer."""
+    """The destination of requests. Redirects are not followed; `Refusal` gives the reason for a missing answer."""
 
     async def send(self, request: Outbound) -> Response:
-        """The backend's answer, whole. Raises `Refusal` (`backend-*`, `address-denied`, `response-too-large`)."""
+        """Return the whole answer. Raises `Refusal` (`backend-*`, `address-denied`, `response-too-large`)."""
         ...
 
     async def close(self) -> None:
-        """Release connections."""
+        """Close its connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """An answer whose head is there: `head` has no body, `parts` gives it, decompressed, as it comes.
+    """An answer whose head has arrived: `head` has no body, `parts` yields it, decompressed, as it arrives.
 
-    `parts` raises `Refusal` where the rest does not come, or grows beyond the limit.
+    `parts` raises `Refusal` if the rest fails, or exceeds the limit.
     """
 
     head: Response
@@ -310,23 +313,23 @@ class Arriving:
 
 @runtime_checkable
 class StreamingBackend(Protocol):
-    """A backend that can give an answer while it arrives; `send` is there for those that are wanted whole."""
+    """A backend that can also stream an answer; `send` returns it whole."""
 
     def stream(self, request: Outbound) -> AbstractAsyncContextManager[Arriving]:
-        """The answer, until the context ends. `timeout` holds for the head, then for each wait between two parts.
+        """Yield the answer until the context ends. `timeout` applies to the head, then to each wait for a part.
 
-        A body that `says_by_and_by` may be silent for longer.
+        A body for which `says_by_and_by` is true may be silent for longer.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call runs: in words, and the raw call.
+    """A question to a person before a call runs: a message, and the raw call.
 
     `body` is its text, of `size` bytes in all; `expires` is in seconds since the epoch. `cause` is the audit id of the
-    model's call that led to it. `grant` says for how many seconds the policy lets a person allow all calls under
-    `rule`, None where each one is asked about.
+    model's call that led to it. `grant` is how many seconds the policy lets a person allow all calls under `rule`, None
+    if each call needs a question.
     """
 
     id: str
@@ -351,20 +354,19 @@ class Question:
 
 
 class Approver(Protocol):
-    """One way to ask a person; the first answer of all of them wins."""
+    """One way to ask a person; the first answer of any way is final."""
 
     async def ask(self, question: Question) -> bool | None:
-        """True for yes, False for no, None where this way has no answer. Cancelled when the question is over."""
+        """Return True for yes, False for no, None for no answer. Cancelled when the question is closed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A page of the console that a person is asked to open, for a call that waits for that.
+    """A console page that a person is asked to open, for a call that waits for it.
 
-    `id` is of what waits there, `message` says what it is. `typed` says that it is a yes or no which a client that the
-    configuration trusts may also ask for itself, by a code that the person types; `over` that nobody needs to go there
-    any more.
+    `id` is of the waiting question or link, `message` describes it. `typed` means that a trusted client may also ask
+    the question itself, answered by a code that the person types; `over` that the visit is no longer needed.
     """
 
     id: str
@@ -375,7 +377,7 @@ class Visit:
 
 
 Tell: TypeAlias = Callable[[Visit], None]
-"""Tells the client of a call that a person has a page to open; the call goes on waiting."""
+"""Notifies the client of a call that a person should open a page; the call keeps waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +394,7 @@ class ViewTool:
 
 
 class AuditRecord(Struct, frozen=True):
-    """One line of the record, for plugins and sinks: `phase` is `intent` or `outcome`, `fields` what it says."""
+    """One line of the record, for plugins and sinks: `phase` is `intent` or `outcome`, `fields` its content."""
 
     id: str
     phase: str
@@ -402,10 +404,10 @@ class AuditRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A packed app: one HTML file as `ui://` resource, with the `_meta.ui` that goes with it.
+    """A packed app: one HTML file as `ui://` resource, with its `_meta.ui`.
 
-    What the gateway put into the page begins at the character `head` of it. `unread` are the scripts that no browser
-    can read, where they were looked at.
+    The gateway's additions to the page begin at character `head`. `unread` are the scripts that a browser could not
+    parse, if they were checked.
     """
 
     uri: str

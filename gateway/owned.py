@@ -1,4 +1,4 @@
-"""Values of many owners in bounded memory: whoever has too many loses the oldest of their own, and nobody else's."""
+"""An LRU store with a limit per owner: an owner over its limit evicts its own oldest values only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 EACH: Final = 256
-"""Values of one owner."""
+"""Values per owner."""
 
 IN_ALL: Final = 16_384
-"""Those of all owners."""
+"""Values of all owners."""
 
 
 class Owned(Generic[K, V]):
-    """The newest `each` values of every owner, `most` in all: beyond that the oldest of who has most goes.
+    """The newest `each` values of every owner, `most` in all; beyond that the oldest of the largest owner is evicted.
 
-    What was looked at last is the newest. Everything costs the same however many there are.
+    Reading a value makes it the newest. Every operation takes constant time.
     """
 
     def __init__(self, each: int = EACH, most: int = IN_ALL) -> None:
@@ -27,16 +27,16 @@ class Owned(Generic[K, V]):
         self._most = most
         self._values: dict[K, tuple[str, V]] = {}
         self._of: dict[str, OrderedDict[K, None]] = {}
-        # The owners by how many they have, and how many those have that have most.
+        # The owners by their number of values, and the highest such number.
         self._having: dict[int, dict[str, None]] = {}
         self._highest = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of values."""
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """The value, which is the newest of its owner from now on."""
+        """Return the value, and make it its owner's newest."""
         found = self._values.get(key)
         if found is None:
             return None
@@ -44,7 +44,7 @@ class Owned(Generic[K, V]):
         return found[1]
 
     def put(self, owner: str, key: K, value: V) -> None:
-        """Keep a value, and forget what is too much then."""
+        """Store a value, and evict beyond the limits."""
         self.pop(key)
         if self._most < 1 or self._each < 1:
             return
@@ -59,7 +59,7 @@ class Owned(Generic[K, V]):
         self._moved(owner, len(self._of[owner]) - 1)
 
     def pop(self, key: K) -> V | None:
-        """Forget a value, and give it."""
+        """Remove a value and return it."""
         found = self._values.pop(key, None)
         if found is None:
             return None
@@ -69,14 +69,14 @@ class Owned(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._values.clear()
         self._of.clear()
         self._having.clear()
         self._highest = 0
 
     def _moved(self, owner: str, before: int) -> None:
-        """The owner has one more than `before`, or one less."""
+        """Update the counts after the owner gained or lost a value; it had `before`."""
         now = len(self._of[owner])
         if before:
             del self._having[before][owner]

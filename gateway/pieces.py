@@ -1,4 +1,4 @@
-"""JSON that takes long to write, in pieces none of which does: other threads run in between."""
+"""Writes large JSON in small pieces, so that other threads run in between."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from gateway.compact import compact_ascii, quoted
 
 PARTS: Final = 5000
-"""Values from which it takes long."""
+"""Values above which JSON counts as large."""
 
 SIZE: Final = 256 * 1024
-"""Characters of texts from which it does; those that are written in one go."""
+"""Characters of strings above which JSON counts as large, and the length of a piece."""
 
 
 def is_large(value: object) -> bool:
-    """Whether it takes long to write."""
+    """Return whether a value takes long to write."""
     parts, size = PARTS, SIZE
     waiting = [value]
     while waiting:
@@ -35,7 +35,7 @@ def is_large(value: object) -> bool:
 
 
 def written(value: object, compact: Callable[[object], str] = compact_ascii) -> Iterator[str]:
-    """The JSON of a value, as `compact` writes what is small. Raises as that does."""
+    """Yield the JSON of a value, each small part as `compact` writes it. Raises as that does."""
     if not is_large(value):
         yield compact(value)
     elif isinstance(value, str):
@@ -60,7 +60,7 @@ def written(value: object, compact: Callable[[object], str] = compact_ascii) -> 
 
 
 def escaped(texts: Iterable[str]) -> Iterator[str]:
-    """One long text as a JSON string in ASCII."""
+    """Yield one long string, given in parts, as JSON in ASCII."""
     yield '"'
     for text in texts:
         yield quoted(text)[1:-1]
@@ -68,7 +68,7 @@ def escaped(texts: Iterable[str]) -> Iterator[str]:
 
 
 def gathered(texts: Iterable[str]) -> list[bytes]:
-    """Texts in ASCII, as bytes that are neither many nor long."""
+    """Join ASCII strings into byte chunks of about `SIZE`."""
     found, waiting, size = [], list[str](), 0
     for text in texts:
         waiting.append(text)

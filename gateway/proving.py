@@ -1,6 +1,6 @@
-"""What a caller shows to prove something: compared, and kept as a digest, whatever text it is.
+"""Comparison and digests of secrets that callers present, for any string.
 
-It may have no encoding: headers that are not UTF-8, JSON with half a character.
+The string may have no encoding: headers that are not UTF-8, JSON with a lone surrogate.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import hmac
 
 
 def shows(given: str, known: str) -> bool:
-    """Whether `given` is the secret `known`, in a time that does not tell how much of it is right."""
+    """Return whether `given` equals the secret `known`, in constant time."""
     return hmac.compare_digest(_raw(given), _raw(known))
 
 
 def digest(shown: str) -> bytes:
-    """What is kept of a secret: with its 128 random bits or more, a plain hash cannot be turned back."""
+    """Return the stored form of a secret: 128 random bits or more need no salt or slow hash."""
     return hashlib.sha256(_raw(shown)).digest()
 
 

@@ -1,4 +1,4 @@
-"""Random ids: the system is asked for many at once, since each question costs more than all that is made of it."""
+"""Random ids from buffered system randomness: one system call costs more than the ids made from it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _AT_ONCE: Final = 1024
 
 
 class Randomness:
-    """Bytes of the system's generator, each handed out once, for one process that does not fork."""
+    """A buffer of the system's random bytes, each used once, for one process that does not fork."""
 
     def __init__(self) -> None:
         self._bytes = b""
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, 1024 at most."""
+        """Return the next `size` bytes, 1024 at most."""
         at, end = self._at, self._at + size
         if end > len(self._bytes):
             self._bytes, at, end = os.urandom(_AT_ONCE), 0, size
@@ -26,9 +26,9 @@ class Randomness:
         return self._bytes[at:end]
 
     def id(self) -> str:
-        """128 bits as 22 characters (base64url, RFC 4648, section 5)."""
+        """Return 128 bits as 22 characters (base64url, RFC 4648, section 5)."""
         return base64url(self.take(16))
 
     def hex(self, size: int) -> str:
-        """`size` bytes in hex."""
+        """Return `size` bytes in hex."""
         return self.take(size).hex()

@@ -1,4 +1,4 @@
-"""What was found out of header fields is remembered: the same ones come again and again, at least for a second."""
+"""A cache of results computed from header fields: clients send the same ones again and again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Others = TypeVarTuple("Others")
 
 KEPT: Final = 32
 FEW: Final = 12
-"""Fields up to which they are remembered, so that nobody fills the memory with large ones."""
+"""Most fields of a cached head, so that large heads do not fill the memory."""
 
 
 def recalled(find: Callable[[Headers, *Others], T]) -> Callable[[Headers, *Others], T]:
-    """Remember what the pure function `find` gave for the last few headers; its other arguments must be hashable."""
+    """Cache the pure function `find` for the last few headers; its other arguments must be hashable."""
     known = lru_cache(maxsize=KEPT)(find)
 
     def found(headers: Headers, *others: *Others) -> T:

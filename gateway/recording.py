@@ -1,4 +1,4 @@
-"""How the record is built from the configuration: the journal with its key, the sinks that it fills, what keeps it."""
+"""Builds the record from the configuration: the journal with its key, the sinks, the maintenance jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Job = Coroutine[None, None, None]
 
 
 def journal(config: Config) -> Journal:
-    """The journal. Raises StartError where its key cannot be used."""
+    """Build the journal. Raises `StartError` if its key is unusable."""
     audit = config.audit
     keeping = Keeping(audit.fsync, audit.rotate_size, audit.rotate_every)
     key = key_of_journal(config)
@@ -51,14 +51,14 @@ def journal(config: Config) -> Journal:
 
 
 def _policies(config: Config) -> dict[str, Json]:
-    """The version of each policy that is in effect from the start on: one may have been changed before it."""
+    """Return the version of each policy in effect at the start: it may have changed while the gateway was down."""
     found = {name: app.policy for name, app in config.apps.items()}
     found |= {name: one.policy for name, one in config.upstreams.items() if one.policy is not None}
     return {name: policy.version for name, policy in found.items()}
 
 
 def key_of_journal(config: Config) -> Key:
-    """The key that signs its heads. Raises StartError."""
+    """Return the key that signs the journal's heads. Raises `StartError`."""
     if config.audit.key is None:
         return key_in(config.audit.key_file)
     try:
@@ -68,9 +68,9 @@ def key_of_journal(config: Config) -> Key:
 
 
 class Recording:
-    """The record and what goes with it, as `config` says, and the jobs that run beside.
+    """The record and its background jobs, as configured.
 
-    Raises StartError where it cannot be built.
+    Raises `StartError` if it cannot be built.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Recording:
         self._spans = _spans(self._collector, metrics) if self._collector is not None else None
 
     def recorder(self, hooks: Hooks) -> Recorder:
-        """What starts the record of each exchange."""
+        """Return the recorder, which starts the record of each exchange."""
         tracer = Tracer(self._spans.provider() if self._spans is not None else None)
         on_failure = OnFailure(self._config.audit.on_failure)
         self._recorder = Recorder(
@@ -106,7 +106,7 @@ class Recording:
         return self._recorder
 
     def jobs(self) -> list[Job]:
-        """What runs as long as the gateway does: heads and new files, a filler for each sink, retention, traces."""
+        """Return the background jobs: heads and rotation of the journal, a filler for each sink, retention, traces."""
         audit = self._config.audit
         found = [self.journal.keep()]
         if self._recorder is not None:

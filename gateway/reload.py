@@ -1,4 +1,4 @@
-"""Hot reload: the files of the configuration are watched, and what can change while the gateway runs takes effect."""
+"""Hot reload: watches the files of the configuration and applies changes while the gateway runs."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, Turn, diff
 
 LOOK = 1.0
-"""Seconds between two looks at the files; a change is taken when it has rested for one."""
+"""Seconds between checks of the files; a change is applied once it has been stable for one."""
 
 AGAIN = 5.0
-"""Seconds after which what could not be taken is read again: a file that it needs may have come."""
+"""Seconds after which files with errors are read again: a missing file may have appeared."""
 
 SHOWN = 100
-"""Changes of one policy that stand in the record."""
+"""Changes of one policy listed in the record."""
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="reload")
-"""Who changes a policy, as the record says: the file alone does not tell who wrote it."""
+"""The recorded author of policy changes: the file does not show who wrote it."""
 
 log = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Keeps the running configuration the one of its files.
+    """Keeps the running configuration equal to its files.
 
-    `reread` reads them again; without it nothing changes. `take` puts other apps into effect, all at once; where it
-    raises `StartError` or `DocumentError` nothing changed; `take_upstreams` does the same with upstreams. With `asking`
-    a person approves first what a policy opens.
+    `reread` reads them again; without it nothing changes. `take` replaces the apps all at once and changes nothing if
+    it raises `StartError` or `DocumentError`; `take_upstreams` replaces the upstreams. With `asking` a person must
+    first approve what a policy opens.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Reloader:
         self._asked.set()
 
     async def run(self) -> None:
-        """Look at the files every second, until cancelled."""
+        """Check the files every second, until cancelled."""
         self._say()
         while True:
             with suppress(TimeoutError):
@@ -102,7 +102,7 @@ class Reloader:
             self._say()  # report mode ends by itself
 
     async def _read(self, reread: Callable[[], Reading]) -> None:
-        """Read the files, and take what can be taken of them. What changes while they are read is read next time."""
+        """Read the files and apply what can be applied. If they change meanwhile they are read again."""
         stamps = self._watch.stamps()
         reading = await asyncio.to_thread(reread)
         if self._watch.stamps() != stamps:
@@ -120,7 +120,7 @@ class Reloader:
         self._say()
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
-        """Take the upstreams and apps that can be taken; what is to be said of the rest."""
+        """Apply the upstreams and apps that can change now; return notices for the rest."""
         waiting = list(restart_problems(self._running, found, reading.file))
         refused = await self._compare_upstreams(found, reading, waiting)
         old = self._running.apps
@@ -137,9 +137,9 @@ class Reloader:
         return notices + await self._put_all(apps, reading.file)
 
     async def _put_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
-        """Take the apps; where one of them cannot work, each of the others by itself. The refusals, as notices.
+        """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
 
-        None goes while another one is refused: it may be the same app under a new name.
+        No app is removed while another one is refused: it may be the same app under a new name.
         """
         refused = await self._tried(apps, file)
         changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
@@ -158,7 +158,7 @@ class Reloader:
         return []
 
     async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
-        """Take the upstreams that can be taken; `waiting` is told of those that wait for a restart."""
+        """Apply the upstreams that can change now; add to `waiting` those that need a restart."""
         old = self._running.upstreams
         taken: dict[str, Upstream] = {name: one for name, one in old.items() if name in reading.broken}
         for name, one in found.upstreams.items():
@@ -172,7 +172,7 @@ class Reloader:
             else:
                 waiting.append(missing)
                 taken |= {name: before} if before is not None else {}
-        kept = any(name in reading.broken for name in old)  # where it stands now was not read
+        kept = any(name in reading.broken for name in old)  # its position in the broken file is unknown
         places = (*old, *found.upstreams) if kept else (*found.upstreams, *old)  # decides who keeps a name on `/mcp`
         taken = {name: taken[name] for name in dict.fromkeys(places) if name in taken}
         changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
@@ -185,7 +185,7 @@ class Reloader:
         return []
 
     def _upstream_waits(self, file: str, before: Upstream | None, now: Upstream) -> Problem | None:
-        """Why a changed upstream takes effect at the next start alone; None where it can do so now."""
+        """Return why a changed upstream needs a restart; None if it does not."""
         if now.credential is not None and now.credential not in self._running.credentials:
             why = f'the credential "{now.credential}" is new'
         elif self._loosening is not None and (before is None or not _same_rules(before, now)):
@@ -195,7 +195,7 @@ class Reloader:
         return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
 
     async def _put_upstreams(self, taken: Mapping[str, Upstream], changed: Sequence[str]) -> None:
-        """Write the record, then take them. None is taken without a record."""
+        """Write the record, then apply the upstreams. Nothing is applied without a record."""
         old, records = self._running.upstreams, []
         for name in changed:
             before, now = old.get(name), taken.get(name)
@@ -218,7 +218,7 @@ class Reloader:
         log.warning("upstreams changed: %s", ", ".join(changed) or "their order")
 
     async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
-        """Take out of `apps` what opens something that no person has approved yet; what is to be said of it."""
+        """Remove from `apps` those that open something not yet approved; return notices for them."""
         if self._loosening is None:
             return []
         old, notices = self._running.apps, []
@@ -239,7 +239,7 @@ class Reloader:
         return notices
 
     def _needs_restart(self, app: App) -> Problem | None:
-        """Whether a policy names a credential that is read at the start alone."""
+        """Return a problem if a policy names a credential that is read only at the start."""
         for backend in app.policy.backends.values():
             if backend.credential is not None and backend.credential not in self._running.credentials:
                 message = f'the credential "{backend.credential}" is new: this policy takes effect at the next start'
@@ -247,7 +247,7 @@ class Reloader:
         return None
 
     async def _put(self, apps: Mapping[str, App]) -> None:
-        """Write the record, then take the apps. A policy that opens something is not taken without a record."""
+        """Write the record, then apply the apps. A policy that opens something is not applied without a record."""
         old = self._running.apps
         if apps == old:
             return
@@ -290,25 +290,25 @@ class Reloader:
 
 
 def _same_rules(before: Upstream, now: Upstream) -> bool:
-    """Whether what is offered and allowed is as before."""
+    """Return whether the offered and allowed tools are as before."""
     rules = [(one.include, one.exclude, one.policy and one.policy.version, one.target) for one in (before, now)]
     return rules[0] == rules[1] and before.command == now.command
 
 
 def _succeeding(old: App | None, new: App) -> App:
-    """The app as it can run now: an unchanged policy is the same object."""
+    """Return the app as it is to run: an unchanged policy stays the same object."""
     if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
         return new
     return replace(new, policy=old.policy)
 
 
 def _policy(app: App | None, name: str) -> Policy:
-    """What an app may do; nothing where it is not there."""
+    """Return the policy of an app; one that allows nothing if there is no app."""
     return app.policy if app is not None else parse_policy("version: 1\n", f"(no app {name})")
 
 
 def _files(config: Config) -> list[Path]:
-    """Every file that a configuration was read from, but for those of secrets, and those of the apps themselves."""
+    """Return every file of a configuration, except secrets and the unwatched files of apps."""
     apps = config.apps.values()
     policies = (Path(source) for app in apps for source in app.policy.sources)
     behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
@@ -329,7 +329,7 @@ def _caller(app: str) -> Caller:
 
 
 def _told(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
-    """The fields of the record of a change."""
+    """Return the fields of the record of a change."""
     listed: list[Json] = [
         {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:SHOWN]), "detail": change.detail}
         for change in changes[:SHOWN]

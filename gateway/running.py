@@ -1,4 +1,4 @@
-"""What runs for each app: its policy and backends, its packed page, its MCP mount, its site; replaced as one."""
+"""The running state of each app: policy, backends, packed page, MCP mount and site, replaced as one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An app as MCP clients and hosts see it; the one of an upstream has no page of its own, and no snapshot.
+    """An app as MCP clients and hosts see it; an upstream's app has no page here and no snapshot.
 
-    `keeps` says that the gateway keeps what its page stores.
+    `keeps` means that the gateway stores what its page saves.
     """
 
     id: str
@@ -46,11 +46,11 @@ class Packed:
 
     @property
     def opens(self) -> bool:
-        """Whether models open it by a tool of the gateway's."""
+        """Whether models open it by a tool of the gateway."""
         return self.snapshot is not None
 
     async def html(self) -> str:
-        """Its page, with what the snapshot holds now."""
+        """Return its page, with the current content of the snapshot."""
         if self.snapshot is None:
             return self.resource.html
         return with_snapshot(self.resource, await self.snapshot.responses(), self.snapshot.tools())
@@ -58,9 +58,9 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One app with everything that serves it; `host` is where its site answers, as `Host` names it.
+    """One app with everything that serves it; `host` is the `Host` of its site.
 
-    The app of an upstream has no `site`. `answers` is what its views' calls reach.
+    An upstream's app has no `site`. `answers` handles the calls of its views.
     """
 
     config: App
@@ -75,7 +75,7 @@ class Running:
 
 
 class Apps(Mapping[str, Running]):
-    """The apps that run now, replaced as one. Rooms hold this, or a part of it, and read it anew for each call."""
+    """The running apps, replaced as one. Components hold this, or a part of it, and read it for each call."""
 
     def __init__(self) -> None:
         self._now: Mapping[str, Running] = {}
@@ -83,33 +83,33 @@ class Apps(Mapping[str, Running]):
         self._parts: list[_Part[Any]] = []
 
     def replace(self, apps: Mapping[str, Running]) -> None:
-        """From now on these run; who took something out before keeps that to its end."""
+        """Replace the apps; calls in progress keep the ones they have."""
         self._now = apps
         self._hosts = {app.host: app for app in apps.values()}
         for part in self._parts:
             part.taken_from(apps)
 
     def at(self, host: str) -> Running | None:
-        """The app whose site answers at `host`, None where there is none."""
+        """Return the app whose site is at `host`, or None."""
         return self._hosts.get(host)
 
     def part(self, take: Callable[[Running], T]) -> Mapping[str, T]:
-        """One part of each app, as it is now whenever it is read."""
+        """Return a live mapping of one part of each app."""
         part = _Part(take)
         part.taken_from(self._now)
         self._parts.append(part)
         return part
 
     def hosts(self, others: Mapping[str, T], take: Callable[[Running], T]) -> Mapping[str, T]:
-        """The same by the hosts of their sites, beside `others`."""
+        """Return the same by the hosts of their sites, beside `others`."""
         return _Hosts(self, others, take)
 
     def ruled(self, app: str, path: str) -> bool:
-        """Whether a rule of an app begins as `path` does."""
+        """Return whether a route of the app may match `path`, by its first segment."""
         return app in self._now and self._now[app].config.policy.routes.begins(path)
 
     def largest_request(self, app: str | None) -> int:
-        """Bytes of the largest body that the policy of `app` takes now, or that of any; 0 where there is none."""
+        """Return the bytes of the largest body that the policy of `app`, or any policy, allows; 0 if there is none."""
         apps = self._now.values() if app is None else [self._now[app]] if app in self._now else []
         return max((one.config.policy.largest_request for one in apps), default=0)
 
@@ -124,13 +124,13 @@ class Apps(Mapping[str, Running]):
 
 
 class _Part(dict[str, T]):
-    """Kept ready: each request looks into several."""
+    """A precomputed mapping: each request reads several."""
 
     def __init__(self, take: Callable[[Running], T]) -> None:
         self._take = take
 
     def taken_from(self, apps: Mapping[str, Running]) -> None:
-        """These run from now on."""
+        """Recompute the mapping from the running apps."""
         now = {id: self._take(app) for id, app in apps.items()}
         self.clear()
         self.update(now)
@@ -167,7 +167,7 @@ class Backends:
         self._made: list[Backend] = []
 
     def of(self, app: App, before: Running | None) -> dict[str, Backend]:
-        """The backends of an app by name; those that are as before are the same objects. Raises StartError."""
+        """Return the backends of an app by name; unchanged ones are the same objects. Raises `StartError`."""
         guarded = before.guarded if before is not None else Guarded(app.policy, {})
         kept = {name: spec for name, spec in guarded.policy.backends.items() if name in guarded.backends}
         return {
@@ -176,7 +176,7 @@ class Backends:
         }
 
     async def close(self) -> None:
-        """At the end, those of policies of before too: a request that began under one could have gone on."""
+        """Close all, also those of replaced policies: requests under them may have continued until now."""
         for backend in self._made:
             await backend.close()
 
@@ -199,14 +199,14 @@ class Backends:
 
 
 def _application(app: str, spec: BackendSpec) -> Application:
-    """The ASGI application that a backend names. Raises StartError."""
+    """Import the ASGI application of a backend. Raises `StartError`."""
     path = str(spec.options["app"])
     module, _, name = path.partition(":")
     try:
         found: object = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # a module is foreign code: whatever it raises stops the start
+    except Exception as error:  # foreign code may raise anything on import; it stops the start
         raise StartError(f"app {app}: backend {spec.name!r}: {path} cannot be imported: {error!r}") from error
     if not callable(found):
         raise StartError(f"app {app}: backend {spec.name!r}: {path} is no ASGI application, it cannot be called")
@@ -214,25 +214,25 @@ def _application(app: str, spec: BackendSpec) -> Application:
 
 
 class Held:
-    """Keeps context managers entered, each in a task of its own, as task groups and the MCP SDK ask for."""
+    """Keeps context managers entered, each in a separate task, as task groups and the MCP SDK require."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
     async def enter(self, tasks: asyncio.TaskGroup, manager: AbstractAsyncContextManager[object]) -> None:
-        """Enter `manager`; it is left when `leave` says so."""
+        """Enter `manager`; `leave` or `close` exits it."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         end = asyncio.Event()
         self._held[id(manager)] = (tasks.create_task(_hold(manager, entered, end)), end)
         await entered
 
     async def leave(self, manager: object) -> None:
-        """Leave it, where it is still held; returns when it is left."""
+        """Exit `manager` if it is held, and wait for that."""
         if (held := self._held.pop(id(manager), None)) is not None:
             await _left([held])
 
     async def close(self) -> None:
-        """Leave all that is still held: at the end, that may be more than what is in use."""
+        """Exit all that are still held, also those no longer in use."""
         held, self._held = list(self._held.values()), {}
         await _left(held)
 
@@ -254,19 +254,19 @@ async def _hold(
 
 @asynccontextmanager
 async def in_one_task(manager: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
-    """Enter and leave `manager` in a task of its own, as task groups ask for, whoever enters and leaves here."""
+    """Enter and exit `manager` in the same task, as task groups require, even if the caller's tasks differ."""
     entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     end = asyncio.Event()
 
     async def live() -> None:
         try:
             await _hold(manager, entered, end)
-        except Exception as error:  # whatever it is, who waits for the start must hear of it
+        except Exception as error:  # any error must reach the waiting start
             if entered.done():
                 raise
             entered.set_exception(error)
 
-    task = asyncio.create_task(live())  # the one task that no group holds: it holds the groups
+    task = asyncio.create_task(live())  # the one task outside a group: it holds the groups
     await entered
     yield
     end.set()

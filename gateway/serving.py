@@ -1,4 +1,4 @@
-"""Makes what serves an app out of its configuration: its page, its site, its card, its backends, its mount."""
+"""Builds what serves an app from its configuration: page, site, card, backends, mount."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from gateway.views.view import AppRules
 log = logging.getLogger(__name__)
 
 BODY = 16 * 1024 * 1024
-"""Bytes of the largest request body that a door takes where no policy says more."""
+"""Bytes of the largest request body at a door if no policy allows more."""
 
 
 class Serving:
-    """Makes apps ready. `face` makes a mount, `proxies` are the upstreams now; `load_keys` reads what seals.
+    """Prepares apps. `face` makes a mount, `proxies` returns the upstreams, `load_keys` loads the encryption keys.
 
-    `live` says more of an app to its author, in the log. `room` is what the bodies of all requests share.
+    `live` logs notes for the app's author. `room` is the memory shared by all request bodies.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Serving:
         self._room = room
 
     def of(self, app: AppConfig) -> Running:
-        """Everything that serves an app; what is as before stays the same object. Raises StartError, DocumentError."""
+        """Build everything that serves an app, reusing unchanged parts. Raises `StartError`, `DocumentError`."""
         before = self._apps.get(app.id)
         face = before.face if before is not None else self._face(app.id)
         if before is not None and _page(app) == _page(before.config):
@@ -97,7 +97,7 @@ class Serving:
         )
 
     def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
-        """The page, the site and the card of an app of our own. Raises StartError, DocumentError."""
+        """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is Storage.GATEWAY
         if keeps:
@@ -131,13 +131,13 @@ class Serving:
         return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
 
     def _borrowed(self, app: AppConfig, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
-        """The same of an app of an upstream: its page is read from there whenever it is shown."""
+        """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
         return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream)
 
     def _shown_by(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
-        """The signed address under which the console shows an app of this upstream, by its `_meta.ui`."""
+        """Return a function from `_meta.ui` to the signed URL under which the console shows an app of this upstream."""
 
         def url(ui: Mapping[str, Any]) -> str:
             proxy = self._proxies().get(upstream)
@@ -151,5 +151,5 @@ class Serving:
 
 
 def _page(app: AppConfig) -> tuple[object, ...]:
-    """What the packed page of an app depends on."""
+    """Return the settings that the packed page of an app depends on."""
     return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames

@@ -1,4 +1,4 @@
-"""Room that callers share: each of them has so much of it, and nobody takes what others need."""
+"""A shared resource with a limit per owner, so that no caller takes what others need."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Final
 
 SMALL: Final = 64
-"""As soon as half of all the room is taken, an owner may hold this fraction of it at most."""
+"""Once half of the total is taken, an owner may hold at most this fraction of it."""
 
 
 class Shares:
-    """Places or bytes by owner: `each` at most, `in_all` together.
+    """Slots or bytes by owner: `each` at most, `in_all` together.
 
-    A few owners cannot take it all: once half of it is taken, whoever holds more than a small share, beside others,
-    gets no more.
+    Once half of the total is taken, an owner with more than a small share gets no more while others hold some.
     """
 
     def __init__(self, each: int, in_all: int) -> None:
@@ -25,7 +24,7 @@ class Shares:
         self.used = 0
 
     def take(self, owner: str, amount: int = 1) -> bool:
-        """Take `amount` for `owner`; False where there is no room for it."""
+        """Take `amount` for `owner`; return False if there is no room."""
         before = self._taken.get(owner, 0)
         mine, used = before + amount, self.used + amount
         if mine > self._each or used > self._in_all:
@@ -36,7 +35,7 @@ class Shares:
         return True
 
     def give(self, owner: str, amount: int = 1) -> None:
-        """Give back what was taken."""
+        """Return what was taken."""
         left = self._taken.get(owner, 0) - amount
         self.used -= amount
         if left > 0:
@@ -46,7 +45,7 @@ class Shares:
 
     @contextmanager
     def place(self, owner: str) -> Iterator[bool]:
-        """One place for the block, which is told whether there was one."""
+        """Take one slot for the block, and yield whether there was one."""
         taken = self.take(owner)
         try:
             yield taken

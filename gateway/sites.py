@@ -1,4 +1,4 @@
-"""Which of its hosts is which site of the gateway, and what answers at those of the apps."""
+"""Maps the gateway's hosts to its sites, and serves the sites of the apps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.serving import BODY
 
 
 def listener(config: Config, apps: Apps) -> Listener:
-    """The hosts that the gateway answers to, those of the apps that run now among them."""
+    """Return the hosts that the gateway answers to, including those of the running apps."""
     origins, port = config.server.origins, config.server.port
     plain = [f"http://{name}{'' if port == 80 else f':{port}'}" for name in ("localhost", "127.0.0.1", "[::1]")]
     named = [
@@ -32,7 +32,7 @@ def listener(config: Config, apps: Apps) -> Listener:
 
 
 def entrances(console: str) -> list[web.RouteDef]:
-    """A person who comes to the plain address is led to the console."""
+    """Return the route that redirects people from the plain address to the console."""
 
     async def enter(_: web.Request) -> web.Response:
         raise web.HTTPFound(console)
@@ -41,12 +41,12 @@ def entrances(console: str) -> list[web.RouteDef]:
 
 
 def netloc(origin: str) -> str:
-    """Host and port of an origin, as `Host` names them."""
+    """Return host and port of an origin, as in `Host`."""
     return urlsplit(origin).netloc
 
 
 def app_sites(apps: Apps, visits: Iterable[web.RouteDef]) -> web.Application:
-    """The sites of the apps that run now, each on its own host; `visits` are how people come to them."""
+    """Serve the sites of the running apps, each on its own host; `visits` are the routes of their logins."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         app = apps.at(request.headers.get("host", "").lower())

@@ -1,4 +1,4 @@
-"""Spans on their way to a collector: in a bounded queue, in batches, dropped and counted where nobody takes them."""
+"""Exports spans to a collector in batches from a bounded queue; those that do not fit are dropped and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.telemetry import Metrics
 EVERY: Final = 2.0
 BATCH: Final = 512
 WAITING: Final = 8192
-"""Spans that wait for the collector; a trace is no record, so what is more than this is dropped."""
+"""Spans that wait for the collector; traces may be incomplete, so further ones are dropped."""
 
 BOUNDS: Final = (
     Bound(
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Spans(SpanProcessor):
-    """Takes what ends and sends it to `collector`."""
+    """Queues ended spans and sends them to `collector`."""
 
     def __init__(self, collector: Collector, metrics: Metrics) -> None:
         self._collector = collector
@@ -46,16 +46,16 @@ class Spans(SpanProcessor):
         self._waiting: deque[ReadableSpan] = deque()
 
     def provider(self) -> TracerProvider:
-        """What makes such spans; `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` hold as everywhere."""
+        """Return a provider of such spans; `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` apply as usual."""
         provider = TracerProvider(resource=Resource.create(RESOURCE), shutdown_on_exit=False)
         provider.add_span_processor(self)
         return provider
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing: what has not ended says nothing yet."""
+        """Do nothing: only ended spans are exported."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep it until it is sent."""
+        """Queue the span until it is sent."""
         if not span.context.trace_flags.sampled:
             return
         if len(self._waiting) >= WAITING:
@@ -64,7 +64,7 @@ class Spans(SpanProcessor):
         self._waiting.append(span)
 
     async def run(self) -> None:
-        """Send what waits every two seconds, until cancelled; then once more."""
+        """Send the queue every two seconds, until cancelled; then once more."""
         failing = False
         try:
             while True:

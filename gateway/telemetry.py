@@ -1,4 +1,4 @@
-"""What the gateway counts and measures, for Prometheus; a label is a name of the configuration, or of this program."""
+"""The metrics of the gateway for Prometheus; a label is a name of the configuration or of this program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""What `render` gives: the text format that every scraper reads."""
+"""The content type of `render`: the text format that every scraper reads."""
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 BOUNDS: Final = (
@@ -32,7 +32,7 @@ _REASONS: Final = frozenset(Reason)
 
 
 class Counts(Collector):
-    """A counter for what happens at every request: it costs a tenth of the library's, and one thread alone counts."""
+    """A counter for events of every request: a tenth of the library's cost, updated from one thread only."""
 
     def __init__(self, name: str, meaning: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
         self._named = (name, meaning, None, labels)
@@ -40,11 +40,11 @@ class Counts(Collector):
         registry.register(self)
 
     def add(self, *labels: str) -> None:
-        """One more with these labels."""
+        """Count one event with these labels."""
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """What the library asks for when somebody looks."""
+        """Yield the metric family for a scrape."""
         family = CounterMetricFamily(*self._named)
         for labels, count in self._counts.items():
             family.add_metric(labels, count)
@@ -56,25 +56,25 @@ class Durations(Collector):
 
     def __init__(self, name: str, meaning: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
         self._named = (name, meaning, None, None, labels)
-        # How many up to each bound, and the sum of all seconds.
+        # The count of each bucket, then the sum of all seconds.
         self._measured = defaultdict[tuple[str, ...], list[float]](lambda: [0] * (len(_SECONDS) + 2))
         registry.register(self)
 
     def add(self, seconds: float, *labels: str) -> None:
-        """One that took so long."""
+        """Observe one duration."""
         measured = self._measured[labels]
         measured[bisect_left(_SECONDS, seconds)] += 1
         measured[-1] += seconds
 
     def add_all(self, label: str, parts: Mapping[str, float]) -> None:
-        """Each of the `parts` of one thing with this label and its own name: it costs less than one by one."""
+        """Observe each of the `parts` under this label and its own name: cheaper than one by one."""
         for name, seconds in parts.items():
             measured = self._measured[label, name]
             measured[bisect_left(_SECONDS, seconds)] += 1
             measured[-1] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """What the library asks for when somebody looks."""
+        """Yield the metric family for a scrape."""
         family = HistogramMetricFamily(*self._named)
         bounds = [*map(str, _SECONDS), "+Inf"]
         for labels, (*counts, total) in self._measured.items():
@@ -83,9 +83,9 @@ class Durations(Collector):
 
 
 class Metrics:
-    """The metrics of one gateway, in a registry of their own; handed on by argument, counted in by its rooms.
+    """The metrics of one gateway, in a separate registry; passed by argument and updated by its components.
 
-    No value from outside may become a label: ids, paths, principals and names that pages give would grow without end.
+    No outside value may become a label: ids, paths, principals and names from pages would grow without end.
     """
 
     def __init__(self) -> None:
@@ -128,27 +128,27 @@ class Metrics:
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
 
     def look(self, look: Callable[[], None]) -> None:
-        """Call `look` before each answer, to set gauges."""
+        """Call `look` before each scrape, to set gauges."""
         self._looks.append(look)
 
     def render(self) -> bytes:
-        """Everything, in Prometheus' text format (0.0.4)."""
+        """Return all metrics in Prometheus' text format (0.0.4)."""
         for look in self._looks:
             look()
         return generate_latest(self.registry)
 
     def refused(self, app: str, door: str, reason: str) -> None:
-        """The gateway answered itself; what is no reason of ours counts as `other`."""
+        """Count an answer by the gateway itself; an unknown reason counts as `other`."""
         self.refusals.labels(app, door, reason if reason in _REASONS else "other").inc()
 
 
 def level(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Set a gauge to exactly these values by their labels."""
+    """Set a gauge to exactly these values by label."""
     gauge.clear()
     for labels, value in values.items():
         gauge.labels(*labels).set(value)
 
 
 def status_class(status: int) -> str:
-    """`2xx` for 204."""
+    """Return `2xx` for 204."""
     return f"{status // 100}xx" if 100 <= status <= 599 else "other"

@@ -1,4 +1,4 @@
-"""Limits how often something is written that a caller can repeat, and sums up what goes beyond the limit."""
+"""Limits how often something repeatable by callers is written, and sums up the rest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K")
 
 PERIOD: Final = 60.0
-"""Seconds of one window."""
+"""Seconds of a window."""
 
 LINES: Final = 10
-"""Log lines of one kind that are written in a window."""
+"""Log lines of one kind per window."""
 
 
 @dataclass(slots=True)
 class _Window:
-    """One period of one key; `more` counts what was not let through in it."""
+    """A window of one key; `more` counts the suppressed occurrences."""
 
     ends: float
     passed: int = 0
@@ -29,10 +29,10 @@ class _Window:
 
 
 class Throttle(Generic[K]):
-    """Lets the first `count` occurrences of each key in a period pass; `sum_up` is called with the number of the rest.
+    """Passes the first `count` occurrences of each key per period; `sum_up` gets the number of the rest.
 
-    That happens once for each window with a rest: at its end while an event loop runs, else at the next occurrence or
-    at `flush`. A key is kept for good, so keys are names of this program, and never what a caller chose.
+    It is called once per window with a rest: at its end while an event loop runs, else at the next occurrence or at
+    `flush`. Keys are never evicted, so they must be names of this program, not chosen by callers.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Throttle(Generic[K]):
         self._windows: dict[K, _Window] = {}
 
     def take(self, key: K) -> bool:
-        """Count one occurrence; False if it is beyond the limit, and only summed up."""
+        """Count one occurrence; return False if it is beyond the limit, and only summed up."""
         now = self._clock()
         window = self._windows.get(key)
         if window is None or now >= window.ends:
@@ -65,14 +65,14 @@ class Throttle(Generic[K]):
         return False
 
     def flush(self) -> None:
-        """Sum up what was not let through so far: the program ends."""
+        """Sum up all suppressed occurrences now, at shutdown."""
         for key in tuple(self._windows):
             self._end(key)
 
     def _alarm(self, key: K, seconds: float) -> asyncio.TimerHandle | None:
         try:
             return asyncio.get_running_loop().call_later(seconds, self._end, key)
-        except RuntimeError:  # no loop runs in this thread
+        except RuntimeError:  # no event loop in this thread
             return None
 
     def _end(self, key: K) -> None:
@@ -86,7 +86,7 @@ class Throttle(Generic[K]):
 
 
 class ThrottledLog:
-    """Writes the first `count` lines of each kind in a period to `log`, then one line with the number of the rest."""
+    """Writes the first `count` lines of each kind per period to `log`, then one line with the number of the rest."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class ThrottledLog:
         self._throttle = Throttle[tuple[int, str]](count, self._sum_up, period=period, clock=clock)
 
     def write(self, level: int, kind: str, message: str, *args: object) -> None:
-        """Write a line at `level`. The words of `kind` end the sentence "12 more in the last 60 s: "."""
+        """Write a line at `level`. `kind` ends the summary "12 more in the last 60 s: "."""
         if self._log.isEnabledFor(level) and self._throttle.take((level, kind)):
             self._log.log(level, message, *args)
 
     def flush(self) -> None:
-        """Write the sums that are due later: the program ends."""
+        """Write the pending summaries now, at shutdown."""
         self._throttle.flush()
 
     def _sum_up(self, key: tuple[int, str], more: int) -> None:

@@ -1,4 +1,4 @@
-"""Which calls hang together, from the model's call to the backend's answer (W3C Trace Context, OpenTelemetry)."""
+"""Trace propagation from the model's call to the backend's answer (W3C Trace Context, OpenTelemetry)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
 
 class Trace(Struct, frozen=True):
-    """A place in a trace: `id` of the whole, `span` of the one that is meant, in hex. `state` is of other systems."""
+    """A position in a trace: `id` of the trace, `span` of the current span, in hex. `state` is of other systems."""
 
     id: str
     span: str
@@ -30,26 +30,26 @@ class Trace(Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """As the header of that name says it."""
+        """The value of the header `traceparent`."""
         return f"00-{self.id}-{self.span}-{'01' if self.sampled else '00'}"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The header fields that hand it on."""
+        """Return the header fields that propagate it."""
         state = (("tracestate", self.state),) if self.state else ()
         return (("traceparent", self.traceparent), *state)
 
 
 def read_trace(traceparent: object, tracestate: object = None) -> Trace | None:
-    """What a caller says; None for anything that is not said well (W3C Trace Context, 3.2)."""
+    """Parse a caller's trace context; None if it is invalid (W3C Trace Context, 3.2)."""
     found = _PARENT.fullmatch(traceparent) if isinstance(traceparent, str) and len(traceparent) < 256 else None
-    if found is None or (found[4] and traceparent[:2] == "00"):  # type: ignore[index]  # it is a text if it was found
+    if found is None or (found[4] and traceparent[:2] == "00"):  # type: ignore[index]  # a match means it is a string
         return None
     state = tracestate if isinstance(tracestate, str) and _STATE.fullmatch(tracestate) else ""
     return Trace(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
 
 
 def arriving(said: Mapping[str, object] | None) -> AbstractContextManager[None]:
-    """What runs within this belongs to the trace that `traceparent` and `tracestate` of `said` name, if they do."""
+    """Run the block in the trace of `traceparent` and `tracestate` of `said`, if they are valid."""
     came = read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
     return _within(came) if came is not None else _ANYWHERE
 
@@ -64,7 +64,7 @@ def _within(came: Trace) -> Iterator[None]:
 
 
 def current() -> Trace | None:
-    """The trace that what runs now belongs to: as `arriving` said, or as the program around the gateway traces it."""
+    """Return the current trace: from `arriving`, or from the program that embeds the gateway."""
     if not context.get_current():
         return None
     found = otel.get_current_span().get_span_context()
@@ -72,9 +72,9 @@ def current() -> Trace | None:
 
 
 class Span:
-    """One span, open until `end`. Its `trace` is there also where nobody collects spans: then `recorded` is None.
+    """One span, open until `end`. Its `trace` exists even without a recorder: then `recorded` is None.
 
-    `wanted` says that somebody does, or that its caller named a trace.
+    `wanted` means that it is recorded, or that its caller named a trace.
     """
 
     def __init__(self, tracer: otel.Tracer, recorded: otel.Span | None, trace: Trace, *, wanted: bool) -> None:
@@ -86,18 +86,18 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether somebody collects it."""
+        """Whether it is recorded."""
         return self._span is not None
 
     def note(self, fields: Mapping[str, object]) -> None:
-        """Say more of it; what is no text, number or truth value is left out."""
+        """Add attributes; values other than strings, numbers and booleans are ignored."""
         if self._span is not None:
             for name, value in fields.items():
                 if isinstance(value, str | int | float | bool):
                     self._span.set_attribute(name, value)
 
     def step(self, name: str, seconds: float) -> None:
-        """A step that took so long ends now."""
+        """Add a step that ends now and took `seconds`."""
         if self._span is None:
             return
         now = time.time_ns()
@@ -108,7 +108,7 @@ class Span:
         child.end(now)
 
     def going_out(self, name: str) -> Trace:
-        """The step `name` begins, which asks somebody else: the trace to hand on to them."""
+        """Start the step `name`, which calls another server; return the trace to propagate to it."""
         if self._span is None:
             return self.trace
         around = otel.set_span_in_context(self._span)
@@ -116,7 +116,7 @@ class Span:
         return _trace(self._child.get_span_context())
 
     def end(self, failed: bool) -> None:
-        """It is over."""
+        """End the span."""
         if self._child is not None:
             self._child.end()
         if self._span is not None:
@@ -126,7 +126,7 @@ class Span:
 
 
 class Tracer:
-    """Starts spans with `provider`, by default the one that the program around the gateway has set up, if it has."""
+    """Starts spans with `provider`, by default that of the program that embeds the gateway, if it has one."""
 
     def __init__(self, provider: otel.TracerProvider | None = None, randomness: Randomness | None = None) -> None:
         self._tracer = otel.get_tracer("webmcp-gateway", tracer_provider=provider)
@@ -135,7 +135,7 @@ class Tracer:
         self._randomness = randomness or Randomness()
 
     def start(self, name: str, parent: Trace | None) -> Span:
-        """A span below `parent`, or at the root of a new trace."""
+        """Start a span below `parent`, or at the root of a new trace."""
         if self._is_provided():
             around = _context(parent) if parent is not None else context.Context()
             span = self._tracer.start_span(name, around, kind=otel.SpanKind.SERVER)
@@ -144,9 +144,9 @@ class Tracer:
         return Span(self._tracer, None, self._unrecorded(parent), wanted=parent is not None)
 
     def _is_provided(self) -> bool:
-        """Whether anybody may collect spans. A program around the gateway may begin with that later: look each second.
+        """Return whether spans may be recorded. The embedding program may start later: check once a second.
 
-        To ask the library each time costs as much as all else here.
+        Asking the library each time costs as much as everything else here.
         """
         if not self._provided and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + 1.0
@@ -154,7 +154,7 @@ class Tracer:
         return self._provided
 
     def _unrecorded(self, parent: Trace | None) -> Trace:
-        """A place in the trace of `parent`, or in a new one, which nobody collects."""
+        """Return an unrecorded position in the trace of `parent`, or in a new one."""
         if parent is None:
             drawn = self._randomness.hex(24)
             return Trace(drawn[:32], drawn[32:])
