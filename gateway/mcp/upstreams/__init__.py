@@ -1,1 +1,1 @@
-"""MCP servers behind the gateway: their connections, their mounts, and what of them stands on `/mcp`."""
+"""MCP servers behind the gateway: their connections, their mounts, and their share of `/mcp`."""

@@ -1,4 +1,4 @@
-"""What is offered of an upstream to who has no account connected for it yet: one tool, which sends them there."""
+"""The offer of an upstream to a principal without a connected account: one tool, which leads there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ CONNECT = "connect_account"
 
 
 def is_missing(refusal: Refusal) -> bool:
-    """Whether somebody has to connect an account first."""
+    """Whether the refusal requires that a person connects an account."""
     return refusal.reason is Reason.CREDENTIAL_NEEDED
 
 
 def instructions(spec: Upstream) -> str:
-    """What a client is told instead of the upstream's own words."""
+    """Return the instructions that replace the upstream's own."""
     return f"No account is connected for {spec.name} yet. Call {CONNECT}: its own tools are listed afterwards."
 
 
 def listed(spec: Upstream, method: str) -> Message:
-    """The result of a list: nothing, and of tools the one."""
+    """Return an empty list, or the one tool."""
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     about = f"Connects this person's account at {spec.name}. Its own tools are listed afterwards."
     tool = {"name": CONNECT, "description": about, "inputSchema": schema}
@@ -29,6 +29,6 @@ def listed(spec: Upstream, method: str) -> Message:
 
 
 def connected(spec: Upstream) -> Message:
-    """The result of the tool."""
+    """Return the result of the tool."""
     text = f"The account is connected. The tools of {spec.name} are listed now."
     return {"content": [{"type": "text", "text": text}], "isError": False}

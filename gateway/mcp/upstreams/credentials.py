@@ -1,4 +1,4 @@
-"""What the credential of one connection adds to each request, and hides in whatever comes back."""
+"""The credential of one connection: injection into requests, and redaction in answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.exchange.echo import Echo
 from gateway.model import Headers
 
 KEPT: Final = 2
-"""Values of a credential that are looked for: an answer may still hold the one before the last."""
+"""Credential values to redact: an answer may still contain the previous one."""
 
 
 class Credentials:
-    """`inject` gives it by method and URL, `answered` says whether to try once more, `echoed` hears what was hidden."""
+    """`inject` returns the credential by method and URL, `answered` decides on a retry, `echoed` reports redactions."""
 
     def __init__(
         self,
@@ -30,24 +30,24 @@ class Credentials:
         self.answered = answered
 
     async def inject(self, method: str, url: str) -> Injected:
-        """What one request carries."""
+        """Return the credential for one request."""
         injected = await self._inject(method, url)
         if injected.secrets and injected.secrets not in self._known:
             self._known = (injected.secrets, *self._known[: KEPT - 1])
         return injected
 
     async def headers(self, method: str, url: str) -> dict[str, str]:
-        """The header fields for one request."""
+        """Return the header fields for one request."""
         return dict((await self.inject(method, url)).headers)
 
     def hide_text(self, text: str) -> str:
-        """A text of the upstream with every value of the credential masked."""
+        """Return a text of the upstream with every value of the credential masked."""
         with self.hiding() as echo:
             return echo.text(text)
 
     @contextmanager
     def hiding(self) -> Iterator[Echo]:
-        """What masks every value of the credential in one message."""
+        """Yield a filter that masks every value of the credential in one message."""
         echo = Echo(chain.from_iterable(self._known))
         try:
             yield echo

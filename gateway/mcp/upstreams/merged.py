@@ -1,4 +1,4 @@
-"""The upstreams on `/mcp`, side by side with each other and with the apps; one that is slow delays none of them."""
+"""The upstreams on `/mcp`, beside each other and the apps; a slow one delays none of the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Merged:
-    """Stands before the gateway's own tools and resources on `/mcp`. `proxies` are the upstreams as they are now."""
+    """Middleware before the gateway's own tools and resources on `/mcp`. `proxies` returns the current upstreams."""
 
     follows = False
 
@@ -60,7 +60,7 @@ class Merged:
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer what is of an upstream, add to what lists them, and leave the rest."""
+        """Answer requests for upstreams, extend lists with their entries, and pass on the rest."""
         if not self._proxies():
             return await call_next(ctx)
         match ctx.method:
@@ -108,25 +108,25 @@ class Merged:
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     def stand_before(self, mount: Mount) -> None:
-        """The mount is there, and is this one."""
+        """Attach to the mount that this middleware belongs to."""
         self._mount = mount
         self._gathering.own = mount.on_tools
 
     def forget(self, names: Collection[str]) -> None:
-        """The gateway offers other things now; these upstreams are others, or gone: what they listed is void."""
+        """Forget the lists of these upstreams, which were replaced or removed, and publish the new offer."""
         self._names.forget(names)
         self._gathering.renew()
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of an upstream's tool, as far as it was listed to who asks now."""
+        """Return the input schema of an upstream's tool, if it was listed to the current caller."""
         named = self._names.tools(current_principal()).get(name)
         return named.thing["inputSchema"] if named is not None else None
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> None:
-        """None: what is quick on the mount of all is the way to the apps."""
+        """Return None: the fast path of the common mount serves the apps."""
 
     def drain(self) -> None:
-        """End the streams that would stay open for ever."""
+        """End the long-lived streams."""
         self._gathering.streams.drain()
 
     def _changed(self, method: str) -> None:
@@ -139,7 +139,7 @@ class Merged:
         return self._mount is not None and self._mount.catalog.owns(name)
 
     async def _follow(self, ctx: Context, call_next: CallNext) -> None:
-        """Tell a session what changes, for as long as it lives; the SDK cancels this when it ends."""
+        """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
         client = client_of(ctx, self._levels)
         try:
             async with anyio.create_task_group() as tasks:
@@ -151,12 +151,12 @@ class Merged:
                 proxy.forget_level(client)
 
     async def _set_level(self, client: UpstreamClient, params: Message) -> Message:
-        """How much a session wants to hear; each upstream is told when it is called."""
+        """Store a session's log level; each upstream receives it at its next call."""
         self._levels[client.who] = str(params["level"])
         return {}
 
     async def _own(self, ctx: Context, call_next: CallNext) -> Message:
-        """The gateway's own list; of prompts it has none."""
+        """Return the gateway's own list; it has no prompts."""
         if ctx.method == "prompts/list":
             absent.no_further_page((ctx.params or {}).get("cursor"))
             made: Message = {"prompts": []}
@@ -202,7 +202,7 @@ class Merged:
         return await readable("tools/list", shown, client.version)
 
     def _apps(self, client: UpstreamClient) -> bool:
-        """Whether apps of upstreams may stand here."""
+        """Whether apps of upstreams may be offered here."""
         known = self._lists.known("tools/list", client.principal)
         bearing = [self._proxies()[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
@@ -225,16 +225,17 @@ class Merged:
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {public[:128]}")
         proxy = self._proxies()[named.upstream]
-        with suppress(MCPError):  # an upstream may log nothing
+        with suppress(MCPError):  # an upstream may not support logging
             await proxy.keep_level(client)
         result = await proxy.call_tool(client, {**params, "name": named.original}, ctx)
         if named.original == CONNECT:
-            await self._lists.refresh(client, "tools/list")  # whoever follows them hears of its own tools
+            await self._lists.refresh(client, "tools/list")  # followers are notified of its own tools
         return merging.public_content(named.upstream, result)
 
     async def _of_page(self, client: UpstreamClient, name: str) -> Named | None:
-        """What a page calls `name`, as its own server does: its host sends that on. None where no upstream has it for
-        apps. Raises `Refusal` where one does not answer that may have it, and `MCPError` where several have it.
+        """Return the tool that a page knows as `name`, its name at the upstream, which hosts pass on; None if no
+        upstream has it for apps. Raises `Refusal` if an upstream that may have it does not answer, and `MCPError` if
+        several have it.
         """
         had = self._names.had_tool(client.principal, name)
         await self._lists.hear(client, ("tools/list",), had, lambda: False)
@@ -252,8 +253,8 @@ class Merged:
     async def _heard_of(
         self, method: str, client: UpstreamClient, public: str, known: Callable[[Principal], Mapping[str, T]]
     ) -> T | None:
-        """What is called `public` of the things that are `known`; upstreams that may have it, and have not said yet
-        what they have, are waited for: they may be starting. Raises `Refusal` where one does not answer.
+        """Return the thing named `public` among those `known`, after waiting for upstreams that may have it and have
+        not listed theirs yet, as they may be starting. Raises `Refusal` if one does not answer.
         """
 
         def found() -> T | None:
@@ -274,7 +275,7 @@ class Merged:
         return merging.public_content(name, result)
 
     async def _owner(self, client: UpstreamClient, uri: str) -> tuple[str, str] | None:
-        """The upstream that has a resource, and its own address of it; None for one of the gateway's own, or none."""
+        """Return the upstream of a resource, and its own address of it; None if no upstream has it."""
         found = merging.original_uri(uri, self._proxies())
         if found is not None:
             await self._heard(client, "tools/list")
@@ -282,7 +283,7 @@ class Merged:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
             return found
         if merging.names_app(uri):
-            return None  # an app of the gateway's own: no upstream speaks for it, whatever it lists
+            return None  # an app of the gateway itself: no upstream answers for it, whatever it lists
         owner, kept = self._lister(client, uri)
         if owner is None:
             for method in _MEANS:
@@ -295,13 +296,15 @@ class Merged:
         return (owner, uri) if owner is not None else None
 
     def _silent(self, client: UpstreamClient, uri: str, kept: str | None) -> list[str]:
-        """The upstreams that are waited for because of an address: the one for which it is `kept`, or that may."""
+        """Return the upstreams to wait for because of an address: the one that it is `kept` for, or all that may have
+        it.
+        """
         if kept is not None:
             return [kept]
         return list(dict.fromkeys(one for means in _MEANS for one in self._names.silent(means, client.principal, uri)))
 
     def _lister(self, client: UpstreamClient, uri: str) -> tuple[str | None, str | None]:
-        """The upstream that lists an address, and the one for which that is kept where there is none."""
+        """Return the upstream that lists an address, or else the one that the address is reserved for."""
         kept: str | None = None
         for method, means in _MEANS.items():
             awaited = self._names.awaited(method, client.principal)
@@ -313,7 +316,7 @@ class Merged:
         return None, kept
 
     async def _heard(self, client: UpstreamClient, method: str) -> None:
-        """Ask for a list that was never heard."""
+        """Request a list that no upstream has sent yet."""
         if not self._lists.known(method, client.principal):
             await self._lists.refresh(client, method)
 
@@ -341,7 +344,7 @@ class Merged:
         raise MCPError(types.INVALID_PARAMS, "There is no such prompt or template.")
 
     def _templates(self, principal: Principal) -> dict[str, str]:
-        """The upstreams by the templates that they list, each the first that lists it."""
+        """Return the upstreams by the templates that they list; the first that lists one has it."""
         known = self._lists.known("resources/templates/list", principal)
         listed = ((str(one.get("uriTemplate")), owner) for owner, things in known.items() for one in things)
         return dict(reversed(list(listed)))
@@ -353,7 +356,7 @@ class Merged:
 
 
 def _introduced(result: HandlerResult) -> HandlerResult:
-    """The gateway has what its upstreams have."""
+    """Declare the capabilities of upstreams as the gateway's."""
     if not isinstance(result, dict):
         return result
     capabilities = result.get("capabilities")
@@ -366,12 +369,12 @@ def _introduced(result: HandlerResult) -> HandlerResult:
 
 
 def _listed(things: list[Message], uri: str) -> str | None:
-    """The address `uri`, where it is among these resources."""
+    """Return `uri` if it is among these resources, else None."""
     return uri if any(one.get("uri") == uri for one in things) else None
 
 
 def _covering(templates: list[Message], uri: str) -> str | None:
-    """The template that may mean `uri`, by what stands before its first variable."""
+    """Return the template that may match `uri`, judged by the text before its first variable."""
     addresses = (str(template.get("uriTemplate", "")) for template in templates)
     return next((one for one in addresses if (start := one.partition("{")[0]) and uri.startswith(start)), None)
 
@@ -380,7 +383,7 @@ _MEANS: Mapping[str, Callable[[list[Message], str], str | None]] = {
     "resources/list": _listed,
     "resources/templates/list": _covering,
 }
-"""The lists in which addresses stand, and what in them means one."""
+"""The lists that contain addresses, and the function that finds an address in each."""
 
 
 def _without_name(tool: Message) -> Message:

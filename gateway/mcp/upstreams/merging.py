@@ -1,4 +1,4 @@
-"""Names and addresses of upstreams where all of them stand side by side, the same every time."""
+"""Stable names and addresses of upstreams that share a mount."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gateway.mcp.upstreams.listing import APP_SCHEMES, MODEL, RESOURCE_URI, VISI
 from gateway.views.names import marked_name, model_name
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
-"""A name as MCP has it (2026-07-28, Tools): none of these looks like another."""
+"""A valid tool name in MCP (2026-07-28, Tools): no two of these look alike."""
 
 MOST_NAMES = 100_000
-"""Names of each upstream that are remembered: one that lists ever new ones has no room left, the others theirs."""
+"""Names remembered per upstream: one that keeps listing new names exhausts only its own share."""
 
 BOUNDS: Final = (
     Bound(
@@ -33,7 +33,7 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A thing of an upstream under the name that clients of `/mcp` know."""
+    """A thing of an upstream under its public name on `/mcp`."""
 
     upstream: str
     original: str
@@ -41,11 +41,10 @@ class Named:
 
 
 class Names:
-    """Public names of one kind of things. `taken` says which are the gateway's own.
-
-    Who comes first in the configuration has a name that two want: also where it has not answered yet, if it had that
-    name before the gateway was started. A name that was told to a client stays with its upstream while that is there,
-    also where one before it answers later: no call may reach another than was meant.
+    """Public names of one kind of things. `taken` tells the gateway's own names.
+    If several upstreams want a name, the first in the configuration has it, also before it answers, if it had the name
+    before the gateway started. A name once listed to a client stays with its upstream while that exists, also if an
+    earlier one answers later: no call may reach another upstream than intended.
     """
 
     def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
@@ -58,10 +57,8 @@ class Names:
         offered: Iterable[tuple[Upstream, Sequence[Message]]],
         awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, Named]:
-        """The things by their public names.
-
-        `awaited` names the upstream before another that has not answered yet, for which the public name of what the
-        other one calls so is kept.
+        """Return the things by their public names.
+        `awaited` returns the earlier upstream, not heard yet, for which a public name is reserved.
         """
         found: dict[str, Named] = {}
         for spec, things in offered:
@@ -78,7 +75,7 @@ class Names:
         return found
 
     def forget(self, upstreams: Collection[str]) -> None:
-        """These are others now, or gone."""
+        """Forget the names of these upstreams, which were replaced or removed."""
         self._given = {public: owner for public, owner in self._given.items() if owner[0] not in upstreams}
         self._kept = Counter(owner for owner, _ in self._given.values())
 
@@ -92,7 +89,7 @@ class Names:
 
 
 def _names(spec: Upstream, name: str) -> Iterator[str]:
-    """The public names that a thing may have, the best first."""
+    """Yield the possible public names of a thing, the best first."""
     yield best_name(spec, name)
     public = model_name(spec.name, name)
     yield public
@@ -101,14 +98,14 @@ def _names(spec: Upstream, name: str) -> Iterator[str]:
 
 
 def best_name(spec: Upstream, name: str) -> str:
-    """The public name that a thing has where no other has it: without a prefix its own, where that is one of MCP."""
+    """Return a thing's public name without conflicts: without a prefix its own, if that is valid in MCP."""
     if spec.prefix is not None:
         return model_name(spec.prefix, name)
     return name if _LEGAL.fullmatch(name) else marked_name(name, name)
 
 
 def original_name(spec: Upstream, public: str) -> str | None:
-    """What an upstream itself calls a thing that has the best of its public names; None where that is none of its."""
+    """Return the upstream's own name of a thing from the best public name; None if that is not this upstream's."""
     if spec.prefix is None:
         return public
     before, _, name = public.partition(f"{spec.prefix}_")
@@ -116,18 +113,18 @@ def original_name(spec: Upstream, public: str) -> str | None:
 
 
 def public_uri(upstream: str, uri: str) -> str:
-    """The address of an app where several stand side by side; other addresses stay."""
+    """Return the address of an app on the common mount; other addresses stay."""
     scheme, _, rest = uri.partition("://")
     return f"{scheme}://{upstream}/{rest}" if names_app(uri) else uri
 
 
 def names_app(uri: str) -> bool:
-    """Whether this is the address of an app, an upstream's or one of the gateway's own."""
+    """Whether this is the address of an app, an upstream's or the gateway's own."""
     return uri.lower().startswith(APP_SCHEMES)
 
 
 def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
-    """The upstream and its own address of an app; None for any other address."""
+    """Return the upstream and its own address of an app; None for any other address."""
     scheme, _, rest = uri.partition("://")
     name, slash, path = rest.partition("/")
     if not names_app(uri) or not slash or name not in upstreams:
@@ -136,13 +133,13 @@ def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
 
 
 def apps_may_stand(specs: Iterable[Upstream]) -> bool:
-    """Whether the apps of these upstreams may stand beside each other: one alone, or all of one trust group."""
+    """Whether the apps of these upstreams may share a mount: a single one, or all of one trust group."""
     groups = [spec.trust for spec in specs]
     return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
 
 
 def public_tool(name: str, named: Named, *, apps: bool) -> Message:
-    """A tool as it stands on `/mcp`; where it says nothing of apps, it is for the model alone."""
+    """Return a tool as offered on `/mcp`; by default it is for the model alone."""
     tool = named.thing
     meta: Message = _readdressed(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
     ui, uri = dict(ui_of(tool)), app_of(tool)
@@ -158,7 +155,7 @@ def public_tool(name: str, named: Named, *, apps: bool) -> Message:
 
 
 def public_content(upstream: str, result: Message) -> Message:
-    """A result in which the addresses of apps are those of `/mcp`, so that it leads to no app but this upstream's."""
+    """Return a result with the app addresses of `/mcp`, so that it refers to no other upstream's apps."""
     made = _readdressed(upstream, result)
     for key in ("content", "contents"):
         if key in result:
@@ -178,7 +175,7 @@ def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _blocks(upstream: str, blocks: object) -> object:
-    """Parts of a result, or one of them, with the resources in them."""
+    """Return content blocks, or one of them, with public addresses."""
     if isinstance(blocks, list):
         return [_blocks(upstream, block) if isinstance(block, dict) else block for block in blocks]
     if not isinstance(blocks, dict):
@@ -190,7 +187,7 @@ def _blocks(upstream: str, blocks: object) -> object:
 
 
 def _readdressed(upstream: str, thing: Message) -> Message:
-    """`thing` with its address, and those in its `_meta`."""
+    """Return `thing` with its address and those in its `_meta` made public."""
     made, meta = dict(thing), thing.get("_meta")
     if isinstance(uri := thing.get("uri"), str):
         made["uri"] = public_uri(upstream, uri)
@@ -200,7 +197,7 @@ def _readdressed(upstream: str, thing: Message) -> Message:
 
 
 def _addresses(upstream: str, said: object) -> object:
-    """The address of an app that is said in `_meta`, or by a member of what is said there."""
+    """Return a value of `_meta`, or its members, with app addresses made public."""
     if isinstance(said, dict):
         return {key: public_uri(upstream, one) if isinstance(one, str) else one for key, one in said.items()}
     return public_uri(upstream, said) if isinstance(said, str) else said

@@ -1,4 +1,4 @@
-"""Which arguments of a tool are repeated in header fields (`x-mcp-header` in its schema), found once for each tool."""
+"""A cache of the tool arguments that are mirrored in header fields (`x-mcp-header` in a schema)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 
 KNOWN = 5000
-"""Tools whose fields are remembered."""
+"""Tools whose fields are cached; beyond, the cache is cleared."""
 
 Mirrored = Mapping[tuple[str, ...], str]
-"""The names of fields by the paths of the arguments that they repeat."""
+"""Header field names by the paths of the arguments that they mirror."""
 
 
 class Mirrors:
-    """Those of the tools of one upstream."""
+    """The mirrored arguments of the tools of one upstream."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Mapping[str, Any], Mirrored | None]] = {}
 
     def of(self, name: str, tool: Mapping[str, Any]) -> Mirrored | None:
-        """The fields of `tool` as it is listed now; None where its schema declares them wrongly."""
+        """Return the fields of `tool` as it is listed now; None if its schema declares them wrongly."""
         known = self._known.get(name)
         if known is None or known[0] is not tool:
             schema = tool.get("inputSchema")

@@ -1,4 +1,4 @@
-"""What all upstreams list, by the names that clients of `/mcp` know; a name is kept for the upstream that had it."""
+"""The lists of all upstreams by their public names on `/mcp`; a name is reserved for the upstream that had it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gateway.mcp.upstreams.proxy import Proxy
 from gateway.model import Principal
 
 MOST_MADE = 2000
-"""Lists of things by their names that are kept: two of each principal where they have accounts of their own."""
+"""Cached lists by name: two per principal where principals have accounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """The things by their public names, as they were made of these lists."""
+    """The things by their public names, and the lists that they were made from."""
 
     made_of: list[tuple[object, list[Message]]]
     named: dict[str, Named]
@@ -29,7 +29,7 @@ class _Made:
 
 
 class Naming:
-    """The names of tools and prompts. `proxies` are the upstreams as they are now, `taken` the gateway's own tools."""
+    """The names of tools and prompts. `proxies` returns the current upstreams, `taken` tells the gateway's tools."""
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], lists: Lists, taken: Callable[[str], bool]) -> None:
         self._proxies = proxies
@@ -38,23 +38,23 @@ class Naming:
         self._made: dict[tuple[str, str], _Made] = {}
 
     def forget(self, upstreams: Collection[str]) -> None:
-        """These are others now, or gone."""
+        """Forget the names of these upstreams, which were replaced or removed."""
         self._made = {}
         self._tools.forget(upstreams)
         self._prompts.forget(upstreams)
 
     def tools(self, principal: Principal | None) -> dict[str, Named]:
-        """The tools by their public names, as `principal` was told of them."""
+        """Return the tools by their public names, as listed to `principal`."""
         return self._named("tools/list", self._tools, offered, principal)
 
     def prompts(self, principal: Principal | None) -> dict[str, Named]:
-        """The prompts by their public names."""
+        """Return the prompts by their public names."""
         return self._named("prompts/list", self._prompts, lambda _, one: isinstance(one.get("name"), str), principal)
 
     def _named(
         self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
     ) -> dict[str, Named]:
-        """The things by their public names: of thousands that takes a while, and what was made of the same is kept."""
+        """Return the things by their public names, cached while the lists are the same: naming thousands is slow."""
         known, proxies = self._lists.known(method, principal), self._proxies()
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
@@ -68,14 +68,14 @@ class Naming:
         listed = [(specs[name], [one for one in known[name] if is_offered(specs[name], one)]) for name in known]
         named = names.of(listed, self.awaited(method, principal))
         if key in self._made or len(self._made) < MOST_MADE:
-            # What was offered to a principal is kept no longer than the offer.
+            # A cached list of a principal's offer lives no longer than the offer.
             offers = [proxies[name].upstream.offer(principal) for name in known]
             self._made[key] = _Made(made_of, named, [ref(one, lambda _: self._unmake(key)) for one in offers])
         return named
 
     def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
-        """The upstream before another, of which nothing is known yet, that had a thing of a public name, or an address:
-        the third is what the other one calls it.
+        """Return a function that finds the earlier upstream, not heard yet, that had a public name or an address; its
+        third argument is the name at the later upstream.
         """
         places = {name: place for place, name in enumerate(self._proxies())}
         silent = self._silent(method, principal)
@@ -87,10 +87,9 @@ class Naming:
         return awaited
 
     def silent(self, method: str, principal: Principal | None, public: str) -> list[str]:
-        """The upstreams that may have what is called `public`, and have not said yet what they have.
-
-        That is known by the name's prefix, or because an upstream had it before the gateway was started; an address
-        may be one of any upstream that never said what it has.
+        """Return the upstreams that may have `public`, and have not listed theirs yet.
+        That follows from the name's prefix, or from what an upstream had before the gateway started; an address may
+        belong to any upstream that never listed any.
         """
 
         def may_have(proxy: Proxy) -> bool:
@@ -103,7 +102,7 @@ class Naming:
         return [name for name, proxy in self._silent(method, principal).items() if may_have(proxy)]
 
     def had_tool(self, principal: Principal | None, name: str) -> list[str]:
-        """The upstreams that had a tool which they call `name`, and have not said yet what they have."""
+        """Return the upstreams that had a tool with the own name `name`, and have not listed theirs yet."""
         silent = self._silent("tools/list", principal).items()
         return [one for one, proxy in silent if proxy.upstream.offer(principal).fingerprints.had("tools/list", name)]
 
@@ -116,16 +115,18 @@ class Naming:
 
 
 def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, name: str) -> bool:
-    """Whether an upstream had a thing whose best public name, or address, this is; another calls its own `name`."""
+    """Whether an upstream had a thing with this best public name or address; `name` is another upstream's own name for
+    it.
+    """
     spec, fingerprints = proxy.upstream.spec, proxy.upstream.offer(principal).fingerprints
-    if _of_addresses(method):  # the apps of each upstream have addresses of their own
+    if _of_addresses(method):  # the apps of each upstream have distinct addresses
         return not names_app(public) and fingerprints.had(method, public)
     original = original_name(spec, public)
-    # A public name that had to be changed does not say what it was, but both may call it the same.
+    # A public name that had to be changed does not reveal the original, but both may use the same one.
     same = best_name(spec, name) == public and fingerprints.had(method, name)
     return same or (original is not None and fingerprints.had(method, original))
 
 
 def _of_addresses(method: str) -> bool:
-    """Whether what a list names are addresses, which stay as they are."""
+    """Whether the keys of a list are addresses, which stay as they are."""
     return method.startswith("resources/")

@@ -1,4 +1,4 @@
-"""What an upstream was heard to offer: to all, or to each principal where each has an account of their own there."""
+"""The known offer of an upstream: to all, or to each principal if each has an account there."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gateway.model import Principal
 from gateway.stores.upstream_tools import key_of
 
 MOST = 1000
-"""Principals whose offers are remembered; the one that was looked at least lately is asked for anew."""
+"""Principals whose offers are remembered; the least recently used one is evicted."""
 
 ROOM = 256 * 1024 * 1024
-"""Bytes of the lists of all of them; beyond, those that were looked at least lately are asked for anew."""
+"""Bytes of all their lists; beyond, the least recently used ones are evicted."""
 
 WALKS = 16
-"""Clients that read the pages of one list at a time, and whose pages are put together."""
+"""Concurrent page-by-page reads of one list whose pages are put together."""
 
 BOUNDS: Final = (
     Bound(
@@ -43,11 +43,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Offer:
-    """The tools by their names, as they were listed last; `asked` says that all were asked for once, `whole` that all
-    were told.
-
-    `left_out` are the keys of those for which there is no room: what they are, and whom they are for, is not known.
-    Whoever keeps more of what is listed says so with `holds`, and keeps it no longer than this. `grown` hears of more.
+    """The tools by name, as listed last; `asked` means that all were requested once, `whole` that all were received.
+    `left_out` are the keys of those beyond the limits: their definition and audience are unknown. Code that caches more
+    of the lists reports its size with `holds`, and keeps it no longer than this. `grown` is called when the size grows.
     """
 
     fingerprints: Fingerprints
@@ -63,17 +61,18 @@ class Offer:
 
     @property
     def size(self) -> int:
-        """Bytes of what is listed, written as JSON."""
+        """Bytes of the lists, serialized as JSON."""
         return self._size + sum(self._others.values())
 
     def holds(self, method: str, size: int) -> None:
-        """The list of `method`, another than that of the tools, has so many bytes."""
+        """Account for the size of another list than that of the tools."""
         self._others[method] = size
         self.grown()
 
     async def take(self, result: Message, before: Collection[str] = ()) -> list[Message]:
-        """The tools of one page, remembered; those whose change nobody would notice, or for which is no room, are not
-        among them, nor are those whose names stood on the pages `before`."""
+        """Store and return the tools of one page, without those held back because a change would go unnoticed, those
+        beyond the limits, and those whose names were on the pages `before`.
+        """
         listed = list(islice((tool for tool in tools_of(result) if tool["name"] not in before), MOST_THINGS))
         await self.fingerprints.look(listed)
         taken = [
@@ -85,7 +84,7 @@ class Offer:
         return taken
 
     def _take(self, tool: Message) -> bool:
-        """Whether there is room for the tool."""
+        """Store the tool; return whether there is room."""
         name, size = tool["name"], size_of(tool)
         self._forget(name)
         if len(self.tools) >= MOST_THINGS or self._size + size > LARGEST:
@@ -101,12 +100,12 @@ class Offer:
         self.left_out.pop(key_of(name), None)
 
     def before(self, cursor: object) -> Collection[str]:
-        """The names of the tools on the pages before that of `cursor`, as far as they are known."""
+        """Return the names of the tools on the pages before that of `cursor`, as far as known."""
         walk = self._walks.get(cursor, []) if isinstance(cursor, str) else []
         return {tool["name"] for tool in walk}
 
     def page(self, tools: list[Message], cursor: object, following: object) -> None:
-        """These stood on the page of `cursor`; on the last one of all it is known which tools there are."""
+        """Record the page of `cursor`; after the last page, tools on none of them are forgotten."""
         before = self._walks.pop(cursor, None) if isinstance(cursor, str) else []
         if before is None:
             return
@@ -118,7 +117,7 @@ class Offer:
                 del self._walks[next(iter(self._walks))]
 
     def keep(self, tools: Iterable[Message]) -> None:
-        """These are all that there are: forget every other."""
+        """Forget every tool but these."""
         names = {str(tool["name"]) for tool in tools}
         if len(names) < MOST_THINGS:
             for gone in self.tools.keys() - names:
@@ -126,10 +125,9 @@ class Offer:
 
 
 class Offers:
-    """Those of the upstream `name`; `make` the fingerprints of what is offered to a person, or to all (None).
-
-    Clients of one person have an offer each, as they have connections; a change of a tool is one for the person.
-    `full` says that there was no room for all of them.
+    """The offers of the upstream `name`; `make` returns the fingerprints of the offer to a person, or to all (None).
+    Clients of one person have separate offers, like connections, but share the fingerprints. `full` means that some
+    were evicted for lack of room.
     """
 
     def __init__(self, name: str, make: Callable[[Principal | None], Fingerprints]) -> None:
@@ -140,7 +138,7 @@ class Offers:
         self._fingerprints: WeakValueDictionary[str, Fingerprints] = WeakValueDictionary()
 
     def of(self, principal: Principal | None) -> Offer:
-        """The offer to `principal`; to all where that is None."""
+        """Return the offer to `principal`; to all if that is None."""
         owner = principal.id if principal is not None else ""
         offer = self._of.get(owner)
         if offer is None:
@@ -162,5 +160,5 @@ class Offers:
                 log.warning("upstream %s: its lists for all persons have more than %d bytes", self._name, ROOM)
 
     def all(self) -> list[Offer]:
-        """Every one that is remembered."""
+        """Return every offer in memory."""
         return list(self._of.values())

@@ -1,4 +1,4 @@
-"""The view runtime in the pages of upstreams, first in their `<head>`."""
+"""Injects the view runtime into pages of upstreams, first in their `<head>`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DOCTYPE = re.compile(r"\s*<!doctype", re.IGNORECASE)
 
 
 def with_runtime(result: Message, runtime: str) -> Message:
-    """A result of `resources/read` with the runtime in every app."""
+    """Return a result of `resources/read` with the runtime in every app."""
     contents = result.get("contents")
     if not isinstance(contents, list):
         return result
@@ -20,7 +20,7 @@ def with_runtime(result: Message, runtime: str) -> Message:
 
 
 def page_with_runtime(html: str, runtime: str) -> str:
-    """A page with the script first in its head."""
+    """Return a page with the script first in its head."""
     script = "<script>" + runtime.replace("</script", "<\\/script") + "</script>"
     for found in (_HEAD.search(html), _HTML.search(html), _DOCTYPE.match(html)):
         if found is not None and (end := html.find(">", found.end()) + 1):

@@ -1,4 +1,4 @@
-"""What the fast path of an upstream's mount needs of it."""
+"""The interface that the fast path of an upstream's mount needs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Calls(Protocol):
     """The tools of one upstream: `gateway.mcp.upstreams.proxy.Proxy`."""
 
     def tool(self, name: str) -> Mapping[str, Any] | None:
-        """A tool as it was listed; None for one that never was."""
+        """Return a tool as listed; None for an unknown one."""
         ...
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may send the person behind its client somewhere."""
+        """Whether a call of the tool may send the client's person to a page."""
         ...
 
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
-        """The answer to a call, as `client` is told it. Raises `MCPError`."""
+        """Return the answer to a call, in the form for `client`. Raises `MCPError`."""
         ...

@@ -1,4 +1,4 @@
-"""The mount of one upstream: each request of its clients goes to it, under its policy, and comes back in their era."""
+"""The mount of one upstream: a reverse proxy for MCP requests, under a policy, with answers in the client's era."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 class Proxy:
-    """Stands before the SDK's own handlers of a mount, as their outermost middleware.
-
-    `calls` are those whose clients can ask a person, `shown_in` finds the view that shows what a tool opens; what
-    goes on without a connection is `held`.
+    """The outermost middleware of a mount, before the SDK's own handlers.
+    `calls` are the calls whose clients can ask a person, `shown_in` finds the view that shows what a tool opens; `held`
+    keeps calls that continue without a connection.
     """
 
     follows = True
@@ -75,7 +74,7 @@ class Proxy:
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a request, or leave it to the SDK."""
+        """Answer a request, or pass it on to the SDK."""
         context = ctx
         match context.method:
             case "initialize" | "server/discover":
@@ -100,7 +99,7 @@ class Proxy:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method) from None
         client = client_of(context, self._levels)
         params = dict(context.params or {})
-        # A session of the handshake would go on for a client that is gone, as only what its upstream runs then does.
+        # A session of the handshake protocols would continue for a disconnected client, as only upstream calls may.
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
@@ -111,19 +110,19 @@ class Proxy:
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     async def carry(self, client: UpstreamClient, params: Message) -> Message:
-        """The answer to a call of a tool, as `client` is told it. Raises `MCPError`."""
+        """Return the answer to a tool call, in the form for `client`. Raises `MCPError`."""
         return await self._answered(client, self.call_tool(client, params))
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> UpstreamFast:
-        """The fast path to it."""
+        """Return the fast path of this mount."""
         return UpstreamFast(self, hosts, origins, silence)
 
     def tool(self, name: str) -> Mapping[str, Any] | None:
-        """A tool as it was listed to all; None for one that never was."""
+        """Return a tool as listed to all; None for an unknown one."""
         return self.upstream.offer(None).tools.get(name)
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may send the person behind its client somewhere."""
+        """Whether a call of the tool may send the client's person to a page."""
         return self._tool_calls.may_ask(name)
 
     async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
@@ -133,21 +132,21 @@ class Proxy:
             raise as_error(refusal) from refusal
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a tool, as far as it was listed to who asks now."""
+        """Return the input schema of a tool, if it was listed to the current caller."""
         tool = self.upstream.offer(current_principal()).tools.get(name)
         return tool["inputSchema"] if tool is not None else {"type": "object"}
 
     def drain(self) -> None:
-        """End the streams that would stay open for ever."""
+        """End the long-lived streams."""
         self._following.streams.drain()
 
     async def close(self) -> None:
-        """Give up what waits: for a client that calls again, or for a person."""
+        """End the calls that wait for a client to return, or for a person."""
         self._tool_calls.close()
         await self.relay.close()
 
     async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
-        """One page of the tools that the client may see."""
+        """Return one page of the tools that the client may see."""
         try:
             result = await self.relay.forward(client, "tools/list", params)
         except Refusal as refusal:
@@ -159,19 +158,18 @@ class Proxy:
         return await self._readable(client, "tools/list", {**result, "tools": shown})
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
-        """The result of a call; what the gateway refuses is a result, too.
-
-        With its `context`, a client that can ask its person is sent where the call needs one.
+        """Return the result of a call; the gateway's refusals are results, too.
+        With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
         return await self._tool_calls.call(client, params, context)
 
     async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
-        """A resource, with the view runtime in it where it is an app and the configuration says so."""
+        """Return a resource, with the view runtime in an app if configured."""
         result = await self.relay.forward(client, "resources/read", params)
         return with_runtime(result, self._runtime) if self.upstream.spec.runtime else result
 
     async def all_tools(self, client: UpstreamClient) -> list[Message]:
-        """Every tool that the upstream lists, whoever may see it. Raises `MCPError` and `Refusal`."""
+        """Return every tool that the upstream lists, whatever its visibility. Raises `MCPError` and `Refusal`."""
         offer, before = self.upstream.offer(client.principal), set[str]()
 
         async def page(params: Message) -> tuple[list[Message], object]:
@@ -185,7 +183,7 @@ class Proxy:
         return tools
 
     async def pages(self, client: UpstreamClient, method: str) -> list[Message]:
-        """Every page of a list, as far as they lead on. Raises `MCPError` and `Refusal`."""
+        """Return every page of a list. Raises `MCPError` and `Refusal`."""
 
         async def page(params: Message) -> tuple[list[Message], object]:
             result = await self.relay.forward(client, method, params)
@@ -196,13 +194,13 @@ class Proxy:
         return things
 
     async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
-        """The tool as its upstream lists it; asked for where it was never seen."""
+        """Return the tool as its upstream lists it; requested once if it is unknown."""
         offer = self.upstream.offer(client.principal)
         if name not in offer.tools and not offer.asked:
             try:
                 await self.all_tools(client)
             except MCPError as error:
-                if error.error.code != types.METHOD_NOT_FOUND:  # an upstream may have tools, and list none
+                if error.error.code != types.METHOD_NOT_FOUND:  # an upstream may have tools without listing them
                     raise
             offer.asked = True
         return offer.tools.get(name)
@@ -218,7 +216,7 @@ class Proxy:
         return forward
 
     async def _readable(self, client: UpstreamClient, method: str, result: Message) -> Message:
-        """One page of a list, as the client can read it."""
+        """Return one page of a list without the entries that the client cannot parse."""
         key = listing.KEYS[method]
         made = {**result, key: await readable(method, result[key], client.version)}
         if not isinstance(made.get("nextCursor", ""), str):
@@ -226,7 +224,7 @@ class Proxy:
         return made
 
     def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
-        """A list for who has no account there yet. Raises any other `refusal`."""
+        """Return the list for a principal without an account there. Raises any other `refusal`."""
         if not accounts.is_missing(refusal):
             raise refusal
         result = accounts.listed(self.upstream.spec, method)
@@ -239,7 +237,7 @@ class Proxy:
         return forward
 
     async def _introduced(self, context: Context, result: HandlerResult) -> HandlerResult:
-        """What the client is told at the beginning: the upstream's own words, and our versions."""
+        """Return the introduction for the client: the upstream's own description, and the gateway's versions."""
         if not isinstance(result, dict):
             return result
         params = context.params or {}
@@ -259,7 +257,7 @@ class Proxy:
         except Refusal as refusal:
             if accounts.is_missing(refusal):
                 return {**result, "instructions": accounts.instructions(self.upstream.spec)}
-            if modern:  # clients take an error here for a server of another version: what is asked next tells them why
+            if modern:  # clients take an error here for another protocol version; the next request reports it
                 return {key: value for key, value in result.items() if key != "instructions"}
             raise as_error(refusal) from refusal
         made = {**result, **_introduction(session.terms)}
@@ -272,7 +270,7 @@ class Proxy:
         return made
 
     def _stamped(self, client: UpstreamClient, result: Message) -> Message:
-        """A modern answer says which server made it."""
+        """Return a modern answer with the name of the server that made it."""
         if not client.modern:
             return result
         meta = result.get("_meta")
@@ -284,7 +282,7 @@ class Proxy:
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), types.SERVER_INFO_META_KEY: info}}
 
     async def set_level(self, client: UpstreamClient, params: Message) -> Message:
-        """How much a session wants to hear; an upstream is asked for as much as the one that wants most."""
+        """Set a session's log level; the upstream receives the most verbose of all."""
         levels = {**self._levels, client.who: str(params["level"])}
         known = [level for level in levels.values() if level in LEVELS]
         joined, session = await self.upstream.session(client)
@@ -296,16 +294,16 @@ class Proxy:
         return {}
 
     async def keep_level(self, client: UpstreamClient) -> None:
-        """A session of `/mcp` calls: its upstream says as much as it wants to hear."""
+        """Pass the log level of a session of `/mcp` to its upstream before a call."""
         if not client.modern and client.level is not None and self._levels.get(client.who) != client.level:
             await self.set_level(client, {"level": client.level})
 
     def forget_level(self, client: UpstreamClient) -> None:
-        """The session ended."""
+        """Forget the log level of an ended session."""
         self._levels.pop(client.who, None)
 
     async def _follow(self, context: Context) -> None:
-        """Tell a session what changes, for as long as it lives; the SDK cancels this when it ends."""
+        """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
         client = client_of(context, self._levels)
         try:
             await self._following.follow(client)
@@ -313,7 +311,7 @@ class Proxy:
             self.forget_level(client)
 
     async def tell_roots(self, client: UpstreamClient) -> None:
-        """The client has other roots than before."""
+        """Notify the upstream that the client's roots changed."""
         joined = self.upstream.found(client)
         session = joined.link.now if joined is not None else None
         if session is not None and not session.terms.modern:
@@ -321,14 +319,14 @@ class Proxy:
 
 
 def said_trace(context: Context) -> Mapping[str, Any]:
-    """Where the trace of a request is said: in its `_meta`, else in the header fields of its request."""
+    """Return the carrier of a request's trace context: its `_meta`, else the header fields."""
     meta = (context.params or {}).get("_meta")
     said = meta if isinstance(meta, dict) else {}
     return said if "traceparent" in said or context.request is None else context.request.headers
 
 
 def as_error(refusal: Refusal) -> MCPError:
-    """A refusal of anything but a call of a tool."""
+    """Return the error for a refusal of anything but a tool call."""
     data = {"reason": refusal.reason.value}
     if refusal.connect_url is not None:
         data["connect_url"] = refusal.connect_url
@@ -336,7 +334,7 @@ def as_error(refusal: Refusal) -> MCPError:
 
 
 def _introduction(terms: Terms) -> Message:
-    """What the upstream says of itself."""
+    """Return the upstream's description of itself."""
     made: Message = {"capabilities": able(terms.capabilities)}
     if terms.instructions is not None:
         made["instructions"] = terms.instructions

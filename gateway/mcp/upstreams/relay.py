@@ -1,4 +1,4 @@
-"""One request of a client, carried to an upstream of either era, with everything that it leads to on the way."""
+"""Carries one client request to an upstream of either era, with the requests that it leads to."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gateway.mcp.upstreams.mirrors import Mirrors
 from gateway.mcp.upstreams.upstream import Upstream
 
 ROUNDS = 16
-"""Times that an upstream may ask for more before it answers."""
+"""Times that an upstream may ask for more input before it answers."""
 
 LONGEST_PARK = 300.0
-"""Seconds that a call waits for a modern client to come back with what the upstream asked for."""
+"""Seconds that a call waits for a modern client to return with the requested input."""
 
 MAX_PARKED = 16
-"""Calls of one principal that wait so."""
+"""Parked calls per principal."""
 
 BOUNDS: Final = (
     Bound(
@@ -45,7 +45,7 @@ BOUNDS: Final = (
 
 @dataclass(eq=False, slots=True)
 class _Parked:
-    """A call to an upstream of the handshake that asked something of a client which must call again to answer."""
+    """A call to a handshake upstream that waits for input from a client, which must repeat its call."""
 
     id: str
     owner: str
@@ -57,7 +57,7 @@ class _Parked:
 
 @dataclass(eq=False, slots=True)
 class _ParkingAsker:
-    """Keeps what an upstream asks until the client comes back with the answers."""
+    """Holds an upstream's requests until the client returns with the answers."""
 
     who: str
     asked_of: UpstreamClient
@@ -88,14 +88,14 @@ class _ParkingAsker:
             await self.client.tell(method, params)
 
     def requests(self) -> Message:
-        """What the upstream waits for, as a modern client is asked for it."""
+        """Return the upstream's open requests in the form for a modern client."""
         return {
             key: {"method": method, "params": params} if params or method != "roots/list" else {"method": method}
             for key, (method, params, _) in self.open.items()
         }
 
     def answer(self, responses: object) -> None:
-        """Hand on what the client brought."""
+        """Resolve the open requests with the client's responses."""
         for key, response in responses.items() if isinstance(responses, dict) else ():
             waiting = self.open.get(key)
             if waiting is not None and isinstance(response, dict) and not waiting[2].done():
@@ -112,7 +112,7 @@ class Relay:
         self._parked: dict[str, _Parked] = {}
 
     async def forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
-        """The upstream's result, in the client's era. Raises `MCPError` as the upstream said it, and `Refusal`."""
+        """Return the upstream's result, in the client's era. Raises the upstream's `MCPError`, and `Refusal`."""
         try:
             with self._upstream.turn(client.principal):
                 result = await self._forward(client, method, params)
@@ -185,12 +185,12 @@ class Relay:
     async def _asking(
         self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
-        """A call of a client of the handshake: what the modern upstream needs is asked on the way."""
+        """Carry a call of a handshake client to a modern upstream, and request the input that it requires."""
         for asked in range(ROUNDS):
             try:
                 result = await self._modern(session, client, client, method, params)
             except UpstreamLost as lost:
-                lost.unsent = lost.unsent and not asked  # the person would be asked all of it again
+                lost.unsent = lost.unsent and not asked  # the person would have to answer everything again
                 raise
             if not eras.needs_input(result):
                 return result
@@ -208,7 +208,7 @@ class Relay:
     async def _parking(
         self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
-        """A call of a modern client: what the upstream asks is answered when the client calls again."""
+        """Carry a call of a modern client to a handshake upstream; a repeated call brings the requested input."""
         asker = _ParkingAsker(client.who, client, client)
         call = asyncio.create_task(self._legacy(session, asker, method, params))  # `_until` ends it, or parks it
         parked = _Parked(secrets.token_urlsafe(32), client.principal.id, call, asker)
@@ -228,7 +228,7 @@ class Relay:
         return await self._until(parked, client, method, params)
 
     async def _until(self, parked: _Parked, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
-        """Wait until the upstream answers, or asks."""
+        """Wait until the upstream answers or asks for input."""
         asker = parked.asker
         try:
             while not parked.task.done() and not asker.open:
@@ -243,9 +243,9 @@ class Relay:
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
             if len(mine) >= MAX_PARKED:
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
-            parked.bound = _bound(method, params)  # not before: it takes long where there is much, and most never park
+            parked.bound = _bound(method, params)  # only now: hashing may be slow, and most calls never park
             self._park(parked)
-        except BaseException as given_up:  # cancelled too
+        except BaseException as given_up:  # on cancellation too
             for note in await _ended(parked.task):
                 given_up.add_note(note)
             raise
@@ -263,7 +263,7 @@ class Relay:
         parked.task.add_done_callback(_seen)
 
     async def close(self) -> None:
-        """Give up what is parked."""
+        """End the parked calls."""
         parked, self._parked = list(self._parked.values()), {}
         for one in parked:
             if one.expiry is not None:
@@ -272,19 +272,19 @@ class Relay:
 
 
 def _said(client: UpstreamClient, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A request without what its client cannot mean: rounds before 2026-07-28, and tasks, which are not carried."""
+    """Return a request without members meaningless for its client: input rounds before 2026-07-28, and tasks."""
     void = {"task"} if client.modern else {"task", "inputResponses", "requestState"}
     return {name: value for name, value in params.items() if name not in void} if void & params.keys() else params
 
 
 async def _ended(task: asyncio.Task[Message]) -> Sequence[str]:
-    """Give a call up; what is known of why it had no answer yet."""
+    """Cancel a call; return the notes on why it had no answer yet."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await asyncio.wait({task})
     try:
         if task.done():
-            task.exception()  # seen, if it has one
+            task.exception()  # marks the exception as retrieved
     except asyncio.CancelledError as cancelled:
         return getattr(cancelled, "__notes__", ())
     return ()
@@ -296,7 +296,7 @@ def _seen(task: asyncio.Task[Message]) -> None:
 
 
 def _asked(request: object) -> tuple[str, Message]:
-    """What a modern upstream asks for. Raises `MCPError` for what is no request."""
+    """Return a modern upstream's request for input. Raises `MCPError` if it is invalid."""
     method = request.get("method") if isinstance(request, dict) else None
     params = request.get("params", {}) if isinstance(request, dict) else None
     if method not in ("elicitation/create", "sampling/createMessage", "roots/list") or not isinstance(params, dict):
@@ -305,6 +305,6 @@ def _asked(request: object) -> tuple[str, Message]:
 
 
 def _bound(method: str, params: Mapping[str, Any]) -> str:
-    """What a call is, whatever it brings with it the next time."""
+    """Return the digest of a call without the members that change when it is repeated."""
     plain = {key: value for key, value in params.items() if key not in ("_meta", "inputResponses", "requestState")}
     return hashlib.sha256(json.dumps([method, plain], sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The things of one kind that an upstream listed, also before the gateway was started."""
+"""The things of one kind that an upstream listed, remembered across restarts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.mcp.upstreams.turns import by_turns
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MOST_THINGS = THINGS
-"""Things of one kind that are remembered, of each person's where they have accounts."""
+"""Things of one kind that are remembered, per person where persons have accounts."""
 
 log = logging.getLogger(__name__)
 
 
 class Remembered:
-    """They stand in `store` under the name of `upstream`; `known` has them by `key_of` their names."""
+    """Stored in `store` under the name of `upstream`; `known` has them by `key_of` their names."""
 
     def __init__(self, upstream: str, store: UpstreamTools) -> None:
         self._upstream = upstream
@@ -32,11 +32,11 @@ class Remembered:
         return len(self.known) >= MOST_THINGS
 
     def knew(self, name: str) -> bool:
-        """Whether there was one of this name."""
+        """Whether one of this name was listed before."""
         return key_of(name) in self.known
 
     async def meet(self, names: Iterable[str]) -> None:
-        """These are listed now; of what they are nothing is remembered."""
+        """Remember names that are listed now, without a fingerprint."""
         await self.load()
         news: dict[str, Known] = {}
         async for name in by_turns(names):
@@ -46,7 +46,7 @@ class Remembered:
         await self.keep(news)
 
     async def load(self) -> None:
-        """Read what there was before the gateway was started: once for all that wait for it."""
+        """Load what was listed before the gateway started: once for all that wait for it."""
         if self._loaded:
             return
         if self._reading is None or self._reading.done():
@@ -65,8 +65,8 @@ class Remembered:
         await self.keep(met)
 
     async def keep(self, news: Mapping[str, Known]) -> None:
-        """Write these down."""
-        if not news or not self._loaded:  # what is not read yet must not be taken for new, and written over
+        """Store these."""
+        if not news or not self._loaded:  # entries not loaded yet must not be overwritten as new ones
             return
         try:
             await self._store.keep(self._upstream, news)

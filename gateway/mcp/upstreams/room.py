@@ -1,4 +1,4 @@
-"""All upstreams of a gateway, each with a mount of its own; they change while it runs."""
+"""All upstreams of a gateway, each with a separate mount; they change at runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
-"""Who is behind what the gateway asks of upstreams for itself."""
+"""The principal of the gateway's own requests to upstreams."""
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class Mounted:
 
 
 class Upstreams:
-    """The upstreams by name. `face` makes the mount of one, behind its proxy; `tasks` is entered while they run.
-
-    `page` and an id show a person one question; `asking` says which clients may send them there. `shown_in` finds, for
-    an upstream, the view in a host page of ours that shows one of its apps. What goes on without
-    a connection is `held`.
+    """The upstreams by name.
+    `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `page` with an id is the page
+    where a person answers one question; `asking` defines which clients may send them there. `shown_in` finds, for an
+    upstream, the view in a host page of the gateway that shows one of its apps. `held` keeps calls that continue
+    without a connection.
     """
 
     def __init__(
@@ -105,25 +105,25 @@ class Upstreams:
 
     @property
     def faces(self) -> Mapping[str, Face]:
-        """The mounts by name, as they are now."""
+        """The current mounts by name."""
         return {name: one.face for name, one in self.mounted.items()}
 
     @property
     def proxies(self) -> Mapping[str, Proxy]:
-        """What stands before each mount, in the order of the configuration."""
+        """The proxies before the mounts, in the order of the configuration."""
         return {name: one.proxy for name, one in self.mounted.items()}
 
     def get(self, name: str) -> Face | None:
-        """The mount of the upstream `name`."""
+        """Return the mount of the upstream `name`."""
         one = self.mounted.get(name)
         return one.face if one is not None else None
 
     def states(self) -> Mapping[str, tuple[State, str | None]]:
-        """How each stands, and what is wrong."""
+        """Return the state of each, and its problem if there is one."""
         return {name: one.upstream.state for name, one in self.mounted.items()}
 
     def say(self) -> None:
-        """Tell the console which upstreams fail, and which tools are not what they were."""
+        """Report failing upstreams and changed tools on the console."""
         failed = [
             f"{name}: {problem}"
             for name, (state, problem) in self.states().items()
@@ -168,7 +168,7 @@ class Upstreams:
         level(self._recorder.metrics.upstreams, {(name,): state is State.READY for name, (state, _) in states.items()})
 
     async def keep(self) -> None:
-        """Look at them every second, so that the console knows; runs until cancelled."""
+        """Update the console's notices every second, until cancelled."""
         while True:
             await asyncio.sleep(1)
             self.say()
@@ -184,9 +184,8 @@ class Upstreams:
         enter: Callable[[Face], Awaitable[None]],
         leave: Callable[[Face], Awaitable[None]],
     ) -> None:
-        """From now on these; what is reached as before keeps its connections. `enter` and `leave` are for mounts.
-
-        Those that are gone end beside this: they may take their time.
+        """Replace the upstreams; those with an unchanged connection keep it. `enter` and `leave` are for mounts.
+        Removed ones end in the background, as they may take their time.
         """
         before, now = self.mounted, {}
         for name, spec in specs.items():
@@ -209,7 +208,7 @@ class Upstreams:
         self.say()
 
     async def close(self) -> None:
-        """End all connections, side by side: one that takes its time, or fails, keeps no other one open."""
+        """End all connections concurrently: a slow or failing one keeps no other open."""
         ending = [_closed(one) for one in self.mounted.values()]
         for name, failure in zip(self.mounted, await asyncio.gather(*ending, return_exceptions=True), strict=True):
             if isinstance(failure, BaseException):
@@ -278,7 +277,7 @@ class Upstreams:
 
 
 def _unknown(upstream: Upstream) -> list[str]:
-    """The tools of its policy that the upstream does not have, where it said to all which it has."""
+    """Return the tools that the policy names and the upstream lacks, if it listed all its tools to everyone."""
     policy, offers = upstream.spec.policy, upstream.offers.all()
     if policy is None or upstream.spec.personal or not any(offer.whole for offer in offers):
         return []

@@ -1,4 +1,4 @@
-"""What a result of an upstream must be for a client's SDK to read it; what else stands in it is nobody's concern."""
+"""Checks that a client's SDK can parse an upstream's result; other members are ignored."""
 
 from __future__ import annotations
 
@@ -30,26 +30,25 @@ _BLOCKS: Final[Mapping[object, type[BaseModel]]] = {
 }
 
 MANY: Final = 2000
-"""Parts of a result that are looked at in one go."""
+"""Size of a list in a result from which it is checked in a thread."""
 
 Check = Callable[[object], str | None]
-"""What is wrong with a thing, None where a client can read it."""
+"""Returns the fault of a thing, or None if a client can parse it."""
 
 
 _OPTIONAL: Final = frozenset(
     ("_meta", "annotations", "arguments", "description", "execution", "icons", "isError", "mimeType", "nextCursor",
      "outputSchema", "size", "title")
 )  # fmt: skip
-"""Members that the protocol lets a server leave out, and not write as null, as libraries of several languages do."""
+"""Optional members that several libraries wrongly write as null."""
 
 _WITHIN: Final = ("content", "contents", "messages", "resource", "arguments")
-"""Members with things that have such members."""
+"""Members whose values have such members themselves."""
 
 
 async def read(method: str, result: Message, version: str, *, extended: bool) -> Message:
-    """The answer to a request as a client of this version can read it, looked at in a thread where that takes long.
-
-    Raises ValueError with what `fault` says.
+    """Return an answer that a client of this version can parse, checked in a thread if it is long.
+    Raises ValueError with the text of `fault`.
     """
     if any(isinstance(parts, list) and len(parts) > MANY for parts in result.values()):
         return await asyncio.to_thread(_read, method, result, version, extended=extended)
@@ -66,8 +65,7 @@ def _read(method: str, result: Message, version: str, *, extended: bool) -> Mess
 
 
 def without_nulls(thing: Message, levels: int = 4) -> Message:
-    """The same where no optional member of it, or of what is in it, is null; else without those.
-
+    """Return `thing` without optional members that are null, at any level; the same object if there are none.
     The protocol nests no deeper than `levels`: the resource in the content of a message of a result.
     """
     changed: Message = {}
@@ -89,9 +87,8 @@ def without_nulls(thing: Message, levels: int = 4) -> Message:
 
 
 def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
-    """What is wrong with the answer to a request of a client of this version, None where it can be read.
-
-    A type of result that is not the protocol's is for a client that knows extensions (`extended`).
+    """Return the fault of an answer to a client of this version, None if it can be parsed.
+    An unknown `resultType` is accepted for a client that supports extensions (`extended`).
     """
     modern, kind, key = version in MODERN_PROTOCOL_VERSIONS, result.get("resultType", "complete"), KEYS.get(method)
     if key is not None and not isinstance(result.get(key), list):
@@ -101,7 +98,7 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     if modern and kind not in ("complete", INPUT_REQUIRED):
         return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
     model = SERVER_RESULTS.get((method, version))
-    arms = get_args(model)  # the other one is what `needs_input`
+    arms = get_args(model)  # the other arm is the result that requires input
     if modern and arms and needs_input(result):
         return _checked(arms[1], result) or _checked(types.InputRequiredResult, result)
     if method == "tools/call":
@@ -110,7 +107,7 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
 
 
 def thing(method: str, version: str) -> Check:
-    """The check of the things that `method` lists to a client of this version."""
+    """Return the check of the things that `method` lists to a client of this version."""
     models = _things(method, version)
 
     def check(one: object) -> str | None:
@@ -123,7 +120,7 @@ def thing(method: str, version: str) -> Check:
 
 
 async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
-    """The things of a list that a client of this version can read: one that it cannot would spoil all others."""
+    """Return the entries of a list that a client of this version can parse: an invalid one would spoil all others."""
     check, found, left = thing(method, version), list[Message](), list[str]()
     older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
     async for one in by_turns(things):
@@ -155,18 +152,18 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
 
 
 def _checked(model: Any, value: object) -> str | None:
-    """Where something is that `model` does not take, and what it says of that."""
+    """Return the place and message of the first value that `model` rejects, or None."""
     try:
         _adapter(model).validate_python(value, by_name=False)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)
-        deepest = max(wrong, key=lambda one: len(one["loc"]))  # of what may be one of several, that which it is most
+        deepest = max(wrong, key=lambda one: len(one["loc"]))  # in a union, the error of the best match
         return f"{_place(deepest['loc'])}: {deepest['msg'][:120]}"
     return None
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    """A place in a result, without the models that were tried there."""
+    """Return a path in a result, without the names of the models that were tried."""
     steps = (step for step in path if isinstance(step, int) or not step[:1].isupper())
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")[:200]
 
@@ -178,10 +175,10 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 @lru_cache
 def _things(method: str, version: str) -> tuple[Any, ...]:
-    """The models of a thing of the list: a client reads it as one of its version, and then as one of any."""
+    """Return the models of an entry of the list: a client parses it as one of its version, then as one of any."""
     found = []
     for model in (SERVER_RESULTS[method, version], MONOLITH_RESULTS[method]):
-        fields = cast(type[BaseModel], model).model_fields  # no list is a union of several
+        fields = cast(type[BaseModel], model).model_fields  # no list is a union
         [listed] = [one for name, one in fields.items() if KEYS[method] in (name, one.alias)]
         found.append(get_args(listed.annotation)[0])
     return tuple(found)

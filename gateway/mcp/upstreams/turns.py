@@ -1,4 +1,4 @@
-"""Many things, looked at one after the other: all else has its turn in between."""
+"""Iteration over many things that regularly yields to the event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 AT_WORK: Final = 0.002
-"""Seconds after which all else has its turn: one thing may take as long as many others."""
+"""Seconds of work after which the event loop gets its turn; the cost of one thing varies."""
 
 
 async def by_turns(things: Iterable[T]) -> AsyncIterator[T]:
-    """The things; the event loop is let go whenever those since the last time took more than a moment."""
+    """Yield the things, and yield to the event loop whenever their processing took longer than `AT_WORK`."""
     began = perf_counter()
     for thing in things:
         yield thing

@@ -1,4 +1,4 @@
-"""What an upstream sent that is no message; where it can be made out which request it answers, that ends."""
+"""An invalid message of an upstream; the request that it answers, if that can be told, ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 _END: Final = 200
-"""Characters at either end among which the id is looked for."""
+"""Characters at either end in which the id is searched."""
 
 _S = r"\s*"
 _VERSION = rf'"jsonrpc"{_S}:{_S}"2\.0"'
@@ -20,14 +20,14 @@ _BEGUN: Final = re.compile(rf"{_S}\{{{_S}(?:{_VERSION}{_S},{_S})?{_OUTCOME}")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """`id` is that of the request that it seems to answer, `why` says what is wrong with it."""
+    """`id` is that of the request that it seems to answer, `why` the fault."""
 
     id: int | None
     why: str
 
     @classmethod
     def of(cls, text: str | bytes | bytearray, error: ValueError) -> Self:
-        """What `text` is, of which `error` was said."""
+        """Return `text` as an unreadable message with `error` as its fault."""
         first, last = (
             end if isinstance(end, str) else end.decode("utf-8", "replace") for end in (text[:_END], text[-_END:])
         )

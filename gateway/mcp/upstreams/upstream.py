@@ -1,4 +1,4 @@
-"""One upstream: its links, one for all its clients or one for each kind of client, and what it was heard to offer."""
+"""One upstream: its links, shared by all clients or by those of one kind, and its known offer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gateway.model import Headers, Principal
 log = logging.getLogger(__name__)
 
 SHARE = 2
-"""One of so many calls and connections of an upstream is the most that one principal gets, so that others get some."""
+"""One principal gets at most one of so many calls and connections of an upstream."""
 
 BOUNDS: Final = (
     Bound(
@@ -49,7 +49,7 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which clients share a link: those of one principal, or all, that can do the same, in one era."""
+    """The clients that share a link: those of one principal, or all, with the same capabilities and era."""
 
     owner: str
     capabilities: str
@@ -70,14 +70,14 @@ class Joined:
         self.link = make(self)
 
     def renewed(self, session: Session) -> None:
-        """A connection stands; who follows it already may not have heard of what there is."""
+        """Notify followers of a new connection; they may have missed changes before it."""
         self.spawn(self.feed.restore(session, again=self.link.attempts > 1))
 
 
 class Upstream:
-    """The connections to the upstream of `spec`. `echoed` hears for whom it gave back what was injected, hidden now.
-
-    It also hears whether that is the first time on a connection. `fingerprints` makes those of what it offers.
+    """The connections to the upstream of `spec`.
+    `echoed` is called with the principal for whom the upstream echoed an injected secret, now masked, and whether that
+    is the first time on a connection. `fingerprints` creates those of its offer.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Upstream:
 
     @property
     def state(self) -> tuple[State, str | None]:
-        """How it stands, and what is wrong."""
+        """The state of its connections, and the problem if there is one."""
         links = [joined.link for joined in self._links.values()]
         gone = max((link.gone for link in links), default=-math.inf)
         for state in (State.READY, State.CONNECTING, State.FAILED):
-            # One that has not been asked since nobody was found there stands only as far as it knows.
+            # A ready link unused since another one found no server may be out of date.
             known = [link for link in links if state is not State.READY or max(link.used, link.made) > gone]
             found = next((link for link in known if link.state is state), None)
             if found is not None:
@@ -116,15 +116,13 @@ class Upstream:
         return State.IDLE, None
 
     def offer(self, principal: Principal | None) -> Offer:
-        """What it was heard to offer to `principal`, whom nobody else's tools concern where each has an account."""
+        """Return the known offer to `principal`: its own if each person has an account there, else that to all."""
         return self.offers.of(principal if self.spec.personal else None)
 
     def link(self, client: UpstreamClient) -> Joined:
-        """The link for `client`, in its own era where the upstream speaks that.
-
-        A modern one is for all; one of the handshake is told once what a client can, so it is for clients of one kind.
-
-        Raises `Refusal` (`backend-unavailable`) where there are too many that work, or the upstream is gone.
+        """Return the link for `client`, in its own era if the upstream supports that.
+        A modern link serves all clients; one of the handshake protocols serves clients with equal capabilities, which
+        it declares once. Raises `Refusal` if there are too many busy links, or if the upstream was removed.
         """
         key = self._key(client)
         joined = self._links.get(key)
@@ -137,21 +135,21 @@ class Upstream:
         return joined
 
     def found(self, client: UpstreamClient) -> Joined | None:
-        """The link for `client`, where there is one."""
+        """Return the existing link for `client`, or None."""
         return self._links.get(self._key(client))
 
     def has(self, joined: Joined) -> bool:
-        """Whether this link is one of those that there are."""
+        """Whether this link is still in use."""
         return any(other is joined for other in self._links.values())
 
     async def session(self, client: UpstreamClient) -> tuple[Joined, Session]:
-        """The connection for `client`, made if need be. Raises `Refusal`."""
+        """Return the connection for `client`, made if necessary. Raises `Refusal`."""
         joined = self.link(client)
         return joined, await joined.link.session()
 
     @contextmanager
     def turn(self, principal: Principal) -> Iterator[None]:
-        """A call of `principal` is on its way. Raises `Refusal` (`rate-limited`) where it has too many already."""
+        """Count a call of `principal` in flight. Raises `Refusal` (`rate-limited`) beyond its limit."""
         most = max(1, self.spec.calls // SHARE)
         if self._calls[principal.id] >= most:
             raise Refusal(Reason.RATE_LIMITED, f"{most} calls of yours to {self.spec.name} are in flight already.")
@@ -164,20 +162,20 @@ class Upstream:
                 del self._calls[principal.id]
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `job` as long as the upstream is there; what it fails with is its own."""
+        """Run `job` while the upstream exists; its errors are logged."""
         task = self._tasks.create_task(_contained(self.spec.name, job))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: job.close())  # one that was cancelled before it began
+        task.add_done_callback(lambda _: job.close())  # for a job cancelled before it began
         return task
 
     def tools_changed(self) -> None:
-        """Its configuration offers other tools: whoever follows it is told."""
+        """Notify followers that the configuration offers other tools."""
         for joined in set(self._links.values()):
             joined.feed.heard("notifications/tools/list_changed", {})
 
     async def close(self) -> None:
-        """End every connection; whoever followed it hears that everything may be another now."""
+        """End every connection, and notify followers that everything may have changed."""
         self.closed = True
         for joined in set(self._links.values()):
             for method in KINDS.values():
@@ -197,7 +195,7 @@ class Upstream:
 
     def _link(self, key: Key, client: UpstreamClient, joined: Joined) -> Link:
         def renewed(session: Session) -> None:
-            if session.terms.modern is not key.modern:  # it does not speak the era that was asked for
+            if session.terms.modern is not key.modern:  # the upstream does not speak the requested era
                 self._only = session.terms.modern
                 self._links.setdefault(self._key(client), joined)
             joined.renewed(session)
@@ -217,7 +215,9 @@ class Upstream:
         )
 
     def _make_room(self, owner: str) -> None:
-        """End a connection that rests where there are too many, one of `owner` where those of it are too many."""
+        """Evict an idle connection if there are too many, one of `owner` if that has too many. Raises `Refusal` if none
+        is idle.
+        """
         most = self.spec.connections
         mine = sum(joined.owner == owner for joined in set(self._links.values()))
         greedy = mine >= max(1, most // SHARE)
@@ -282,5 +282,5 @@ async def _contained(name: str, job: Coroutine[Any, Any, None]) -> None:
         await job
     except Refusal as refusal:
         log.info("upstream %s: %s", name, refusal.detail)
-    except Exception:  # whatever an upstream provokes must not reach the others
+    except Exception:  # an upstream's errors must not reach the others
         log.exception("upstream %s: a task failed", name)

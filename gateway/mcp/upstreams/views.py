@@ -1,4 +1,4 @@
-"""What the calls of a view reach where its app is an upstream's: that upstream, under its policy."""
+"""The answers to the views of an upstream's app: the upstream's own, under its policy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gateway.mcp.upstreams.proxy import Proxy, as_error
 from gateway.traces import arriving
 
 OURS = "webmcp-gateway/"
-"""How the `_meta` keys begin by which the gateway speaks to our host page."""
+"""Prefix of the `_meta` keys by which the gateway speaks to its own host page."""
 
 SHOWN = f"{OURS}shown"
-"""The `_meta` key under which our host page learns how to show the app that it read; no upstream can set it."""
+"""The `_meta` key under which the host page learns how to show an app; no upstream can set it."""
 
 CAPABILITIES: Mapping[str, Any] = {"extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
 
@@ -56,7 +56,7 @@ class _View(UpstreamClient):
 
 
 def _client(speaker: Speaker, meta: object = None) -> _View:
-    """A view that says in `_meta` of its request how much it wants to hear of it."""
+    """Return the view as a client, with the log level in the `_meta` of its request."""
     caller = speaker.now()
     level = meta.get(types.LOG_LEVEL_META_KEY) if isinstance(meta, dict) else None
     return _View(
@@ -72,8 +72,7 @@ def _client(speaker: Speaker, meta: object = None) -> _View:
 
 
 class UpstreamAnswers:
-    """Answers the views of the app `source`. `proxies` are the upstreams as they are now.
-
+    """Answers the views of the app `source`. `proxies` returns the current upstreams.
     `own` are the gateway's tools, for pages that have its view runtime. `sandbox` makes the signed address under which
     a page with this `_meta.ui` is shown.
     """
@@ -94,7 +93,7 @@ class UpstreamAnswers:
         self._sandbox = sandbox
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
-        """The upstream's result, in its own words. Raises `MCPError`."""
+        """Return the upstream's result, unchanged. Raises `MCPError`."""
         proxy = self._proxies().get(self._source.upstream)
         if proxy is None:
             raise MCPError(types.INTERNAL_ERROR, f"There is no upstream {self._source.upstream} any more.")
@@ -116,12 +115,12 @@ class UpstreamAnswers:
             raise as_error(refusal) from refusal
 
     async def follow(self, speaker: Speaker) -> None:
-        """Tell the view when the lists of its upstream change, also of one that came in the place of another."""
+        """Notify the view when the lists of its upstream change, also after a replacement of that upstream."""
         news = News()
         while True:
             proxy = self._proxies().get(self._source.upstream)
             if proxy is None or proxy.upstream.closed:
-                return  # the app ends with its upstream, or the gateway does
+                return  # the app ends with its upstream or with the gateway
             follower = Follower(news.tell)
             joined = proxy.upstream.link(_client(speaker))
             joined.feed.add(follower)
@@ -152,7 +151,7 @@ class UpstreamAnswers:
                 return _theirs(await proxy.relay.forward(client, method, params))
 
     async def _shown(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
-        """The app with how it is shown: what it declares stands with its content, or else in the list."""
+        """Return the app with its display settings, which are declared with its content, or else in the list."""
         contents = result.get("contents")
         first = contents[0] if isinstance(contents, list) and contents else None
         ui = ui_of(first if isinstance(first, dict) else None)
@@ -167,7 +166,7 @@ class UpstreamAnswers:
 
 
 def _theirs(result: Message) -> Message:
-    """What an upstream says, without what our host page would take for a word of the gateway."""
+    """Return an upstream's result without `_meta` keys that the host page would attribute to the gateway."""
     meta = result.get("_meta")
     if not isinstance(meta, dict):
         return result
@@ -175,7 +174,7 @@ def _theirs(result: Message) -> Message:
 
 
 async def _greeted(proxy: Proxy, method: str, params: Params, speaker: Speaker) -> BaseModel:
-    """What the upstream has for its views, in its own words."""
+    """Return the upstream's capabilities for views, with its own instructions."""
     _, session = await proxy.upstream.session(_client(speaker))
     terms = session.terms
     capabilities = types.ServerCapabilities(
