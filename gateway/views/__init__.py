@@ -1,1 +1,1 @@
-"""Live views: who speaks for which, what their pages offer, and the model's calls into them."""
+"""Live views: their proofs, the tools that their pages offer, and the model's calls of these."""

@@ -1,6 +1,6 @@
-"""Arguments of a model's call against the schema that a page gave, with the keywords whose cost is bounded.
+"""Validates the arguments of a model's call against the page's schema, with keywords of bounded cost only.
 
-Left to the page: `$ref` and its kin, patterns, formats, `uniqueItems` and combinations that can multiply.
+Left to the page: `$ref` and related keywords, patterns, formats, `uniqueItems` and combinations that can multiply.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _Validator = validators.create(
 
 
 def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """What is wrong with `arguments`, naming the field; None if nothing is.
+    """Return the first problem of `arguments`, with its field; None if there is none.
 
-    A schema that is no valid one says nothing: the page checks for itself.
+    An invalid schema finds no problem: the page checks for itself.
     """
     try:
         sayable(dict(arguments)).encode()
@@ -64,7 +64,7 @@ def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> st
 
 
 def _without_patterns(schema: Any) -> Any:
-    # additionalProperties counts what patternProperties names, by matching it: both go where a pattern is given
+    # additionalProperties depends on patternProperties, by matching: both are removed if a pattern is given
     if isinstance(schema, list):
         return [_without_patterns(item) for item in schema]
     if not isinstance(schema, dict):

@@ -30,16 +30,16 @@ from gateway.views.registry import Views
 from gateway.views.view import View
 
 DEADLINE = 30.0
-"""Seconds that a page has to answer, where the rule of its tool says nothing else."""
+"""Seconds that a page has to answer, unless the rule of its tool sets a timeout."""
 
 GONE = "its view was closed, loaded again, or went to another page"
-"""Why a call that a page had taken has no answer any more, where the mux says only that the connection is lost."""
+"""Why a call that a page had taken has no answer any more, if the mux reports only a lost connection."""
 
 OPEN = "Open its app, then try again; list_view_tools names what is offered now."
-"""What a model does about a tool that nobody offers."""
+"""Advice to a model for a tool that no view offers."""
 
 UNPROVEN = "unproven-view"
-"""Evidence of a request whose view has not proved itself: a client's word counts nothing about it."""
+"""Evidence of a request whose view is unproven: its client may not take a typed code."""
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Forwarder:
-    """Carries model calls into live views. `approval_url` and an id show one question."""
+    """Runs model calls in live views. `approval_url` followed by an id is the URL of one question."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Forwarder:
         view: str | None = None,
         tell: Tell | None = None,
     ) -> mcp.CallToolResult:
-        """Run the tool that the model knows as `name`, or, in the named view, that its page knows as `name`.
+        """Run the tool with the model's name `name`, or, in the given view, with the page's name `name`.
 
-        Every refusal and failure is a result with `isError`, in words that say what to do. `tell` tells the client of
-        each question to a person that the call leads to; such a client waits until the question is over.
+        Every refusal and failure is a result with `isError` and advice. `tell` notifies the client of each question to
+        a person that the call leads to; such a call waits until the question is over.
         """
         try:
             target, tool = await self._found(principal, name, app, view)
@@ -103,14 +103,14 @@ class Forwarder:
             return await self._later.run(principal, target.relay, work, lambda: self._asks_about(target), typed=typed)
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
-        """The answer of a call that was answered with where to collect it; as `call` does."""
+        """Return the result of a call that still ran when it was answered; failures as in `call`."""
         try:
             return await self._later.collect(principal, call)
         except Refusal as refusal:
             return failed(refusal)
 
     async def _closed(self, record: Record, step: Coroutine[Any, Any, T]) -> T | mcp.CallToolResult:
-        """What `step` gives; where it refuses, or is cancelled, the record ends with that."""
+        """Return the result of `step`; if it is refused or cancelled, close the record with that."""
         try:
             return await step
         except Refusal as refusal:
@@ -127,13 +127,13 @@ class Forwarder:
         result = await self._closed(record, self._run(view, tool, arguments, record.id))
         record.mark("page")
         result = _conforming(tool, result)
-        await record.close(status=500 if result.is_error else 200)  # does nothing where it is closed
+        await record.close(status=500 if result.is_error else 200)  # no effect if it is already closed
         return clean_result(result)
 
     async def _admitted(
         self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
     ) -> None:
-        """The way to the open record. Raises `Refusal`."""
+        """Run the steps up to the open record. Raises `Refusal`."""
         record.note(request_size=_size(arguments))
         policy = self._views.apps[view.app].policy
         decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
@@ -180,16 +180,16 @@ class Forwarder:
 
     @asynccontextmanager
     async def _deadline(self, view: View, seconds: float) -> AsyncIterator[Callable[[], None]]:
-        """The page's `seconds` to answer, from when what this gives is called on.
+        """Limit the page's time to answer to `seconds`, from the call of the yielded function.
 
-        While a person is asked about what the view does, it stands still.
+        The time is suspended while a person is asked about a request of the view.
         """
         clock = asyncio.get_running_loop().time
         async with AsyncExitStack() as stack:
             limit = await stack.enter_async_context(asyncio.timeout(None))
 
             def adjust() -> None:
-                if not limit.expired():  # what is over already cannot be moved, and says so to whoever answered
+                if not limit.expired():  # rescheduling an expired timeout would raise an error at the answering person
                     limit.reschedule(None if self._asks_about(view) else clock() + seconds)
 
             def begin() -> None:
@@ -200,7 +200,7 @@ class Forwarder:
             yield begin
 
     def _asks_about(self, view: View) -> bool:
-        """Whether a person is asked about what `view` does."""
+        """Whether a person is asked about a request of `view`."""
         return self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
 
     async def _approve(
@@ -231,7 +231,7 @@ class Forwarder:
         )
 
         def now() -> tuple[str, str]:
-            """It may have changed while a person thought about it."""
+            """Return the current digest and version, which may have changed during the wait."""
             current = next((current for current in view.tools if current.page_name == tool.page_name), None)
             version = self._views.apps[view.app].policy.version
             return (_digest(caller, current, body) if current else "", version)
@@ -240,7 +240,7 @@ class Forwarder:
 
     @contextmanager
     def _telling(self, tell: Tell | None, cause: str) -> Iterator[None]:
-        """Tell the client of what the page asks for because of its call `cause`, and when that is over."""
+        """Notify the client of questions about the page's requests with this `cause`, and of their end."""
         if tell is None:
             yield
             return
@@ -263,7 +263,7 @@ class Forwarder:
     async def _found(
         self, principal: Principal, name: str, app: str | None, handle: str | None
     ) -> tuple[View, ViewTool]:
-        """Where it is none that is known, a page may have told of it, and not been asked yet what it is."""
+        """Find view and tool; if the name is unknown, first read the announced tool changes of pages."""
         try:
             return self._find(principal, name, app, handle)
         except Refusal:
@@ -271,7 +271,7 @@ class Forwarder:
             asked = [view.calls.catch_up() for view in views if view.calls is not None]
             told = await asyncio.gather(*asked, return_exceptions=True)
             for failure in told:
-                if isinstance(failure, BaseException):  # what another page provokes is nothing to this call
+                if isinstance(failure, BaseException):  # other pages' failures do not affect this call
                     log.warning("a page could not be asked for its tools: %r", failure)
             if True not in told:
                 raise
@@ -307,7 +307,7 @@ class Forwarder:
 
 
 def _conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
-    """`result` if it fits the output schema of `tool`, else an error: clients refuse what does not (MCP, Tools)."""
+    """Return `result` if it fits the output schema of `tool`, else an error: clients refuse a mismatch (MCP, Tools)."""
     if tool.output_schema is None or result.is_error:
         return result
     if result.structured_content is None:
@@ -321,7 +321,7 @@ def _conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResul
 
 
 def clean_result(result: mcp.CallToolResult) -> mcp.CallToolResult:
-    """A page's result without what could reach beyond it: `_meta`, resource links, embedded apps."""
+    """Return a page's result without parts that reach beyond it: `_meta`, resource links, embedded apps."""
     content = [clean for block in result.content if (clean := _clean(block)) is not None]
     return mcp.CallToolResult(content=content, structured_content=result.structured_content, is_error=result.is_error)
 
@@ -332,7 +332,7 @@ def _clean(block: mcp.ContentBlock) -> mcp.ContentBlock | None:
     if not isinstance(block, mcp.EmbeddedResource):
         return block.model_copy(update={"meta": None})
     inner = block.resource
-    # Hosts that parse an address leave blanks and controls out of it, and case does not count.
+    # URL parsers drop spaces and control characters, and ignore the case of the scheme.
     address = "".join(char for char in inner.uri if char > " ").lower()
     if address.startswith(("ui:", "mcp-app:")) or "mcp-app" in (inner.mime_type or "").lower():
         return None
@@ -347,7 +347,7 @@ def _unanswered(why: str) -> Refusal:
 
 
 def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
-    """A refusal in words for the model; `audit` is where the record tells of it."""
+    """Return a refusal in words for the model; `audit` is the id of its record."""
     named = f" (audit id {audit})" if audit is not None else ""
     text = mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}{named}")
     return mcp.CallToolResult(content=[text], is_error=True)
@@ -359,7 +359,7 @@ def _digest(caller: Caller, tool: ViewTool, body: str) -> str:
 
 
 def _size(arguments: Arguments) -> int:
-    """Characters of the arguments. Raises `Refusal` for those that nest too deep for any JSON text."""
+    """Return the arguments' characters as JSON. Raises `Refusal` if they nest too deeply for any JSON text."""
     try:
         return len(json.dumps(arguments))
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Who caused a request of a view: a model's call taints the view until a person's gesture comes after it."""
+"""The initiator of a view's requests: a model's call taints the view until a person's gesture follows it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from msgspec import Struct
 from gateway.model import Initiator
 
 GRACE = 2.0
-"""Seconds after a model's call during which what the page does is still the model's."""
+"""Seconds after a model's call during which the page's requests still count as the model's."""
 
 GESTURE = 1.0
-"""Seconds after the report of a gesture during which a request counts as caused by it: the report comes just before."""
+"""Seconds after the report of a gesture, which just precedes its request, in which a request counts as caused by it."""
 
 ATTESTED = "attested-gesture"
 """Evidence of a gesture that a trusted host attests."""
 
 CLAIMED = "view-gesture"
-"""Evidence of a gesture that the view itself tells of."""
+"""Evidence of a gesture that the view itself reports."""
 
 LONGEST_GESTURE = 5.0
 """Seconds after a gesture for which a browser still reports it."""
 
 
 class Cause(Struct, frozen=True):
-    """Who, why we say so, and the id under which it is shown: of the model's call, or of the gesture."""
+    """The initiator, its evidence, and the id under which it is shown: of the model's call, or of the gesture."""
 
     initiator: Initiator
     evidence: str
@@ -36,9 +36,9 @@ class Cause(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Taint:
-    """What a view has been through. All times are in seconds of one steady clock.
+    """The taint of a view. All times are in seconds of one steady clock.
 
-    `turned` is called whenever it begins or ends to be the model's.
+    `turned` is called whenever the view becomes tainted or untainted.
     """
 
     running: dict[str, None] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Taint:
     turned: Callable[[], None] = lambda: None
 
     def call_started(self, id: str) -> None:
-        """The gateway forwards a model's call into the view."""
+        """A model's call is forwarded into the view."""
         self.running[id] = None
         self.call = id
         self._turn("model-call")
@@ -63,14 +63,14 @@ class Taint:
         self.ended = now
 
     def model_reported(self, now: float) -> None:
-        """The view itself says that a model made it do this; believed, since it only raises."""
+        """The view itself reports that a model caused its action; believed, since it only adds a restriction."""
         if self.tainted is None:
             self.call = None
         self._turn(self.tainted or "model-call-reported")
         self.ended = now
 
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
-        """A report that is to be taken: the person's last gesture was at most `age` seconds ago."""
+        """Take an accepted report that the person's last gesture was at most `age` seconds ago."""
         at = now - min(max(age, 0.0), LONGEST_GESTURE)
         if at > self.gesture_at + GESTURE:
             self.gesture = secrets.token_urlsafe(16)
@@ -81,7 +81,7 @@ class Taint:
             self._turn(None)
 
     def inherit(self, other: Taint, now: float, *, beside: bool) -> None:
-        """Its view comes in the place of that of `other`, or `beside` it, while its calls run on."""
+        """Copy the taint of `other`, whose view this one replaces; or exists `beside`, with running calls."""
         self.running = dict(other.running) if beside else {}
         self.call = other.call
         self._turn(other.tainted)
@@ -94,7 +94,7 @@ class Taint:
             self.turned()
 
     def cause(self, now: float) -> Cause:
-        """Who causes what the view does at `now`."""
+        """Return the initiator of a request that the view makes at `now`."""
         if self.tainted is not None:
             return Cause(Initiator.MODEL, self.tainted, self.call)
         if now - self.reported < GESTURE:

@@ -1,4 +1,4 @@
-"""Model calls that go on after their request was answered: the answer is kept until it is collected."""
+"""Model calls that outlast their request: the result is kept until it is collected."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gateway.model import Principal
 from gateway.views.relay import Relay
 
 LONGEST_ANSWER = 45.0
-"""Seconds after which a call that still runs is answered with where to collect it: hosts give up after sixty."""
+"""Seconds after which a running call is answered with how to collect its result: hosts time out after sixty."""
 
 ASKED_AGAIN = 0.5
-"""Seconds after which who collects a call that still runs is answered at the earliest: nobody need ask more often."""
+"""Seconds after which a poll for a running call is answered at the earliest, to bound the polling rate."""
 
 KEPT = 600.0
-"""Seconds for which the answer of a call is kept."""
+"""Seconds for which the result of a call is kept."""
 
 MOST_KEPT = 64
-"""Calls of one principal that may run on, or wait to be collected."""
+"""Calls of one principal that may continue in the background, or wait to be collected."""
 
 BOUNDS: Final = (
     Bound(
@@ -48,7 +48,7 @@ class _Kept:
 
 
 class Later:
-    """The calls of all principals; `spawn` runs each of them, for as long as the views live."""
+    """The background calls of all principals; `spawn` runs each of them, for as long as the views live."""
 
     def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:
         self._spawn = spawn
@@ -57,10 +57,10 @@ class Later:
     async def run(
         self, principal: Principal, relay: Relay, work: Work, asked: Callable[[], bool], *, typed: bool = False
     ) -> mcp.CallToolResult:
-        """The answer of `work`, or, if the view is quiet or slow, where to collect it. Cancelling this cancels it.
+        """Return the result of `work`, or, if the view is quiet or slow, how to collect it. Cancelling this cancels it.
 
-        `asked` says whether a person is asked about what the view does. Where to collect the answer of a `typed` tool,
-        which has an output schema, is told as an error: clients take nothing else that does not fit the schema.
+        `asked` tells whether a person is asked about a request of the view. For a `typed` tool, which has an output
+        schema, the collect message is an error: clients accept no other result that does not fit the schema.
         """
         task = self._spawn(work)
         kept = _Kept(principal, relay, task, asked)
@@ -74,7 +74,10 @@ class Later:
             raise
 
     async def collect(self, principal: Principal, id: str) -> mcp.CallToolResult:
-        """The same for a call that was answered so before. Raises `Refusal`; cancelling this leaves the call alone."""
+        """Return the result of a background call, or its message again. Raises `Refusal`.
+
+        Cancelling this does not cancel the call.
+        """
         kept = self._kept.get(id)
         if kept is None or kept.principal != principal:
             raise Refusal(
@@ -98,7 +101,7 @@ class Later:
 
 
 async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
-    """Waits for the task while its view gives signs of life, and `shortest` seconds; False if it still runs then."""
+    """Wait while the view shows activity, at least `shortest` seconds; return False if the task still runs then."""
     clock = kept.task.get_loop().time
     began = clock()
     while not kept.task.done():

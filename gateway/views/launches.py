@@ -1,4 +1,4 @@
-"""Launch values: given to a host for each view that it will show, and proof of its page that it is that view."""
+"""Launch values: issued to a host for each view that it will show, to prove that a page is that view."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.model import Principal, Secret
 from gateway.views.view import Opened
 
 EACH = 256
-"""Launch values of one principal that may wait for their view; the oldest goes first."""
+"""Launch values of one principal that may wait for their view; the oldest is evicted first."""
 
 BOUNDS: Final = (
     Bound(
@@ -26,12 +26,12 @@ BOUNDS: Final = (
 )
 
 LIFE = 24 * 3600.0
-"""Seconds for which a launch value is good."""
+"""Seconds for which a launch value is valid."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """What a value was given for; `came` once its page has said that it is this view."""
+    """The view that a value was issued for; `came` once its page has attached."""
 
     view: str
     principal: Principal
@@ -42,7 +42,7 @@ class Launch:
 
 
 class Launches:
-    """Those that were given, by their values."""
+    """The issued launch values."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -51,11 +51,11 @@ class Launches:
         self._turn = deque[Principal]()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of launch values."""
         return len(self._given)
 
     def give(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
-        """A new one, for a view of `app`."""
+        """Issue a launch value for a view of `app`."""
         self._forget()
         if principal not in self._of:
             self._of[principal] = {}
@@ -69,7 +69,7 @@ class Launches:
         return opened
 
     def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
-        """What `principal` was given this value for, as far as that is one of `apps`.
+        """Return the launch of `value` if it was issued to `principal` for one of `apps`.
 
         Raises `Refusal` (`view-unproven`).
         """
@@ -82,7 +82,7 @@ class Launches:
         return launch
 
     def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
-        """Whether a value was given to this principal for `view`, and no page has said yet that it is this view."""
+        """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         return any(
             (launch.view, launch.principal, launch.came) == (view, principal, False) and app in (None, launch.app)
             for launch in map(self._given.__getitem__, self._of.get(principal, ()))
@@ -94,7 +94,7 @@ class Launches:
         self._of[launch.principal].pop(value)
 
     def _forget(self) -> None:
-        """Look at the values of one principal, in turn: those that have expired are forgotten."""
+        """Delete the expired values of one principal, in turn."""
         if not self._turn:
             return
         principal, now = self._turn.popleft(), self._clock()

@@ -1,6 +1,6 @@
-"""The model's calls go first: while one of them is in the gateway's hands, calls of pages wait a moment.
+"""Priority of model calls: while the gateway processes one, calls of pages wait briefly.
 
-Their large bodies are read with rests as long as a model calls: what sends them has the processors otherwise.
+Large bodies of pages are read with pauses while a model calls, so that their sender does not occupy the processors.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 MOMENT = 0.02
-"""Seconds that a page's call waits at most, and for which a message is taken to be in the gateway's hands."""
+"""Seconds that a page's call waits at most, and for which a message counts as being processed."""
 
 LATELY = 1.0
-"""Seconds after a message for which a model is taken to go on calling."""
+"""Seconds after a message for which a model is assumed to continue calling."""
 
 REST = 0.005
-"""Seconds of one rest."""
+"""Seconds of one pause."""
 
 MANY = 1000
-"""Principals from which on those of whom nothing came lately are forgotten."""
+"""Principals from which on idle ones are removed."""
 
 
 @dataclass(slots=True)
@@ -31,19 +31,19 @@ class _Held:
 
 
 class Precedence:
-    """Who has a model's message under way here, by principal. `clock` is that of the event loop."""
+    """The model messages in process, by principal. `clock` is that of the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Who came last is last. A plain dict would look at all the holes of those who were moved.
+        # In order of arrival. A plain dict would scan the holes that moved entries leave.
         self._held = OrderedDict[str, _Held]()
 
     def __len__(self) -> int:
-        """How many principals are remembered."""
+        """The number of principals in memory."""
         return len(self._held)
 
     def come(self, principal: str) -> None:
-        """A message of a model came in, or a page's answer to one."""
+        """A message of a model arrived, or a page's answer to one."""
         now = self._clock()
         held = self._held.pop(principal, None)
         if held is None or held.gone.is_set():
@@ -54,7 +54,7 @@ class Precedence:
             del self._held[first]
 
     def gone(self, principal: str) -> None:
-        """It has left, to the page or to the model."""
+        """The message was passed on, to the page or to the model."""
         held = self._held.get(principal)
         if held is not None:
             held.gone.set()

@@ -1,4 +1,4 @@
-"""View proof: what shows that a call comes from the view itself, each number used once."""
+"""View proof: a signature that proves that a call comes from the view itself; each number is valid once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WINDOW = 128
 """How far behind the newest a number may arrive: calls of one view may overtake each other."""
 
 LONGEST = 128
-"""Characters of the longest proof that is looked at."""
+"""Characters of the longest proof that is parsed."""
 
 
 class ViewKey:
-    """The secret that a view shares with the gateway, and which of its numbers were used."""
+    """The secret that a view shares with the gateway, and its used numbers."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -26,14 +26,14 @@ class ViewKey:
         self._seen = 0
 
     def reveal(self) -> str:
-        """The key for the view, base64url without padding."""
+        """Return the key for the view, base64url without padding."""
         return base64url(self._key)
 
     def accepts(self, sequence: str, signature: str) -> bool:
-        """Whether `signature` is right for `sequence`, and that number was not used before. Uses it up."""
+        """Whether `signature` is valid for `sequence`, and that number is unused. Marks it as used."""
         if not (sequence.isascii() and sequence.isdecimal()) or len(sequence) > 15 or sequence.startswith("0"):
             return False
-        signing = self._signing.copy()  # the key is in it: half as dear as to begin with the key each time
+        signing = self._signing.copy()  # a copy of the keyed state: half the cost of a new HMAC
         signing.update(sequence.encode())
         expected = base64url(signing.digest())
         return shows(signature, expected) and self._use(int(sequence))
@@ -52,6 +52,6 @@ class ViewKey:
 
 
 def split(proof: str) -> tuple[str, str, str] | None:
-    """View id, number and signature of a `_view` argument; None if it has another shape."""
+    """Return view id, number and signature of a `_view` argument; None if it is malformed."""
     parts = proof.split(".") if len(proof) <= LONGEST and proof.isascii() else []
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None

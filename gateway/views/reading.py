@@ -1,4 +1,4 @@
-"""What a page says of a tool and of a call, read as the SDK's nouns."""
+"""Parses a page's tool definitions and call results into the SDK's types."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pydantic import ValidationError
 from gateway.mux.text import is_deep
 
 MOST_LISTED: Final = 200
-"""Tools of one list that are looked at."""
+"""Tools of one list that are parsed."""
 
 
 ROOM: Final = 2 * 1024 * 1024
-"""Bytes that the tools of one page may take: twice what so many take as a model may see."""
+"""Bytes of the tools of one page: twice the size of the tools that a model may see."""
 
 _VALUE: Final = 64
-"""Bytes that a value takes beside its characters, about."""
+"""Approximate bytes of a value beside its characters."""
 
 
 class Listing:
-    """The tools that a page defines on one or more pages of a list, without definitions that are none."""
+    """The tools that a page defines on one or more pages of a list; invalid definitions are skipped."""
 
     def __init__(self) -> None:
         self.tools: list[mcp.Tool] = []
         self._room = ROOM
 
     def add(self, definitions: Sequence[object]) -> None:
-        """The first of them, as far as there is room for each."""
+        """Add the first of them, as far as there is room for each."""
         for definition in definitions[:MOST_LISTED]:
             weight = _weight(definition, self._room)
             if weight <= self._room and (tool := _tool(definition)) is not None:
@@ -41,7 +41,7 @@ class Listing:
 
 
 def _weight(value: object, most: int) -> int:
-    """Bytes that it takes, about; of more than `most` it is not said how many more."""
+    """Return the approximate size in bytes; counting stops beyond `most`."""
     weight, waiting = 0, [value]
     while waiting and weight <= most:
         one = waiting.pop()
@@ -65,7 +65,7 @@ def _tool(definition: object) -> mcp.Tool | None:
 
 
 def result_of(said: Mapping[str, Any]) -> mcp.CallToolResult:
-    """The result of a call. Raises `MCPError` where it is none."""
+    """Parse the result of a call. Raises `MCPError` if it is not a valid result."""
     try:
         parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, {} if is_deep(dict(said)) else said)
     except (ValidationError, RecursionError):

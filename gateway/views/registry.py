@@ -28,10 +28,10 @@ from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
 
 LIVE = 32
-"""Views that one principal may have where nothing is said."""
+"""Live views of one principal by default."""
 
 OPENING = Rate(300, 60.0)
-"""How often one principal may open views: each is told of, counted apart, and has a line in the record."""
+"""How often one principal may open views: each is announced, counted separately, and recorded."""
 
 BOUNDS: Final = (
     Bound(
@@ -49,21 +49,21 @@ BOUNDS: Final = (
 )
 
 IDLE = 1800.0
-"""Seconds after which a view that came over MCP, and has not spoken since, is taken for gone."""
+"""Seconds of silence after which a view that came over MCP is considered gone."""
 
 LISTING = 10.0
-"""Seconds within which a page that has tools, and is reached over MCP, lists them after it came."""
+"""Seconds within which a page over MCP that has tools lists them after it attached."""
 
 QUIET = 300.0
-"""Seconds of silence after which such a view gives its place to another one: hosts tell nobody that a page is gone."""
+"""Seconds of silence after which such a view may be evicted for another: hosts do not report that a page is gone."""
 
 
 LEAVES, COMES = 2.0, 10.0
-"""Seconds in which a host page ends the view of the call before, and in which the one in its place opens."""
+"""Seconds in which a host page closes the view of the previous call, and in which its successor opens."""
 
 
 class Views:
-    """Every live view of a gateway, so many of `each` principal; the sessions with pages run inside it."""
+    """Every live view of a gateway, at most `each` per principal; the sessions with pages run inside it."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class Views:
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, principal: Principal, app: str, *, chosen: bool = False) -> Opened:
-        """Give out a handle and a launch value for a view that a host will show.
+        """Issue a handle and a launch value for a view that a host will show.
 
-        `chosen`: it will be shown what a model chose, and is the model's until a person acts in it.
+        `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.
         """
-        if chosen:  # a page that is there may be handed it as well
+        if chosen:  # an open page may receive the launch value as well
             for view in self._launched(principal, app):
                 view.taint.model_reported(self._clock())
         return self._launches.give(principal, app, chosen=chosen)
@@ -124,10 +124,10 @@ class Views:
         capabilities: Mapping[str, Any],
         former: str | None = None,
     ) -> Attached:
-        """A view says that it runs. Without a launch value it is unproven. Raises `Refusal` (`view-unproven`).
+        """Register a view that runs; without a launch value it is unproven.
 
-        `former` is the view that its page was until this launch value came, which is closed: a proof of it, or the id
-        of one that is unproven.
+        `former` is the view of its page before this launch value arrived, which is closed: a proof of it, or the id of
+        an unproven one. Raises `Refusal` (`view-unproven`, `rate-limited`).
         """
         if launch is None:
             app = self._only_app(app)
@@ -147,13 +147,13 @@ class Views:
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
     def open_bridged(self, principal: Principal, app: str) -> View:
-        """A view of a host page of ours, whose socket is its proof. Raises `Refusal` where there are too many."""
+        """Add a view of our host page, proven by its socket. Raises `Refusal` if there are too many."""
         return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True))
 
     def shown(self, principal: Principal, app: str) -> Shown | None:
-        """The view of `app` that a host page of ours shows to `principal`, if there is exactly one.
+        """Return the view of `app` that our host page shows to `principal`, if there is exactly one.
 
-        None for a principal that several share: nothing says whose conversation the view is.
+        None for a shared principal: nothing identifies the conversation of the view.
         """
         found = [] if principal.shared else [view for view in self.of(principal, app) if view.tell is not None]
         if len(found) != 1:
@@ -165,7 +165,7 @@ class Views:
         return Shown(found[0], self._clock, successor)
 
     async def _in_place_of(self, id: str, principal: Principal, app: str) -> Telling | None:
-        """The view that a host page of ours opens in the place of the view `id`; None if it does not."""
+        """Return the view that our host page opens in place of the view `id`; None if it opens none in time."""
         came = asyncio.Event()
         self._awaiting.add(came)
         try:
@@ -186,7 +186,7 @@ class Views:
             self._awaiting.discard(came)
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]], tell: Tell | None = None) -> None:
-        """Begin the MCP session with the page of `view`; `send` carries a message on its webmcp channel."""
+        """Begin the MCP session with the page of `view`; `send` sends a message on its webmcp channel."""
         self.disconnect(view)
         view.tell = tell
         self._moved()
@@ -200,7 +200,7 @@ class Views:
         self._running[view.id] = self._sessions.create_task(session.run())
 
     def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
-        """The relay of the view that `proof` proves, which asks for the model's calls itself. Raises `Refusal`."""
+        """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if view.relay is None:
             relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed))
@@ -209,7 +209,7 @@ class Views:
         return view.relay
 
     def left(self, principal: Principal, app: str | None, proof: str, *, for_good: bool = True) -> None:
-        """The view that `proof` proves says that it is being closed, or that its page goes. Raises `Refusal`."""
+        """Close the view that `proof` proves, or, not `for_good`, note that its page is unloaded. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if for_good:
             self.close(view)
@@ -217,12 +217,12 @@ class Views:
             view.relay.leave()
 
     def waits(self, view: str | None) -> bool:
-        """Whether there are calls for this view that it has not asked for yet."""
+        """Whether there are calls for this view that it has not fetched yet."""
         found = self._views.get(view) if view is not None else None
         return found is not None and found.relay is not None and found.relay.waits()
 
     def drain(self) -> None:
-        """The gateway stops: views that ask for calls are answered at once, those too that begin with it now."""
+        """Drain: answer polls at once, including those of relays that are created from now on."""
         self._draining = True
         for view in self._views.values():
             if view.relay is not None:
@@ -233,7 +233,7 @@ class Views:
         return self._sessions.create_task(work)
 
     def disconnect(self, view: View) -> None:
-        """The way to the page is gone; its tools go with it, the view itself may come back."""
+        """End the connection to the page, and its tools; the view itself may reconnect."""
         relay, view.relay = view.relay, None
         if relay is not None:
             relay.close()
@@ -247,7 +247,7 @@ class Views:
         self._set_tools(view, ())
 
     def close(self, view: View) -> None:
-        """The view is gone."""
+        """Remove the view."""
         self.disconnect(view)
         if self._views.pop(view.id, None) is not None:
             view.taint.turned = lambda: None
@@ -267,10 +267,10 @@ class Views:
         reported_model: bool = False,
         gesture: float | None = None,
     ) -> Caller:
-        """Who stands behind a call that came over MCP. Raises `Refusal` (`view-unproven`).
+        """Return the caller of a request over MCP. Raises `Refusal` (`view-unproven`).
 
-        `gesture` is how long ago, in seconds, a person acted in the view, as the view says; where its app is trusted
-        for that, it counts.
+        `gesture` is the age in seconds of a person's gesture, as the view reports it; it counts if the app is trusted
+        for that.
         """
         if proof is None:
             app = self._only_app(app)
@@ -282,7 +282,7 @@ class Views:
         return self.caller_of(view, Door.MCP, reported_model=reported_model)
 
     def speaker(self, principal: Principal, app: str | None, proof: str) -> View:
-        """The view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
+        """Return the view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
         parts = split(proof)
         view = self._views.get(parts[0]) if parts else None
         if parts is None or view is None or app not in (None, view.app):
@@ -290,7 +290,7 @@ class Views:
         if view.principal is not principal:
             if view.principal != principal:
                 raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
-            view.principal = principal  # with the roles and claims that it has now
+            view.principal = principal  # with its current roles and claims
         if not view.key.accepts(parts[1], parts[2]):
             raise Refusal(Reason.VIEW_UNPROVEN, "The proof of this call is wrong or was used before.")
         if not view.proven:
@@ -301,7 +301,7 @@ class Views:
         return view
 
     def caller_of(self, view: View, door: Door, *, reported_model: bool = False) -> Caller:
-        """Who stands behind what `view` does now; a view that says "a model made me" is believed.
+        """Return the caller of a request of `view` now; a view's report that a model caused it is believed.
 
         Raises `Refusal` (`view-unproven`) once it is closed.
         """
@@ -315,7 +315,7 @@ class Views:
         return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
 
     async def call_begins(self, view: View, id: str) -> None:
-        """A model's call is about to go into `view`: no restart will end the taint that it brings about."""
+        """Prepare a model's call into `view`: its taint will survive a restart."""
         await self._taints.keep((view.principal.id, view.app), "model-call", id)
 
     def call_started(self, view: View, id: str) -> None:
@@ -331,24 +331,24 @@ class Views:
         self._taints.over((view.principal.id, view.app))
 
     def gesture(self, view: View, age: float) -> None:
-        """A host that is trusted for it attests a person's gesture in `view`, at most `age` seconds ago."""
+        """A trusted host attests a person's gesture in `view`, at most `age` seconds ago."""
         view.taint.gesture_seen(age, self._clock())
 
-    # ── what is there ────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def live(self, principal: Principal | None, app: str | None = None) -> tuple[LiveView, ...]:
-        """The live views of `principal` (of all, if None), oldest first."""
+        """Return the live views of `principal` (of all, if None), oldest first."""
         return tuple(self._live(view) for view in self.of(principal, app))
 
     def live_for(self, wanted: Callable[[Principal], bool]) -> tuple[LiveView, ...]:
-        """The live views of the principals that are `wanted`, oldest first."""
+        """Return the live views of the principals that are `wanted`, oldest first."""
         return tuple(self._live(view) for view in self.of(None) if wanted(view.principal))
 
     def _live(self, view: View) -> LiveView:
         return LiveView(view.id, view.app, self.apps[view.app].title, view.opened, view.tools)
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
-        """The same, as views."""
+        """Return the live views of `principal` as `View`s, after closing idle ones."""
         silent = self._clock() - IDLE
         for view in [view for view in self._views.values() if not view.bridged and view.used < silent]:
             self.close(view)
@@ -357,16 +357,16 @@ class Views:
         ]
 
     def find(self, id: str, principal: Principal) -> View | None:
-        """The live view `id`, if it is this principal's."""
+        """Return the live view `id`, if it is this principal's."""
         view = self._views.get(id)
         return view if view is not None and view.principal == principal else None
 
     def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
-        """Whether `id` was given out to this principal, and no page has said yet that it is this view."""
+        """Whether `id` was issued to this principal, and no page has attached as this view yet."""
         return self._launches.awaited(id, principal, app)
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
-        """The tools of all live views of `principal`, each name once; none for a shared principal."""
+        """Return the tools of all live views of `principal`, each name once; none for a shared principal."""
         if principal.shared:
             return ()
         named: dict[str, ViewTool] = {}
@@ -376,7 +376,7 @@ class Views:
         return tuple(named.values())
 
     def may_offer_more(self, view: View) -> bool:
-        """Whether the tools of a live `view` are not known yet: its page has not listed them, or told of a change.
+        """Whether a live view's tools are unknown or outdated: its page has not listed them, or announced a change.
 
         A page that is reached over MCP lists nothing while it has no tools.
         """
@@ -387,7 +387,7 @@ class Views:
         return view.listed is None and (view.session is not None or self._clock() < view.since + LISTING)
 
     def renew(self, app: str) -> None:
-        """The rules of `app` changed: its views offer the tools that they allow now."""
+        """Update the tools of all views of `app` after a change of its rules."""
         for view in self.of(None, app):
             self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed or ()))
 
@@ -396,7 +396,7 @@ class Views:
         return self._clock()
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
-        """Call `callback` whenever the views or tools of a principal change; the result ends that."""
+        """Call `callback` whenever the views or tools of a principal change; the returned function unregisters it."""
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)
 
@@ -410,7 +410,7 @@ class Views:
         view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
         view.came_from = self._taints.before(key)
         for before, beside in ((view.came_from, False), (self._taint_beside(view, mine), not view.bridged)):
-            if before is not None:  # a page that loads itself again is as tainted as before
+            if before is not None:  # a page that is reloaded is as tainted as before
                 view.taint.inherit(before, view.used, beside=beside)
         if len(mine) >= self._each:
             self._make_room(mine)
@@ -429,9 +429,9 @@ class Views:
             raise Refusal(Reason.RATE_LIMITED, detail)
 
     def _taint_beside(self, view: View, mine: Sequence[View]) -> Taint | None:
-        """The taint of a live view that `view` shares: of one that was lost, and of any that came by a launch value.
+        """Return the taint of a live view that `view` shares: of a lost one, and of any that came by a launch value.
 
-        Nothing says that each launch value is another page's; a host page of ours shows one page in each view.
+        Several launch values may belong to one page; our host page shows one page in each view.
         """
         for other in mine:
             launched = not other.bridged and not view.bridged
@@ -440,27 +440,27 @@ class Views:
         return None
 
     def _sharing(self, view: View) -> list[View]:
-        """The view, and those that share its taint."""
+        """Return the view, and those that share its taint."""
         others = () if view.bridged else self._launched(view.principal, view.app)
         return [view, *(other for other in others if other is not view)]
 
     def _launched(self, principal: Principal, app: str) -> list[View]:
-        """The views of an app that did not come by a host page of ours."""
+        """Return the views of an app that are not on a bridge."""
         mine = self._views.values()
         return [view for view in mine if not view.bridged and view.app == app and view.principal == principal]
 
     def _reported(self, view: View) -> None:
-        """The model is behind what `view` does, as its page or the way in which it was opened says."""
+        """Taint the view, because its page reports a model as the cause, or a model chose its content."""
         for one in self._sharing(view):
             one.taint.model_reported(self._clock())
 
     def _tainted(self) -> dict[tuple[str, str], Taint]:
-        """Those of live views, by principal and app."""
+        """Return the taints of live views, by principal and app."""
         tainted = (view for view in self._views.values() if view.taint.tainted is not None)
         return {(view.principal.id, view.app): view.taint for view in tainted}
 
     def _make_room(self, mine: Sequence[View]) -> None:
-        """End the lost, unproven or quiet view that was silent longest; a proven one that speaks is nobody's victim."""
+        """Evict the lost, unproven or quiet view that was silent longest. Raises `Refusal` if there is none."""
         quiet = self._clock() - QUIET
         spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
         if not spare:
@@ -468,7 +468,7 @@ class Views:
         self.close(min(spare, key=lambda view: view.used))
 
     def _former(self, principal: Principal, app: str, former: str) -> View | None:
-        """The view that its own proof names, or, if it is unproven, its id."""
+        """Return the view that `former` proves, or, if it is unproven, names."""
         id, *_ = proved = split(former) or (former,)
         view = self.find(id, principal)
         if view is None or view.app != app:
@@ -499,7 +499,7 @@ class Views:
             self._changed(view.principal)
 
     def _moved(self) -> None:
-        """A view came or went."""
+        """Wake waiters after a view came or went."""
         for waiting in self._awaiting:
             waiting.set()
 

@@ -1,4 +1,4 @@
-"""The model's calls of one view whose host only forwards `tools/call`: they wait here until the view asks for them."""
+"""Queues the model's calls of one view whose host only forwards `tools/call`, until the view polls for them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ LONGEST_POLL = 20.0
 """Seconds that a poll waits for a call."""
 
 QUIET = 2.0
-"""Seconds without a sign of the view after which a model's call does not wait for it any longer."""
+"""Seconds without activity of the view after which a model's call does not wait for it any longer."""
 
 UNTAKEN = 75.0
-"""Seconds for which a call waits to be asked for: browsers let a hidden tab act once a minute."""
+"""Seconds for which a call waits to be fetched: browsers let a hidden tab act once a minute."""
 
 LOST = 10.0
 """Seconds without a poll after which the view's tools are not offered, until it polls again."""
 
 DOUBTED = 5.0
-"""The same where another view of the app came, since a tab may be closed without a word."""
+"""The same once another view of the app came, since a tab may be closed without notice."""
 
 ASLEEP = 90.0
-"""The same for a view that said that its tab is hidden."""
+"""The same for a view that reported its tab as hidden."""
 
 LIST_PAUSE = 1.0
 """Seconds between two lists of a page's tools that take effect."""
 
 ASKING = Rate(100, 1.0)
-"""How often a view may ask for calls and answer them: more than twice what the runtime does."""
+"""How often a view may poll and answer: more than twice the rate of the runtime."""
 
 ABSENT = "its view did not ask for calls: its tab sleeps, or is closed"
 
@@ -64,7 +64,7 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the view is told: a call to run, or, without a tool, that a call is cancelled. Numbers count up from 1."""
+    """An event for the view: a call to run, or, without a tool, a cancelled call. Numbers count up from 1."""
 
     number: int
     call: str
@@ -74,7 +74,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The answer to a poll. An `overtaken` one ended because another poll of the view came while it waited."""
+    """The answer to a poll; `overtaken` if another poll of the view arrived while it waited."""
 
     events: tuple[Event, ...]
     overtaken: bool = False
@@ -90,7 +90,7 @@ class _Call:
 
 
 class Relay:
-    """One view's end; `on_tools` is told its tools whenever they change. Times are those of the event loop."""
+    """One view's relay; `on_tools` receives its tools whenever they change. Times are those of the event loop."""
 
     def __init__(self, on_tools: Callable[[Sequence[mcp.Tool]], None]) -> None:
         self._on_tools = on_tools
@@ -119,8 +119,8 @@ class Relay:
     ) -> mcp.CallToolResult:
         """Run a tool of the page; `started` is called when the view takes the call.
 
-        Raises `Refusal` where it never took it, and `MCPError` where it did and cannot answer. Cancelling this cancels
-        the call in the page.
+        Raises `Refusal` if it never took it, and `MCPError` if it did and cannot answer. Cancelling this cancels the
+        call in the page.
         """
         if len(self._calls) >= MOST_CALLS:
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
@@ -137,11 +137,11 @@ class Relay:
 
     @property
     def behind(self) -> bool:
-        """Whether a list of the page's tools waits for its time."""
+        """Whether a list of the page's tools waits to take effect."""
         return self._listing is not None
 
     async def catch_up(self) -> bool:
-        """Take in at once the list that waits for its time; False where none does."""
+        """Apply the waiting list at once; False if there is none."""
         if self._listing is None:
             return False
         self._listing.cancel()
@@ -153,11 +153,11 @@ class Relay:
         return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())
 
     def waits(self) -> bool:
-        """Whether there is something that the view was not told yet."""
+        """Whether there are events that the view has not received yet."""
         return self._count > self._told and any(event.number > self._told for event in self._events)
 
     def offer(self, tools: Sequence[ViewTool]) -> None:
-        """The page offers these now: a call that it has not taken ends if its tool is not the one it was."""
+        """The page offers these now: fail the calls that it has not taken if their tool has changed."""
         for call in list(self._calls.values()):
             if not call.taken and call.tool not in tools:
                 _fail(call, _not_run("its page changed or removed it meanwhile"))
@@ -165,7 +165,7 @@ class Relay:
     # ── the view's side ──────────────────────────────────────────────────────────────────────────────────────
 
     def spend(self) -> None:
-        """The view asks, or answers. Raises `Refusal` (`rate-limited`) for a view that does so too often."""
+        """Count a poll or an answer. Raises `Refusal` (`rate-limited`) if the view sends too many."""
         taken = take(self._asked, self._loop.time(), ASKING)
         self._asked = taken.tat
         if not taken.allowed:
@@ -173,11 +173,11 @@ class Relay:
             raise Refusal(Reason.RATE_LIMITED, detail)
 
     def seen(self) -> None:
-        """The view gave a sign of life."""
+        """Note activity of the view."""
         self._seen = self._loop.time()
 
     def list(self, tools: Sequence[mcp.Tool]) -> None:
-        """The view tells its tools; one list a second takes effect, the last of those that come meanwhile later."""
+        """Take the view's tools; one list a second takes effect, and the last one of that time later."""
         self._listed = tools
         if self._loop.time() >= self._list_due:
             self._list_now()
@@ -185,10 +185,10 @@ class Relay:
             self._listing = self._loop.call_at(self._list_due, self._list_now)
 
     async def poll(self, after: int, wait: float, *, hidden: bool = False) -> Handed:
-        """What came after the event numbered `after`; waits for it, `wait` seconds at most.
+        """Return the events after number `after`; wait for one up to `wait` seconds.
 
-        The newest poll counts. What it is told, it is told again until it asks for what comes after that. `hidden` says
-        that nobody sees the view: then it may be silent for longer.
+        A newer poll ends this one. Events are repeated until a poll acknowledges them by `after`. `hidden`: the tab is
+        not visible, so the view may be silent for longer.
         """
         self._hidden, self._doubted = hidden, False
         self._awake()
@@ -200,7 +200,7 @@ class Relay:
         return Handed((), True) if overtaken else Handed(self._take())
 
     def answer(self, id: str, result: Mapping[str, Any]) -> None:
-        """The page's answer to a call. Raises `Refusal` for one that it was not told of, or answered before."""
+        """Take the page's answer to a call. Raises `Refusal` for one that it did not take, or answered before."""
         call = self._calls.get(id)
         if call is None or not call.taken or call.answer.done():
             raise Refusal(
@@ -212,19 +212,19 @@ class Relay:
             _fail(call, error)
 
     def doubt(self) -> None:
-        """Another view of the app came: this one has to ask soon, but where it runs a call, or may sleep."""
+        """Another view of the app came: require a poll soon, unless this one runs a call or may sleep."""
         if not (self.lost or self._hidden or any(call.taken for call in self._calls.values())):
             self._doubted = True
             self._awake()
             self._release(overtaken=False)
 
     def drain(self) -> None:
-        """The gateway stops: no poll waits any longer."""
+        """Drain: no poll waits any longer."""
         self._draining = True
         self._release(overtaken=False)
 
     def close(self) -> None:
-        """The view is gone, or loads again."""
+        """The view is closed, or reloaded."""
         self._closed = True
         self._stop_losing()
         if self._listing is not None:
@@ -232,7 +232,7 @@ class Relay:
         self._end_all()
 
     def leave(self) -> None:
-        """The page goes, or loads again. If it stays, it asks anew."""
+        """The page is unloaded, or reloaded. If it stays, it polls again."""
         self._stop_losing()
         self._end_all()
         self._lose()
@@ -249,7 +249,7 @@ class Relay:
 
     def _end(self, id: str) -> None:
         call = self._calls.pop(id)
-        # A view may never say what arrived: for it are kept the calls that go on, and the last that were cancelled.
+        # A view may never acknowledge events: keep those of running calls, and the last cancellations.
         stops = [event.number for event in self._events if event.tool is None][1 - MOST_CALLS :]
         self._events = [event for event in self._events if event.call in self._calls or event.number in stops]
         if call.taken and (not call.answer.done() or call.answer.cancelled()):
@@ -274,7 +274,7 @@ class Relay:
     async def _wait(self, seconds: float) -> bool:
         mine: asyncio.Future[bool] = self._loop.create_future()
         self._poll = mine
-        self._stop_losing()  # a view whose poll waits is there
+        self._stop_losing()  # a view whose poll waits is alive
         try:
             async with asyncio.timeout(seconds):
                 return await mine

@@ -1,7 +1,7 @@
 """The gateway's MCP client of one page, over the webmcp channel of its view.
 
-It is a small one of our own: a model waits for each step on the way, and the SDK's takes several turns of the event
-loop for a call, in all of which what the page itself asks for has its turn, too.
+It does not use the SDK's client: a model waits for each step, and the SDK takes several iterations of the event loop
+for a call, between which the page's own requests would run.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from gateway.traces import current
 from gateway.views.reading import Listing, result_of
 
 QUEUE = 256
-"""Answers to a page, and words that a call is over, that may wait; a page that asks more often loses its session."""
+"""Answers and cancellations to a page that may be queued; a page that sends more requests loses its session."""
 
 READY = 60.0
-"""Seconds that a page has to answer `initialize`, or what its tools are: its person may look at it later."""
+"""Seconds that a page has to answer `initialize` or `tools/list`: its person may open the tab later."""
 
 LIST_PAUSE = 1.0
 """Seconds between two listings of a page's tools."""
 
 CATCH_UP = 5.0
-"""Seconds that a model's call waits for the page to say whether it has a tool of that name now."""
+"""Seconds that a model's call waits for a page's new list of tools."""
 
 LIST_PAGES = 5
 
 MOST_CALLS = IN_FLIGHT_LIMIT - 1
-"""Calls of one page that may be under way: it can still be asked what its tools are, without which its session ends."""
+"""Calls of one page that may be under way: one place is left for `tools/list`, without which its session ends."""
 
 BOUNDS: Final = (
     Bound(
@@ -62,7 +62,7 @@ JsonObject = dict[str, Any]
 
 
 class PageSession:
-    """Speaks MCP with the page: `send` carries a message to it, `on_tools` is told its tools whenever they change."""
+    """Speaks MCP with the page: `send` sends a message to it, `on_tools` receives its tools whenever they change."""
 
     def __init__(
         self, send: Callable[[JsonObject], Awaitable[None]], on_tools: Callable[[Sequence[mcp.Tool]], None]
@@ -78,12 +78,12 @@ class PageSession:
         self._closed = False
 
     def receive(self, message: JsonObject) -> bool:
-        """A message of the page, as the mux let it pass. False if the session is over, or the page asks too much."""
+        """Take a message of the page from the mux. False if the session is over, or the page sends too many."""
         if self._closed:
             return False
         if "method" not in message:
             self._answered(message)
-        elif "id" in message:  # a ping: a page may ask nothing else
+        elif "id" in message:  # a ping: the only request that a page may send
             return self._say({"jsonrpc": "2.0", "id": message["id"], "result": {}})
         elif message["method"] == "notifications/tools/list_changed":
             self._changed.set()
@@ -94,9 +94,8 @@ class PageSession:
     ) -> mcp.CallToolResult:
         """Run a tool of the page; `started` is called before.
 
-        Raises `MCPError` (also when the page closes), and `Refusal` where too many calls are under way.
-
-        Cancelling this call cancels it in the page. The result is not checked against the page's own output schema.
+        Raises `MCPError` (also when the page closes), and `Refusal` if too many calls are under way. Cancelling this
+        call cancels it in the page. The result is not validated against the page's own output schema.
         """
         if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
@@ -110,11 +109,11 @@ class PageSession:
 
     @property
     def behind(self) -> bool:
-        """Whether the page told of a change of its tools that is not taken in yet."""
+        """Whether the page announced a change of its tools that is not applied yet."""
         return self._ready and (self._changed.is_set() or self._looking.locked())
 
     async def catch_up(self) -> bool:
-        """Ask the page at once what its tools are, if it told of a change; False where it did not, or does not say."""
+        """Request an announced change of the page's tools at once; False if there is none, or no answer."""
         if not self.behind:
             return False
         with suppress(MCPError, TimeoutError):
@@ -125,19 +124,19 @@ class PageSession:
         return False
 
     async def run(self) -> None:
-        """Keep the session until cancelled. A page that breaks the protocol ends only this."""
+        """Run the session until cancelled. A page that breaks the protocol ends only this."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._write())
                 await self._talk()
-        except* Exception as group:  # noqa: BLE001  whatever a hostile page brings about ends this session alone
+        except* Exception as group:  # noqa: BLE001  any error that a hostile page causes ends this session alone
             log.warning("the webmcp session of a view ended: %s", group.exceptions)
         finally:
             self._on_tools(())
             self.close()
 
     def close(self) -> None:
-        """End what waits for the page, also where `run` was cancelled before it began."""
+        """Fail all pending requests, also if `run` was cancelled before it began."""
         self._closed, self._ready = True, False
         for answer in self._asked.values():
             if not answer.done():
@@ -149,7 +148,7 @@ class PageSession:
         self._ready = True
         async with self._looking:
             await self._look()
-        while True:  # a page registers its tools when it likes: the first change is asked for at once
+        while True:  # a page registers its tools at any time: the first change is requested at once
             await self._changed.wait()
             async with self._looking:
                 await self._look()
@@ -159,11 +158,11 @@ class PageSession:
         self._changed.clear()
         tools: list[mcp.Tool] | None = None
         try:
-            with suppress(TimeoutError):  # it may sleep, or the question got lost
+            with suppress(TimeoutError):  # it may sleep, or the request was lost
                 async with asyncio.timeout(READY):
                     tools = await self._list_tools()
         finally:
-            if tools is None:  # those that are known stay until it answers
+            if tools is None:  # the known tools stay until it answers
                 self._changed.set()
         if tools is not None:
             self._on_tools(tools)
@@ -177,7 +176,7 @@ class PageSession:
         await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def _list_tools(self) -> list[mcp.Tool]:
-        """The tools of the page."""
+        """Request the tools of the page."""
         listing = Listing()
         params: JsonObject = {}
         for _ in range(LIST_PAGES):
@@ -191,7 +190,7 @@ class PageSession:
         return listing.tools
 
     async def _ask(self, method: str, params: JsonObject) -> JsonObject:
-        """The result of a request. Raises `MCPError`. Cancelling this is told to the page."""
+        """Send a request and return its result. Raises `MCPError`. Cancelling this notifies the page."""
         id = next(self._ids)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._asked[id] = answer
@@ -215,7 +214,7 @@ class PageSession:
             answer.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _say(self, message: JsonObject) -> bool:
-        """Send it in its turn; False where too much waits already."""
+        """Queue a message; False if the queue is full."""
         if self._unsaid.full():
             return False
         self._unsaid.put_nowait(message)

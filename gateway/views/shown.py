@@ -1,4 +1,4 @@
-"""What a model's call that opens an app says to the view that shows it (MCP Apps, `ui/notifications/tool-*`)."""
+"""Notifies the view that shows an app of the model's call that opens it (MCP Apps, `ui/notifications/tool-*`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Notification = dict[str, Any]
 Result = Mapping[str, Any]
 
 Tell = Callable[[Notification], Awaitable[None]]
-"""Carries a notification to a view on its ui channel."""
+"""Sends a notification to a view on its ui channel."""
 
 
 class Telling(Protocol):
-    """What is known here of a view."""
+    """The part of a view that is used here."""
 
     @property
     def id(self) -> str: ...
@@ -29,9 +29,9 @@ class Telling(Protocol):
 
 
 class Shown:
-    """A view in a host page of ours, to which a model's call is told.
+    """A view in our host page that is notified of a model's call.
 
-    `successor` gives the view that the host page opens in its place, since each view is told of one call.
+    `successor` gives the view that the host page opens in its place, since each view is notified of one call.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Shown:
         return self._view.id
 
     async def call(self, arguments: Mapping[str, Any], result: Result | Callable[[str], Result]) -> None:
-        """Tell a call that is over as soon as it is made; `result`, as MCP writes it, may depend on the handle."""
+        """Notify of input and result of a finished call; `result`, in MCP's JSON form, may depend on the handle."""
         try:
             await self.input(arguments)
             await self._moved()
@@ -58,24 +58,24 @@ class Shown:
             raise
 
     async def input(self, arguments: Mapping[str, Any]) -> None:
-        """A call begins. What a model chose makes the model the initiator, until a person acts."""
+        """A call begins. Arguments chosen by a model make the model the initiator, until a person acts."""
         if arguments:
-            self._view.taint.model_reported(self._clock())  # the one in its place inherits that
+            self._view.taint.model_reported(self._clock())  # its successor inherits that
         await self._say("tool-input", {"arguments": dict(arguments)})
         self._moving = self._successor()
 
     async def result(self, result: Mapping[str, Any]) -> None:
-        """The call has its result, as MCP writes it."""
+        """The call has its result, in MCP's JSON form."""
         await self._moved()
         await self._say("tool-result", dict(result))
 
     async def cancelled(self, reason: str) -> None:
-        """The call will have none."""
+        """The call will have no result."""
         await self._moved()
         await self._say("tool-cancelled", {"reason": reason})
 
     async def _moved(self) -> None:
-        """From now on the view is the one that the host page opened for this call, where it did."""
+        """Switch to the view that the host page opened for this call, if it did."""
         moving, self._moving = self._moving, None
         view = await asyncio.shield(moving) if moving is not None else None
         if view is not None:

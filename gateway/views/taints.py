@@ -1,6 +1,6 @@
-"""The taints of one gateway: they outlive their views, and go on in the next view of the same principal and app.
+"""The taints of one gateway: they outlive their views, and apply to the next view of the same principal and app.
 
-Only a person's gesture ends one. The database knows at each moment which there are, so that a restart ends none.
+Only a person's gesture ends one. The database is kept up to date, so that a restart ends none.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gateway.stores.taints import Key, StoredTaint
 from gateway.views.initiator import Taint
 
 MOST: Final = 100_000
-"""Taints of closed views that are remembered. What is beyond is not forgotten: then each new view is the model's."""
+"""Taints of closed views that are kept. Beyond that, every new view is tainted."""
 
 PAUSE: Final = 1.0
-"""Seconds after which the database is told that a taint has ended: it often begins again before."""
+"""Seconds until the end of a taint is written to the database: it often begins again before."""
 
 FORGOTTEN: Final = "too-many-taints"
-"""Evidence of a view that may come in the place of one that was the model's: there are too many to tell."""
+"""Evidence of a view that may replace a tainted one: there are too many taints to tell."""
 
 BOUNDS: Final = (
     Bound(
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """Keeps taints over a restart: `gateway.stores.taints.TaintStore`."""
+    """Persists taints: `gateway.stores.taints.TaintStore`."""
 
     async def all(self, most: int) -> dict[Key, StoredTaint]: ...
 
@@ -47,7 +47,7 @@ class Store(Protocol):
 
 
 class Taints:
-    """Those of closed views, and of the `live` ones what the database has to know. `clock` is that of the taints."""
+    """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
 
     def __init__(
         self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: Store | None
@@ -64,7 +64,7 @@ class Taints:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Take up those of before a restart. Raises OSError."""
+        """Load the taints from before a restart. Raises OSError."""
         if self._store is None:
             return
         found = await self._store.all(MOST + 1)
@@ -73,7 +73,7 @@ class Taints:
             self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
 
     def leave(self, key: Key, taint: Taint) -> None:
-        """A tainted view is closed."""
+        """Keep the taint of a view that closes."""
         if key in self._left or len(self._left) < MOST:
             self._left[key] = taint
         elif not self._full:
@@ -82,22 +82,22 @@ class Taints:
         self._touch(key)
 
     def before(self, key: Key) -> Taint | None:
-        """That of a view that was closed, in whose place one comes now."""
+        """Return the taint of a closed view that a new view replaces."""
         found = self._left.get(key)
         if found is None and self._full:
             return Taint(tainted=FORGOTTEN, ended=self._clock())
         return found
 
     def turned(self, key: Key, taint: Taint, came_from: Taint | None) -> None:
-        """A live view became the model's, or a person acted in it: then what it came in the place of has ended, too."""
+        """A live view became tainted, or untainted by a person, which also ends the taint that it came from."""
         if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
             del self._left[key]
         self._touch(key)
 
     async def keep(self, key: Key, evidence: str, call: str) -> None:
-        """See to it that a restart does not end the taint that `call` brings about, before it is carried out.
+        """Store the taint of the call `call` before it runs, so that it survives a restart.
 
-        `over` is called behind it.
+        The caller calls `over` afterwards.
         """
         self._calls[key] += 1
         if self._store is not None and key not in self._stored:
@@ -105,9 +105,9 @@ class Taints:
                 await self._put({key: StoredTaint(evidence, call)})
 
     def over(self, key: Key) -> None:
-        """A call for which `keep` was called has ended."""
+        """End a call for which `keep` was called."""
         self._calls[key] -= 1
-        self._calls += Counter()  # without those of which there is none
+        self._calls += Counter()  # without zero counts
         self._touch(key)
 
     def _touch(self, key: Key) -> None:
@@ -116,7 +116,7 @@ class Taints:
             self._changed.set()
 
     async def run(self) -> None:
-        """Tell the database of each change, until cancelled."""
+        """Write each change to the database, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -126,7 +126,7 @@ class Taints:
                 self._changed.set()
 
     async def flush(self, *, ended: bool = True) -> bool:
-        """Tell the database what began, and what `ended`; False while it is down."""
+        """Write the begun taints, and the `ended` ones, to the database; False while it is down."""
         if self._store is None:
             return True
         async with self._writing:

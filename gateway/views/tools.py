@@ -1,4 +1,4 @@
-"""What a page says of its tools, made fit for a model: bounded, cleaned, renamed. A page is never trusted."""
+"""Makes a page's tool definitions fit for a model: bounded, cleaned, renamed. A page is never trusted."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", 
 
 
 def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[ViewTool, ...]:
-    """The tools of a page as the model may see them: those that the policy names, fifty at most, the first of a name.
+    """Return the tools of a page as the model may see them: those that the policy names, at most fifty, unique by name.
 
-    A tool whose name or schema breaks the bounds is left out, and one that is not as the policy has pinned it.
+    A tool whose name or schema exceeds the bounds is omitted, and one that differs from its pin in the policy.
     """
     tools: dict[str, ViewTool] = {}
     for tool in listed:
@@ -79,7 +79,7 @@ def _pin(tool: mcp.Tool) -> str:
 
 
 def clean(text: str) -> str:
-    """`text` without control, invisible and direction-changing characters, at most 4,096 characters."""
+    """Return `text` without control, invisible and direction-changing characters, at most 4,096 characters."""
     return "".join(
         char
         for char in text[:TEXT]

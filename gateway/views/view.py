@@ -1,4 +1,4 @@
-"""A live view of an app: what a host gets to open one, what it is held to, and what is known of it."""
+"""A live view of an app: the values to open one, its rules, and its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.views.shown import Tell
 
 @dataclass(frozen=True, slots=True)
 class AppRules:
-    """What the views of one app are held to."""
+    """The rules for the views of one app."""
 
     title: str
     policy: Policy
@@ -38,7 +38,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The answer to a view that attached: id, key (base64url), and the tools that others than the gateway may offer."""
+    """The answer to a view that attached: id, key (base64url), and the `free` tools that hosts may offer."""
 
     view: str
     key: str
@@ -58,7 +58,7 @@ class LiveView:
 
 
 class PageCalls(Protocol):
-    """The way into a page: over the bridge, or by relay."""
+    """Calls into a page: over the bridge, or by relay."""
 
     async def call(
         self, tool: ViewTool, arguments: Mapping[str, Any], started: Callable[[], None]
@@ -68,23 +68,22 @@ class PageCalls(Protocol):
 
     @property
     def behind(self) -> bool:
-        """Whether the page told of a change of its tools that is not taken in yet."""
+        """Whether the page announced a change of its tools that is not applied yet."""
         ...
 
     async def catch_up(self) -> bool:
-        """Take in at once what the page told of its tools, which has its time else; False where that is nothing."""
+        """Apply an announced change of tools at once, which otherwise waits; False if there is none."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry, and `since` when it
-    came; `principal` is as it was when it last spoke.
+    """One live iframe of an app. `used` is when it last spoke, on the clock of its registry.
 
-    A `bridged` view ends with its connection; another one when it has been silent for `registry.IDLE` seconds. `listed`
-    are its tools as its page lists them (None before it has), `tools` those that its policy offers. Host pages of ours
-    can `tell` it what a model's call says to the app that it opens.
-    `came_from` is the taint of a closed view in whose place it came.
+    `since` is when it attached; `principal` is as of its last call. A `bridged` view ends with its connection; another
+    one after `registry.IDLE` seconds of silence. `listed` are its tools as its page lists them (None before it has),
+    `tools` those that its policy offers. `tell` notifies a view in our host page of the model's call that opens its
+    app. `came_from` is the taint of the closed view that it replaces.
     """
 
     id: str
@@ -106,10 +105,10 @@ class View:
 
     @property
     def lost(self) -> bool:
-        """Whether its host page has gone, or its tab sleeps, for now."""
+        """Whether its host page has disconnected, or its tab sleeps."""
         return (self.bridged and self.session is None) or (self.relay is not None and self.relay.lost)
 
     @property
     def calls(self) -> PageCalls | None:
-        """The way into its page, if there is one now."""
+        """The connection to its page, if there is one now."""
         return self.session or self.relay
