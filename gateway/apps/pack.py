@@ -71,6 +71,8 @@ _SELDOM = (
     "toDataURL",
     "permissionsPolicy",
     "featurePolicy",
+    *(f"{before}referrer{after}" for before in "\"'" for after in "\"'" if before == after),
+    *(f"referrer{after}" for after in (":", " :", ",", "}", " }", "=", " =")),
     *("window.stop", "self.stop", "globalThis.stop"),
 )
 _MAKES_CODE = (

@@ -8,6 +8,7 @@ import { awaitNear, tellWritten } from "./pictures";
 import { watchRefreshes } from "./refresh";
 import { untilStop } from "./fetch-stop";
 import { tellMember } from "./event-members";
+import { keepReferrers } from "./referrer";
 import { showRefused } from "./refused-blobs";
 import { allowTools, awaitPictures, soundsOf, withParse } from "./statics";
 import { named } from "./wrapped";
@@ -19,6 +20,7 @@ if (window.parent !== window) {
   Navigator.prototype.sendBeacon = named(Navigator.prototype.sendBeacon, createBeacon(fetch, resolve));
   const blobOf = watchBlobs(URL);
   keepBlobs(window, blobOf);
+  keepReferrers(window, resolve);
   window.fetch = untilStop(withKeepalive(withRanges(window.fetch)));
   window.Audio = soundsOf(Audio);
   withParse(URL);

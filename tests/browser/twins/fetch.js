@@ -318,3 +318,20 @@ twin("fetch: a method of the window, with an argument", async (see) => {
   const client = { fetch };
   see(await failure(client.fetch("/api/json")), await failure(fetch.bind(window)()), (await fetch.bind(window)("/api/json")).status);
 });
+
+twin("fetch: the referrer of a request", async (see) => {
+  const own = new URL(new Request("/api/echo").url);
+  const place = (referrer) => (referrer.startsWith(own.origin) ? referrer.slice(own.origin.length) : referrer);
+  for (const referrer of [undefined, "", "about:client", "/api/a?b#c", "a", own.href, `${own.origin}#x`, own.href.replace("//", "//user:word@"), "http://other.example/", "data:,x", "blob:x"]) {
+    const made = new Request("/api/echo", { referrer });
+    see(referrer && place(referrer), place(made.referrer), place(made.clone().referrer), place(new Request(made).referrer), place(new Request(made, { method: "POST" }).referrer));
+    see((await fetch(made)).status, await failure(fetch("/api/echo", { referrer })));
+  }
+  see(await failure(() => new Request("/api/echo", { referrer: "http://a b" })), await failure(fetch("/api/echo", { referrer: "http://a b" })));
+  const made = new Request("/api/echo", { referrer: "/api/a" });
+  class Own extends Request {}
+  for (const init of [undefined, null, {}, { unknown: 1 }, { method: undefined }, { cache: "no-store" }, { referrer: "" }, { referrer: null }, Object.create({ referrer: "/b" }), { get referrer() { see("read"); return { toString: () => "/c" }; } }]) {
+    see(await failure(() => see(place(new Request(made, init).referrer), place(new Request("/x", init).referrer), place(new Own(made, init).referrer), new Own(made, init) instanceof Own)));
+  }
+  see(await failure(() => Object.getOwnPropertyDescriptor(Request.prototype, "referrer").get.call({})), await failure(() => new Request()));
+});

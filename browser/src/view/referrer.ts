@@ -1,0 +1,58 @@
+/** The `referrer` of requests that a page gives one of its own site (Fetch, 5.4): for the browser that is the site of others. */
+
+import { likeFetch } from "./like-fetch";
+import { wrap } from "./wrapped";
+
+interface Scope {
+  Request: typeof globalThis.Request;
+  fetch: typeof globalThis.fetch;
+}
+
+/** `resolve` makes a URL absolute, as the app's own site would. */
+export function keepReferrers(scope: Scope, resolve: (url: string) => string): void {
+  const { Request: Native, fetch } = scope;
+  const base = resolve("./");
+  const { origin } = new URL(base);
+  /** Of requests that have none for the browser; what resets that resets this. */
+  const kept = new WeakMap<object, string>();
+  const keep = (made: Request, referrer: string | undefined): Request => {
+    if (referrer !== undefined && !made.referrer) kept.set(made, referrer);
+    return made;
+  };
+
+  /** `init` as the browser gets it, and the referrer that is the page's own. */
+  function read(init: RequestInit | undefined): [RequestInit | undefined, string?] {
+    const given = init?.referrer;
+    if (given === undefined) return [init];
+    const referrer = `${given}`;
+    const as = (value: string): RequestInit => Object.create(init!, { referrer: { value } }) as RequestInit;
+    if (!referrer) return [as(""), ""];
+    const url = new URL(referrer, base);
+    return url.origin === origin ? [as(""), url.href] : [as("about:client")];
+  }
+
+  scope.Request = new Proxy(Native, {
+    construct(target, given: [RequestInfo | URL, RequestInit?], made) {
+      const [init, referrer] = read(given[1]);
+      const rest = init ? [given[0], init] : given;
+      return keep(Reflect.construct(target, rest, made) as Request, referrer ?? kept.get(given[0] as Request));
+    },
+  });
+  Native.prototype.constructor = scope.Request;
+  wrap<Request>(Native.prototype, "clone", (native, request) => keep(native() as Request, kept.get(request)));
+  const { get, ...rest } = Object.getOwnPropertyDescriptor(Native.prototype, "referrer")!;
+  Object.defineProperty(Native.prototype, "referrer", {
+    ...rest,
+    get(this: Request) {
+      return get!.call(this) || kept.get(this) || "";
+    },
+  });
+  scope.fetch = likeFetch(fetch, (...given) => {
+    try {
+      [given[1]] = read(given[1]);
+      return fetch(...given);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  });
+}
