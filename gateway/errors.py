@@ -36,6 +36,7 @@ class Reason(StrEnum):
     BACKEND_PROTOCOL = "backend-protocol"
     RESPONSE_TOO_LARGE = "response-too-large"
     REDIRECT_DENIED = "redirect-denied"
+    REDIRECT_BROKEN = "redirect-broken"
     ADDRESS_DENIED = "address-denied"
     CREDENTIAL_FAILED = "credential-failed"
     BACKEND_UNAVAILABLE = "backend-unavailable"
@@ -67,6 +68,7 @@ STATUS: dict[Reason, int] = {
     Reason.BACKEND_PROTOCOL: 502,
     Reason.RESPONSE_TOO_LARGE: 502,
     Reason.REDIRECT_DENIED: 502,
+    Reason.REDIRECT_BROKEN: 502,
     Reason.ADDRESS_DENIED: 502,
     Reason.CREDENTIAL_FAILED: 502,
     Reason.BACKEND_UNAVAILABLE: 503,
@@ -99,6 +101,7 @@ WORDS: dict[Reason, str] = {
     Reason.BACKEND_PROTOCOL: "The app's server gave an answer that cannot be read.",
     Reason.RESPONSE_TOO_LARGE: "The answer is larger than what can be shown here.",
     Reason.REDIRECT_DENIED: "The app's server leads to where the app may not go.",
+    Reason.REDIRECT_BROKEN: "The app's server leads nowhere.",
     Reason.ADDRESS_DENIED: "The app's server cannot be reached from here.",
     Reason.CREDENTIAL_FAILED: "The app cannot log in to its server. Try again later.",
     Reason.BACKEND_UNAVAILABLE: "The app's server is not available. Try again later.",

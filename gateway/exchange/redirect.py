@@ -14,17 +14,17 @@ from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
 from gateway.exchange.leg import Leg
 from gateway.model import BodyType, Redirect, Request
-from gateway.policy import SAFE_METHODS, Policy, Redirects, landing
+from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere
 
-HOPS = 5
-"""Redirects that are followed for one request."""
+HOPS = 20
+"""Redirects that are followed for one request, as browsers do (Fetch, HTTP-redirect fetch, step 7)."""
 
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
         "redirects that are followed",
         f"{HOPS}, each of which counts as a request",
-        "`redirect-denied`",
+        "`redirect-broken`",
     ),
 )
 
@@ -41,7 +41,9 @@ class Hop:
 
 
 def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
-    """Return the redirect of `answer`; None if it is the final answer. Raises `Refusal` (`redirect-denied`).
+    """Return the redirect of `answer`; None if it is the final answer.
+
+    Raises `Refusal` (`redirect-denied`, `redirect-broken`).
 
     The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only for 307 and 308, and
     only if the route allows it.
@@ -56,6 +58,8 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
         raise denied("The backend redirects, and the app asked for an error then.")
     if leg.obligations.redirects is Redirects.NONE:
         raise denied("The backend redirects, and this route follows no redirects.")
+    if leads_nowhere(policy, leg.canonical, location):
+        raise broken("The backend redirects to what is no HTTP URL.")
     place = landing(policy, leg.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
         if Echo(answer.secrets).text(text) != text:
@@ -101,6 +105,11 @@ def _method(method: str, status: int) -> str:
 
 def _downgrades(policy: Policy, source: str, target: str) -> bool:
     return policy.backends[source].url.startswith("https:") and policy.backends[target].url.startswith("http:")
+
+
+def broken(detail: str) -> Refusal:
+    """Return the refusal of a redirect that no browser follows either."""
+    return Refusal(Reason.REDIRECT_BROKEN, detail)
 
 
 def denied(detail: str) -> Refusal:

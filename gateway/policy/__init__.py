@@ -1,6 +1,6 @@
 """The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
-from gateway.policy.answers import Landing, answer_headers, landing
+from gateway.policy.answers import Landing, answer_headers, landing, leads_nowhere
 from gateway.policy.canonical import canonicalise, canonicalising
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.expectations import TestFile
@@ -94,6 +94,7 @@ __all__ = [
     "filter_request_headers",
     "filter_response_headers",
     "landing",
+    "leads_nowhere",
     "load_policy",
     "load_tests",
     "outcome",

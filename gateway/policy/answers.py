@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
@@ -23,6 +24,21 @@ class Landing(NamedTuple):
 
     backend: str
     url: str
+
+
+def leads_nowhere(policy: Policy, request: CanonicalRequest, location: str) -> bool:
+    """Whether `location` is no URL that `request` could be sent to (Fetch, HTTP-redirect fetch, steps 3 to 6).
+
+    An empty one is a place outside of the policy.
+    """
+    spec = policy.backends.get(request.backend)
+    if not location or spec is None:
+        return False
+    url = resolved(spec.target(request), location)
+    try:
+        return url is None or urlsplit(url).port == 0
+    except ValueError:  # no host, or no port
+        return True
 
 
 def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:

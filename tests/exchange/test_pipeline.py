@@ -229,10 +229,21 @@ async def test_a_location_of_the_same_scheme_alone_is_relative(house: House, loc
 
 
 async def test_a_redirect_loop_ends(house: House) -> None:
-    """Five hops, no more."""
+    """20 hops, no more (Fetch)."""
     house.shop.answer = lambda request: Response(302, (("location", "/v2/api/items"),))
-    assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_DENIED
-    assert len(house.shop.sent) == 6
+    assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_BROKEN
+    assert len(house.shop.sent) == 21
+
+
+@pytest.mark.parametrize(
+    "location", ["mailto:a@b.test", "data:,x", "about:blank", "blob:x", "javascript:1", "ftp://a/", "http://"]
+)
+async def test_a_location_that_is_no_http_url_is_broken(house: House, location: str) -> None:
+    """As for browsers; only an app that wants no redirects at all is told that."""
+    house.shop.answer = lambda request: Response(302, (("location", location),))
+    assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_BROKEN
+    error = await house.exchange.run(Request("GET", "/api/items", redirect=Redirect.ERROR), PAGE)
+    assert reason(error) == Reason.REDIRECT_DENIED
 
 
 async def test_redirects_as_the_app_wants_them(house: House) -> None:

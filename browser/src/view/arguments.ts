@@ -43,8 +43,10 @@ const BULK = 256 * 1024;
 export async function readArguments(request: Request, url: string, bulk: () => Promise<boolean>): Promise<Params> {
   const { method, redirect, cache, credentials, body } = request;
   const languages = navigator.languages.map((one, at) => (at ? `${one};q=${Math.max(1, 10 - at) / 10}` : one));
-  // Browsers add these two (Fetch, 4.1).
-  const headers = { accept: "*/*", "accept-language": `${languages}`, ...Object.fromEntries(request.headers) };
+  const unstored = /^(no-store|reload)$/.test(cache) && { pragma: "no-cache", "cache-control": "no-cache" };
+  const anew = cache === "no-cache" ? { "cache-control": "max-age=0" } : unstored;
+  // Browsers add these (Fetch, 4.1 and 4.5).
+  const headers = { accept: "*/*", "accept-language": `${languages}`, ...anew, ...Object.fromEntries(request.headers) };
   const args: Params = { url, method, headers, stream: true, [BESIDE]: true };
   // Firefox does not tell `body`: what is empty there is none.
   const blob = body !== null && (await request.blob());

@@ -85,11 +85,14 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   async function remote(request: Request, url: string, onProgress?: Progress): Promise<Response> {
     const answer = await ask(request, url, onProgress);
     explain(answer, request.method, url);
-    const refused = reasonOf(answer) === "redirect-denied";
+    const reason = reasonOf(answer);
+    // Where no browser goes.
+    if (reason === "redirect-broken") throw reason;
+    const refused = reason === "redirect-denied";
     const redirects = REDIRECT.test(String(answer.status));
     if (request.redirect === "error" && (redirects || refused)) throw "redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
-    return createResponse(answer, addresses.absolute(answer.url || url), request.signal, parts);
+    return createResponse(answer, addresses.absolute((answer.redirected && answer.url) || url), request.signal, parts);
   }
 
   async function run(request: Request, onProgress?: Progress): Promise<Response> {
@@ -99,7 +102,12 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     if (!/^https?:/.test(url)) throw `not HTTP: ${url}`;
     // A view has no cache of its own (Fetch, 4.6, "only-if-cached").
     if (request.cache === "only-if-cached") throw "not cached";
-    return remote(request, addresses.wire(url), onProgress);
+    const path = addresses.wire(url);
+    const strays = (to: string): boolean => request.mode === "same-origin" && addresses.wire(to) === to;
+    if (strays(url)) throw "same-origin";
+    const response = await remote(request, path, onProgress);
+    if (strays(response.url)) throw "same-origin";
+    return response;
   }
 
   async function verified(request: Request, onProgress?: Progress): Promise<Response> {

@@ -114,7 +114,7 @@ class Backend:
             body = ""
         else:
             body = base64.b64encode(await request.read()).decode()
-        told = ("x-a", "x-b", "x-one", "x-requested-with", "accept", "accept-language")
+        told = ("x-a", "x-b", "x-one", "x-requested-with", "accept", "accept-language", "cache-control", "pragma")
         said = {name.lower(): value for name, value in request.headers.items() if name.lower() in told}
         return web.json_response(
             {
@@ -145,9 +145,12 @@ class Backend:
         return web.Response(status=status, text=None if status in (204, 205, 304) else f"status {status}")
 
     async def redirect(self, request: web.Request) -> web.Response:
-        """Go to the echo."""
-        status = int(request.query.get("status", "302"))
-        return web.Response(status=status, headers={"location": "/api/echo?redirected"})
+        """Go to the echo, or where the query says; `times` tells how often to come back first."""
+        status, times = int(request.query.get("status", "302")), int(request.query.get("times", "0"))
+        again = f"/api/redirect?times={times - 1}" if times else None
+        return web.Response(
+            status=status, headers={"location": again or request.query.get("to", "/api/echo?redirected")}
+        )
 
     async def loop(self, _: web.Request) -> web.Response:
         """No way out."""

@@ -335,3 +335,37 @@ twin("fetch: the referrer of a request", async (see) => {
   }
   see(await failure(() => Object.getOwnPropertyDescriptor(Request.prototype, "referrer").get.call({})), await failure(() => new Request()));
 });
+
+twin("fetch: redirects that lead nowhere, or on for ever", async (see) => {
+  for (const to of ["mailto:a@b.example", "data:text/plain,a", "about:blank", "about:unicorn", "blob:x", "javascript:1", "ftp://a.example/", "invalidurl:", "http://", "https:", "http://[::1/a", "http://127.0.0.1:x/a", "http://127.0.0.1:99999/a", "/api/json"]) {
+    const url = `/api/redirect?to=${encodeURIComponent(to)}`;
+    for (const redirect of ["follow", "error", ...(/^https?:/.test(to) ? [] : ["manual"])]) see(to, redirect, await failure(fetch(url, { redirect }).then(async (got) => see(got.type, got.status, (await got.text()).length))));
+    const xhr = await xhrRun(() => 0, "GET", url);
+    see(xhr.status, xhr.responseURL, xhr.responseText);
+  }
+  for (const times of [0, 1, 4, 5, 18, 19, 20]) see(times, await failure(fetch(`/api/redirect?times=${times}`).then((got) => see(got.status, got.redirected, got.url))));
+  see(await failure(fetch("/api/loop")));
+});
+
+twin("fetch: what a request says of caches", async (see) => {
+  const shown = ["cache-control", "pragma"];
+  for (const cache of ["default", "no-store", "reload", "no-cache", "force-cache"]) {
+    for (const headers of [{}, { "cache-control": "x=1" }, { pragma: "x" }, { "cache-control": "max-age=9", pragma: "y" }]) {
+      const { headers: said } = await (await fetch(`/api/echo?${cache}`, { cache, headers, method: "POST" })).json();
+      see(cache, headers, shown.map((name) => said[name]));
+    }
+  }
+  const { headers: said } = JSON.parse((await xhrRun(() => 0, "POST", "/api/echo")).responseText);
+  see(shown.map((name) => said[name]));
+});
+
+twin("fetch: a request of mode same-origin leads to no other site", async (see) => {
+  const mode = "same-origin";
+  for (const url of ["http://other.example/", "https://localhost/", "//other.example/api/json", "/api/json", new Request("/api/json").url, "/api/redirect?to=/api/json", "data:,a"]) {
+    see(url, await failure(fetch(url, { mode })), await failure(fetch(new Request(url, { mode }))));
+  }
+});
+
+twin("fetch: the URL of an answer is that of the request where none led on", async (see) => {
+  for (const url of ["/api/json?a=b#c", "/api/json?", "/api/json?é", "/api/./json", "/api/json#", "/api/json?a='b'|c"]) see((await fetch(url)).url, (await fetch(new Request(url))).url, (await xhrRun(() => 0, "GET", url)).responseURL);
+});
