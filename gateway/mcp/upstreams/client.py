@@ -1,4 +1,4 @@
-"""Who asks something of an upstream: one MCP client, in its era, and the way back to it."""
+"""The client of an upstream: one MCP client in its era, and the channel back to it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from gateway.model import Caller, Door, Initiator, Principal
 Context = ServerRequestContext[Any, Any]
 
 NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-"""What an upstream may ask of a client, and the capability by which the client says that it takes it."""
+"""The possible requests of an upstream to a client, and the client capability that each needs."""
 
 LONGEST_CAPABILITIES = 16 * 1024
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
 class _Words(BaseModel):
-    """A message in the words in which it came."""
+    """A message with its original members."""
 
     method: str
     params: Message
 
 
 class _Answer(BaseModel):
-    """An answer in the words in which it came."""
+    """An answer with its original members."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @dataclass(slots=True, eq=False)
 class Way:
-    """The way back to a client: the request on whose account it is told something, which may be a later one."""
+    """The channel back to a client: the request on whose stream messages are sent, which a later one may replace."""
 
     session: ServerSession
     request_id: str | int | None
@@ -56,10 +56,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamClient:
-    """One client and its request. `who` is the same for all requests of one session, or of one modern client.
-
-    It is "" for what the gateway asks for itself.
-    `way` leads back, None where nothing does. `caller` says who calls a tool, by view or by model.
+    """One client and its request.
+    `who` is equal for all requests of one session, or of one modern client; it is "" for the gateway's own requests.
+    `way` is the channel back, or None. `caller` is the calling view or model of a tool call.
     """
 
     principal: Principal
@@ -79,32 +78,32 @@ class UpstreamClient:
 
     @property
     def key(self) -> str:
-        """What it can do, as a text that is equal for clients that can do the same."""
+        """The capabilities as a text, equal for clients with the same ones."""
         return json.dumps(self.capabilities, sort_keys=True)
 
     def calls(self, upstream: str) -> Caller:
-        """Who calls a tool of `upstream`."""
+        """Return the caller of a tool of `upstream`."""
         if self.caller is not None:
             return self.caller
         return Caller(self.principal, upstream, Door.MCP, Initiator.MODEL, "model-call")
 
     def hears(self, level: object) -> bool:
-        """Whether a message of `level` is for this client."""
+        """Whether a log message of `level` is for this client."""
         if self.level is None or level not in _LEVELS or self.level not in _LEVELS:
             return self.level is not None or not self.modern
         return _LEVELS.index(level) >= _LEVELS.index(self.level)
 
     def takes(self, method: str) -> bool:
-        """Whether the client said that it takes such a request of an upstream."""
+        """Whether the client declared support for such a request of an upstream."""
         return NEEDED.get(method) in self.capabilities
 
     def check_askable(self, method: str) -> None:
-        """Raises `MCPError` for a request that the client did not say it takes."""
+        """Raise `MCPError` for a request that the client did not declare support for."""
         if not self.takes(method):
             raise MCPError(types.METHOD_NOT_FOUND, f"This client takes no {method[:64]}.")
 
     async def ask(self, method: str, params: Message) -> Message:
-        """The client's answer to a request of the upstream. Raises `MCPError`."""
+        """Return the client's answer to a request of the upstream. Raises `MCPError`."""
         self.check_askable(method)
         if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
@@ -120,7 +119,7 @@ class UpstreamClient:
         return answer.model_dump(by_alias=True, mode="json")
 
     async def tell(self, method: str, params: Message) -> None:
-        """A notification on the stream of this request."""
+        """Send a notification on the stream of this request."""
         if method == "notifications/message" and not self.hears(params.get("level")):
             return
         if self.way is not None and (light := await outlined(params, self.way.request)) is not None:
@@ -128,14 +127,14 @@ class UpstreamClient:
             await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 
     async def announce(self, method: str, params: Message) -> None:
-        """A notification that belongs to no request."""
+        """Send a notification that belongs to no request."""
         if self.way is not None:
             words = cast(types.ServerNotification, _Words(method=method, params=params))
             await self.way.session.send_notification(words)
 
 
 def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
-    """The client of a request at one of our mounts; `levels` are what sessions want to hear, by their ids."""
+    """Return the client of a request at a mount; `levels` are the log levels by session id."""
     principal = principal_of(context.request)
     session_id = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
     modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -170,12 +169,12 @@ def _declared(
 
 
 def able(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a client, or an upstream, can do through us: the tasks of 2025-11-25 are not carried, nor promised."""
+    """Return the capabilities that the gateway carries: those without the tasks of 2025-11-25."""
     return {name: value for name, value in capabilities.items() if name != "tasks"}
 
 
 def _untasked(params: Message) -> Message:
-    """A request as one who knows no tasks takes it: it is carried out at once."""
+    """Return a request without its task, so that it is carried out at once."""
     return {name: value for name, value in params.items() if name != "task"}
 
 

@@ -1,4 +1,4 @@
-"""One JSON-RPC conversation with an upstream, whatever carries it: requests both ways, notifications, cancellation."""
+"""One JSON-RPC conversation with an upstream, over any carrier: requests both ways, notifications, cancellation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gateway.mcp.upstreams.unreadable import Unreadable
 log = logging.getLogger(__name__)
 
 MAX_ASKED = 16
-"""Requests of one upstream that wait for an answer of ours."""
+"""Requests of one upstream that wait for the gateway's answer."""
 
 MAX_REPLIES = 64
-"""Answers of ours that an upstream has not taken yet, refusals too; to what it asks beyond there is none."""
+"""Answers, refusals included, that an upstream has not accepted yet; further requests of it are not answered."""
 
 BOUNDS: Final = (
     Bound(
@@ -41,9 +41,9 @@ Message = dict[str, Any]
 
 
 class UpstreamLost(Exception):
-    """The conversation ended, in words for who waited for an answer; `unsent` says that the upstream never saw it.
-
-    `refusal` is there where the gateway itself sent nothing: there is no credential, or the address is not allowed.
+    """The conversation ended, with a reason for waiting callers; `unsent` means that the upstream never saw the
+    request.
+    `refusal` is set if the gateway itself sent nothing: a credential is missing, or the address is not allowed.
     """
 
     def __init__(self, why: str, *, unsent: bool = False, refusal: Refusal | None = None) -> None:
@@ -53,70 +53,68 @@ class UpstreamLost(Exception):
 
     @classmethod
     def refused(cls, refusal: Refusal) -> Self:
-        """Nothing was sent, for this reason."""
+        """Return the error for a request that was not sent because of `refusal`."""
         return cls(refusal.detail, unsent=True, refusal=refusal)
 
 
 class SessionEnded(UpstreamLost):
-    """The upstream does not know the session any more, and ran nothing: the request may be sent in a new one."""
+    """The upstream no longer knows the session, and executed nothing: the request may be sent in a new one."""
 
     def __init__(self, why: str = "the upstream ended the session") -> None:
         super().__init__(why, unsent=True)
 
 
 class Flooded(UpstreamLost):
-    """The upstream took more time than it may: no connection that ends so was a good one."""
+    """The upstream sent too many unsolicited messages; a connection that ends so counts as failed."""
 
 
 class Asker(Protocol):
-    """Who stands behind a request to an upstream: takes what the upstream sends on its account."""
+    """The client behind a request to an upstream: it receives the upstream's requests and notifications."""
 
     @property
     def who(self) -> str:
-        """The same for all requests of one client; "" where no client stands behind a request."""
+        """An id shared by all requests of one client; "" without a client."""
         ...
 
     def takes(self, method: str) -> bool:
-        """Whether an answer to a request of this kind can come back."""
+        """Whether the client can answer a request of this kind."""
         ...
 
     async def ask(self, method: str, params: Message) -> Message:
-        """What the client answers to a request of the upstream. Raises `MCPError`."""
+        """Return the client's answer to a request of the upstream. Raises `MCPError`."""
         ...
 
     async def tell(self, method: str, params: Message) -> None:
-        """A notification for the client."""
+        """Send a notification to the client."""
         ...
 
 
 class Carrier(Protocol):
-    """Carries messages to an upstream, and hands what comes back to the conversation."""
+    """Carries messages to an upstream, and passes its messages to the conversation."""
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         """Send one message; may return only when a request is answered. Raises `UpstreamLost`.
-
-        After `SessionEnded` it still carries what was sent before.
+        After `SessionEnded`, messages sent before are still carried.
         """
         ...
 
     async def abandon(self, id: int) -> bool:
-        """A request is given up: True where leaving `send` told the upstream so already."""
+        """Cancel a request; return True if the cancelled `send` already notified the upstream."""
         ...
 
     async def run(self, receive: Receive) -> None:
-        """Receive until the upstream ends. Raises `UpstreamLost`, and nothing else, where it ends badly."""
+        """Receive until the upstream ends. Raises only `UpstreamLost`, if it ends with an error."""
         ...
 
 
 Receive = Callable[[object, int | None, int], bool]
-"""Takes one decoded message, or `Unreadable`, the request on whose account it came, where it is known, and its size.
-
-It says whether that is an answer that was waited for: all else takes time from others for nothing.
+"""Receives one decoded message or `Unreadable`, the request that it belongs to, if known, and its size.
+Returns whether it is an awaited answer: any other message takes time from others.
 """
 
 
 class Call:
-    """One request on its way."""
+    """One request in flight."""
 
     def __init__(self, id: int, asker: Asker | None, token: str | int | None, patience: float | None) -> None:
         self.id = id
@@ -130,18 +128,17 @@ class Call:
         self.asked = 0
 
     def touched(self) -> None:
-        """The upstream gave a sign of life for this call; while it waits for us, its time stands still."""
+        """Restart the timeout after a sign of life; it is paused while the upstream waits for the client."""
         if self.deadline is not None and self.patience is not None and not self.answer.done():
             loop = asyncio.get_running_loop()
             self.deadline.reschedule(None if self.asked else loop.time() + self.patience)
 
 
 class Conversation:
-    """The gateway's end. `heard` takes notifications that belong to no call; `patience` is in seconds of silence.
-
-    `most` is how many requests may be in flight. An async context manager: leaving it ends what is in flight.
-    `over` is done, with the reason, when it takes no more requests, `ended` when those in flight get no answer either.
-    `answers` counts those that came.
+    """The gateway's end. `heard` receives notifications that belong to no call; `patience` is in seconds of silence.
+    `most` limits the requests in flight. An async context manager: leaving it ends the requests in flight. `over`
+    resolves to the reason when no more requests are accepted, `ended` when those in flight get no answer either.
+    `answers` counts the answers received.
     """
 
     def __init__(self, carrier: Carrier, *, patience: float, most: int, heard: Callable[[str, Message], None]) -> None:
@@ -172,7 +169,7 @@ class Conversation:
         for task in list(self._asked):
             task.cancel()
         self._end("the connection was closed")
-        await self._tasks.__aexit__(None, None, None)  # what ended this is raised as it is, not in a group
+        await self._tasks.__aexit__(None, None, None)  # raises the causing error itself, not in a group
 
     @property
     def in_flight(self) -> int:
@@ -189,10 +186,10 @@ class Conversation:
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> Message:
-        """The upstream's answer. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of silence.
-
-        `patience` may be infinite, for requests that are answered when their stream ends; `hear` takes what comes on
-        such a stream, all of it and at once.
+        """Return the upstream's answer. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of
+        silence.
+        `patience` may be infinite, for requests that are answered when their stream ends; `hear` receives every message
+        of such a stream at once.
         """
         if self.over.done():
             raise UpstreamLost(self.over.result(), unsent=True)
@@ -223,16 +220,16 @@ class Conversation:
                 call.telling.close()
 
     async def notify(self, method: str, params: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Tell the upstream something. What it does not take is lost."""
+        """Send a notification to the upstream; failures are ignored."""
         with suppress(UpstreamLost, MCPError):
             await self._send({"jsonrpc": "2.0", "method": method, "params": params}, headers or {})
 
     def supersede(self, why: str) -> None:
-        """Take no more requests: another conversation has to begin. Those in flight may still be answered."""
+        """Accept no more requests, since another conversation has to begin. Those in flight may still be answered."""
         if not self.over.done():
             self.over.set_result(why)
         for call in self._calls.values():
-            if call.patience is None and not call.answer.done():  # it would go on for ever
+            if call.patience is None and not call.answer.done():  # a request without a timeout would never end
                 call.answer.set_exception(UpstreamLost(why))
 
     async def drained(self) -> None:
@@ -241,9 +238,8 @@ class Conversation:
             await asyncio.wait({call.answer for call in self._calls.values()})
 
     def receive(self, message: object, related: int | None = None, size: int = 0) -> bool:
-        """Take one message of the upstream: whether it is an answer that was waited for.
-
-        Nothing that it says raises, but `UpstreamLost` for a flood.
+        """Process one message of the upstream; return whether it is an awaited answer.
+        Invalid messages never raise, except `UpstreamLost` for a flood.
         """
         self._flood.heard(size)
         if not isinstance(message, dict):
@@ -269,7 +265,7 @@ class Conversation:
         except UpstreamLost as lost:
             self.flooded = self.flooded or isinstance(lost, Flooded)
             self._end(str(lost), lost.refusal)
-        except Exception:  # whatever an upstream provokes ends its own conversation alone
+        except Exception:  # an upstream's errors must end only its own conversation
             log.exception("a conversation with an upstream failed")
             self._end("the connection failed; the gateway's log says why")
 
@@ -282,7 +278,7 @@ class Conversation:
         for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(UpstreamLost(why, refusal=refusal))
-                call.answer.exception()  # it may have been given up already
+                call.answer.exception()  # marks the exception as retrieved, as the call may have been cancelled
 
     async def _give_up(self, call: Call, method: str) -> None:
         told = await self._carrier.abandon(call.id)
@@ -305,7 +301,7 @@ class Conversation:
         return True
 
     def _strange(self, message: object) -> None:
-        """What is no message: a call that it can only be the answer to has none."""
+        """Count an invalid message, and fail the call that it seems to answer."""
         self._unwanted()
         if not isinstance(message, Unreadable) or message.id is None:
             return
@@ -333,7 +329,7 @@ class Conversation:
         call.touched()
         try:
             if call.telling is not None:
-                await call.telling.drained()  # a client of 2026-07-28 hears nothing more once it is asked
+                await call.telling.drained()  # a client of 2026-07-28 receives nothing more after the question
             answer = await asker.ask(method, params)
         except MCPError as error:
             await self._refuse(id, error.error.code, error.error.message)
@@ -346,7 +342,7 @@ class Conversation:
     def _notified(self, method: str, params: Message, related: int | None, size: int) -> None:
         self._unwanted()
         if method == "notifications/cancelled":
-            return  # what it asked us is answered, and the answer ignored
+            return  # the upstream's request is answered anyway, and it ignores the answer
         call = None
         if method == "notifications/progress":
             call = self._calls.get(_number(params.get("progressToken")))
@@ -369,12 +365,14 @@ class Conversation:
         if call is None or call.asker is None or method.endswith(CHANGES):
             self._heard(method, params)
             return
-        if call.telling is None:  # most calls tell nothing
+        if call.telling is None:  # most calls send no notifications
             call.telling = Telling(self._tasks, call.asker.tell)
         call.telling.add(method, params, size)
 
     def _only(self, asked: str | None = None) -> Call | None:
-        """The newest call, where all that are in flight are of one client: one that can answer what is `asked`."""
+        """Return the newest call if all in flight are of one client, preferably one that can answer the request
+        `asked`.
+        """
         calls = {call: call.asker for call in self._calls.values() if call.asker is not None and call.asker.who}
         if len({asker.who for asker in calls.values()}) != 1:
             return None
@@ -420,17 +418,17 @@ def is_answer(message: Mapping[str, Any], id: int | None) -> bool:
 
 
 def _number(id: object) -> int:
-    """What an upstream says is the id of a request: `7.0` is 7, `true` is not 1. 0 for what no request has."""
+    """Return an upstream's value as a request id: `7.0` is 7, `true` is not 1; 0 for anything else."""
     return cast(int, id) if type(id) in (int, float) else 0
 
 
 def noted(error: TimeoutError) -> str:
-    """What a carrier knew when the time ran out, as the end of a sentence."""
+    """Return a carrier's notes on a timeout, as the end of a sentence."""
     return "".join(f": {note}" for note in getattr(error.__cause__, "__notes__", ()))
 
 
 def _subscription(params: Message) -> int:
-    """The request that opened the stream on which a notification comes, protocol 2026-07-28; 0 where there is none."""
+    """Return the request that opened the stream of a notification (protocol 2026-07-28); 0 if there is none."""
     meta = params.get("_meta")
     return _number(meta.get(SUBSCRIPTION_ID_META_KEY)) if isinstance(meta, dict) else 0
 
@@ -442,7 +440,7 @@ def _token(params: Message) -> str | int | None:
 
 
 def _error(error: object) -> MCPError:
-    """The error of an answer, as the upstream said it."""
+    """Return the error of an answer, with the upstream's code and message."""
     if not isinstance(error, dict):
         return MCPError(types.INTERNAL_ERROR, "The upstream answered with something that is no JSON-RPC answer.")
     code, message = error.get("code"), error.get("message")

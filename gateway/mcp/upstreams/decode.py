@@ -1,4 +1,4 @@
-"""What an upstream wrote, as a JSON value that every transport can write again."""
+"""Decodes an upstream's JSON into values that every transport can write again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gateway.compact import compact_ascii
 from gateway.pieces import gathered, is_large, written
 
 DEPTH = 128
-"""Levels of nesting; the serialisers on the other side fail a little beyond."""
+"""Levels of nesting; the serializers on the other side fail a little beyond."""
 
 LONG: Final = 64 * 1024
-"""Bytes of a message from which it is read piece by piece."""
+"""Size of a message in bytes from which it is parsed in pieces."""
 
 SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _S, _NUMBER = r"[ \t\r\n]*", r"(0|[1-9][0-9]{0,14})"
@@ -31,7 +31,7 @@ class TooLarge(ValueError):
 
 
 class Written(dict[str, Any]):
-    """A JSON object as it was read, with the `text` that it was read from; whoever changes it makes another one."""
+    """A parsed JSON object with its original `text`; code that changes it must make a new object."""
 
     __slots__ = ("text",)
 
@@ -41,7 +41,7 @@ class Written(dict[str, Any]):
 
 
 def decode(raw: bytes) -> object:
-    """The JSON value in `raw`. Raises ValueError for what is none, is nested too deep, or is of too many parts."""
+    """Return the JSON value in `raw`. Raises ValueError if it is invalid, nested too deeply, or of too many parts."""
     return decode_text(_text_of(raw))
 
 
@@ -54,7 +54,7 @@ def _text_of(raw: bytes) -> str:
 
 
 def decode_text(text: str) -> object:
-    """The JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
+    """Return the JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
     if is_bulky(text):
         raise TooLarge(why(AT_ONCE))
     return _decoded(text)
@@ -72,12 +72,12 @@ def _decoded(text: str) -> object:
 
 
 def writable(value: object) -> object:
-    """With `?` for lone surrogates."""
+    """Return `value` with `?` for lone surrogates."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _answer(text: str) -> dict[str, Any] | None:
-    """The answer that is a result, where it is written as servers write it; None for all else."""
+    """Return an answer with a result in the member order that servers use; None for anything else."""
     found = _BEFORE.match(text) or _FIRST.match(text)
     if found is None:
         return None
@@ -94,12 +94,12 @@ def _answer(text: str) -> dict[str, Any] | None:
 
 
 def encode(value: object) -> bytes:
-    """`value` in one line of JSON, in ASCII."""
+    """Return `value` as one line of JSON, in ASCII."""
     return compact_ascii(value).encode("ascii")
 
 
 async def encoded(value: object) -> bytes:
-    """The same, written in a thread where that takes long."""
+    """Return the same, serialized in a thread if it is large."""
     return await asyncio.to_thread(_in_pieces, value) if is_large(value) else encode(value)
 
 
@@ -115,7 +115,7 @@ decoder: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def deep(value: object, levels: int = DEPTH) -> bool:
-    """Whether it is nested deeper."""
+    """Whether `value` is nested deeper than `levels`."""
     level: list[Any] = [value]
     for _ in range(levels):
         kinds = (dict, list)

@@ -1,4 +1,4 @@
-"""Requests and results of one era of MCP in the words of the other; whatever both know goes through untouched."""
+"""Translates requests and results between the eras of MCP; whatever both know stays as it is."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ ENVELOPE = frozenset(
         types.LOG_LEVEL_META_KEY,
     )
 )
-"""What each modern request carries in `_meta`, and the handshake said once."""
+"""The `_meta` keys of each modern request, which the handshake declares once."""
 
 ASKING = frozenset(("tools/call", "resources/read", "prompts/get"))
-"""The modern requests that may be answered with a question, which the client answers with a further request."""
+"""The modern requests that may be answered with a request for input, which the client's next request brings."""
 
 INPUT_REQUIRED = "input_required"
 _ROUNDS = ("inputResponses", "requestState")
 
 
 def modern_params(params: Mapping[str, Any], envelope: Mapping[str, Any]) -> Message:
-    """A request as a modern upstream wants it."""
+    """Return a request in the form for a modern upstream."""
     return {**params, "_meta": {**_meta(params), **envelope}}
 
 
 def legacy_params(params: Mapping[str, Any]) -> Message:
-    """A request as an upstream of the handshake wants it."""
+    """Return a request in the form for a handshake upstream."""
     plain = {key: value for key, value in params.items() if key not in (*_ROUNDS, "_meta")}
     meta = {key: value for key, value in _meta(params).items() if key not in ENVELOPE}
     return {**plain, "_meta": meta} if meta else plain
 
 
 def legacy_request(params: Message) -> Message:
-    """What a modern upstream asks, for a client of the handshake, which knows each page that it is sent to by an id."""
+    """Return a modern upstream's request in the form for a handshake client, which needs an id for each page."""
     if params.get("mode") != "url" or "elicitationId" in params:
         return params
     return {**params, "elicitationId": secrets.token_urlsafe(16)}
 
 
 def modern_result(method: str, result: Message) -> Message:
-    """An answer of the handshake era for a modern client."""
+    """Return an answer of the handshake era in the form for a modern client."""
     made: Message = {"resultType": "complete"}
     if method in CACHEABLE_METHODS:
         made |= {"ttlMs": 0, "cacheScope": "private"}
@@ -56,7 +56,7 @@ def modern_result(method: str, result: Message) -> Message:
 
 
 def cacheable(method: str, result: Message) -> Message:
-    """A modern answer of a list, or a resource, that says for how long it may be kept: not at all, where it did not."""
+    """Return a modern answer with its cache lifetime; without a valid one, it must not be cached."""
     if method not in CACHEABLE_METHODS or needs_input(result):
         return result
     made = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
@@ -66,7 +66,7 @@ def cacheable(method: str, result: Message) -> Message:
 
 
 def legacy_tool(tool: Message) -> Message:
-    """A tool for a client of the handshake, to which only objects can be structured."""
+    """Return a tool in the form for a handshake client, which accepts only objects as structured output."""
     output = tool.get("outputSchema")
     if not isinstance(output, dict) or output.get("type") == "object":
         return tool
@@ -74,7 +74,7 @@ def legacy_tool(tool: Message) -> Message:
 
 
 def legacy_result(result: Message) -> Message:
-    """A modern answer for a client of the handshake era."""
+    """Return a modern answer in the form for a handshake client."""
     plain = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope")}
     if not isinstance(plain.get("structuredContent"), dict):
         plain.pop("structuredContent", None)
@@ -86,7 +86,7 @@ def legacy_result(result: Message) -> Message:
 
 
 def needs_input(result: Mapping[str, Any]) -> bool:
-    """Whether a modern upstream asks for something before it goes on."""
+    """Whether a modern upstream requires input before it continues."""
     return result.get("resultType") == INPUT_REQUIRED
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes as they come (WHATWG HTML, 9.2.6), with a limit on each event."""
+"""A parser of server-sent events (WHATWG HTML, 9.2.6), with a limit on each event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Event:
 
 
 MOST_IDLE = 1000
-"""Lines, in what comes at once, that are of no message: to read them takes time from all others."""
+"""Lines in one chunk that belong to no message: parsing them takes time from others."""
 
 BOUNDS: Final = (
     Bound(
@@ -32,16 +32,16 @@ BOUNDS: Final = (
 )
 
 IDLE_EACH = 16
-"""Those that a message may have beside it, without being one of so many."""
+"""Lines of no message that each message offsets."""
 
 BOM = b"\xef\xbb\xbf"
 
 FEW = 64
-"""Lines after which whoever takes the events may look at the clock, where there is none in them."""
+"""Lines between two events that let the caller check the clock, even if the lines have no event."""
 
 
 class EventReader:
-    """Gives the events in what it is fed. Raises ValueError for one beyond `limit` bytes, no UTF-8, or idle lines."""
+    """Yields the events in the bytes fed. Raises ValueError for one over `limit` bytes, bad UTF-8, or idle lines."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -55,7 +55,7 @@ class EventReader:
         self._first = True
 
     def feed(self, part: bytes) -> Iterator[Event | None]:
-        """The events that `part` completes, and None now and then between them."""
+        """Yield the events that `part` completes, and now and then None."""
         idle = 0
         for count, line in enumerate(self._lines(part), 1):
             is_data, event = line.startswith(b"data"), self._take(line)
@@ -71,7 +71,7 @@ class EventReader:
             raise ValueError(f"an event of more than {self._limit} bytes")
 
     def _lines(self, part: bytes) -> Iterator[bytes | bytearray]:
-        """The lines that `part` completes, however they end."""
+        """Yield the lines that `part` completes, with any line ending."""
         returned, self._returned = self._returned, part.endswith(b"\r")
         if returned:
             part = part.removeprefix(b"\n")
@@ -84,7 +84,7 @@ class EventReader:
         self._rest += part[start:]
 
     def _ended(self, end: bytes) -> bytes | bytearray:
-        """The line that ends so."""
+        """Return the line that `end` completes."""
         line: bytes | bytearray = end
         if self._rest:
             self._rest += end

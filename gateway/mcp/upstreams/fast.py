@@ -1,6 +1,5 @@
-"""The fast path of an upstream's mount: a plain `tools/call` of a modern client goes past the SDK, as its answer does.
-
-It takes only what the SDK would read and answer in the same way; all else is the SDK's.
+"""The fast path of an upstream's mount: a plain `tools/call` of a modern client and its answer bypass the SDK.
+It handles only requests that the SDK would read and answer in the same way; all others are left to the SDK.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ log = logging.getLogger(__name__)
 _PARAMS: Final = (frozenset({"name", "arguments", "_meta"}), frozenset({"name", "_meta"}))
 _NAME: Final = re.compile(rb"[A-Za-z0-9_./-]{1,128}")
 _ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
-"""What makes an answer a stream."""
+"""Members that make the answer a stream."""
 
 _ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """How a client describes itself: `said` is its `info` as a text."""
+    """A client's description of itself: `said` is its `info` as a text."""
 
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any] | None
@@ -63,7 +62,7 @@ class _Client:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as it was read; `id` is the JSON text of its id."""
+    """A parsed call; `id` is the JSON text of its id."""
 
     id: str
     params: Message
@@ -71,13 +70,13 @@ class ToolCall:
 
     @property
     def trace(self) -> Mapping[str, Any]:
-        """What it says of the trace that it is in."""
+        """The trace context of the call."""
         meta: Mapping[str, Any] = self.params["_meta"]
         return meta if "traceparent" in meta else {}
 
 
 class UpstreamFast:
-    """The fast path to `calls`; `hosts` and `origins` as its mount has them, `silence` in seconds."""
+    """The fast path to `calls`; `hosts` and `origins` as in its mount, `silence` in seconds."""
 
     def __init__(
         self, calls: Calls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
@@ -89,11 +88,11 @@ class UpstreamFast:
         self._mirrors = Mirrors()
 
     def tool(self, fields: Fields) -> bytes | None:
-        """The tool that the header fields of a request name which may go this way; None for others."""
+        """Return the tool that the header fields name if the request is eligible, else None."""
         return self._heads.tool(fields)
 
     def read(self, tool: bytes, body: bytes) -> ToolCall | None:
-        """The call of `tool` in `body`; None where the request must go the long way. Then nothing was done."""
+        """Return the call of `tool` in `body`; None, without a side effect, if the request must go through the SDK."""
         said = tool_call(body)
         if said is None:
             return None
@@ -106,7 +105,7 @@ class UpstreamFast:
         return ToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
 
     async def message(self, call: ToolCall, principal: Principal) -> tuple[str | list[bytes], int]:
-        """The JSON-RPC message that answers, and its HTTP status."""
+        """Return the JSON-RPC message that answers, and its HTTP status."""
         known = call.client
         client = UpstreamClient(
             principal=principal,
@@ -119,14 +118,14 @@ class UpstreamFast:
         return await self._carried(client, call.params, call.id)
 
     async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str | list[bytes], int]:
-        """The JSON-RPC message that answers, and its HTTP status."""
+        """Return the JSON-RPC message that answers, and its HTTP status."""
         try:
             result = await self._calls.carry(client, params)
             if not isinstance(result, Written) and is_large(result):
                 return await asyncio.to_thread(_pieces, id, result), 200
         except MCPError as error:
             failed = error.error
-        except Exception:  # as the SDK does: what went wrong inside is for the log alone
+        except Exception:  # as in the SDK: internal errors are only logged
             log.exception("a call of a tool of an upstream failed")
             failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
         else:
@@ -136,7 +135,7 @@ class UpstreamFast:
         return f'{{"jsonrpc":"2.0","id":{id},"error":{_ascii(said)}}}', ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
 
     def _client(self, meta: Message) -> _Client | None:
-        """Who calls, as `meta` says; None where the SDK has to judge that."""
+        """Return the client that `meta` describes; None if the SDK has to judge that."""
         plain = meta
         if any(name in meta for name in TRACE):
             if any(type(meta.get(name, "")) is not str for name in TRACE):
@@ -155,7 +154,7 @@ class UpstreamFast:
         return known
 
     def _is_plain(self, name: str) -> bool:
-        """Whether the tool is known, says nothing of header fields, and needs nobody to be asked."""
+        """Whether the tool is known, mirrors no arguments in header fields, and never asks a person."""
         tool = self._calls.tool(name)
         return tool is not None and not self._calls.may_ask(name) and self._mirrors.of(name, tool) == {}
 

@@ -1,4 +1,4 @@
-"""What the gateway and an upstream agree on at the beginning: the era, the version, and what the upstream can do."""
+"""The agreement between gateway and upstream at the beginning: era, version, and the upstream's capabilities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gateway.mcp.upstreams.mirrors import Mirrored
 log = logging.getLogger(__name__)
 
 PROBE = 10.0
-"""Seconds after which an upstream that does not answer `server/discover` is asked for the handshake, too."""
+"""Seconds without an answer to `server/discover` after which the handshake is tried, too."""
 
 INFO: Mapping[str, Any] = {"name": "webmcp-gateway", "version": __version__}
 
@@ -43,7 +43,7 @@ CAPABILITIES_KEY = types.CLIENT_CAPABILITIES_META_KEY
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was agreed. `capabilities`, `info` and `instructions` are the upstream's own words."""
+    """The agreed terms. `capabilities`, `info` and `instructions` are the upstream's own values."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -64,10 +64,8 @@ class Terms:
 async def negotiate(
     conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
 ) -> Terms:
-    """Ask for one era, the `modern` or that of the handshake, and fall back to the other.
-
-    A server that speaks both has features of each that the other lacks. `patience` is in seconds, for each answer.
-
+    """Try one era, the `modern` or that of the handshake, and fall back to the other.
+    A server that supports both has features of each that the other lacks. `patience` is in seconds, for each answer.
     Raises `MCPError`, `UpstreamLost`, TimeoutError.
     """
     if not modern:
@@ -101,7 +99,7 @@ async def _modern_first(conversation: Conversation, capabilities: Mapping[str, A
 async def _discovered(
     conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
 ) -> Terms | list[str]:
-    """As `_discover`; one that is silent may be one of the handshake, or may be starting: it is asked for both."""
+    """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""
     discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
     try:
         await asyncio.wait({discovering}, timeout=PROBE)
@@ -115,16 +113,16 @@ async def _discovered(
         discovering.cancel()
         await asyncio.wait({discovering})
         if not discovering.cancelled():
-            discovering.exception()  # nobody may have asked
+            discovering.exception()  # marks the exception as retrieved
 
 
 def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, Any] | None = None) -> Message:
-    """The `_meta` that each request of the modern era carries."""
+    """Return the `_meta` that each request of the modern era carries."""
     return {VERSION_KEY: version, INFO_KEY: dict(info or INFO), CAPABILITIES_KEY: dict(capabilities)}
 
 
 def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, str]:
-    """The header fields of a request over HTTP; `mirrored` repeat arguments of the tool that it calls."""
+    """Return the header fields of a request over HTTP; `mirrored` maps arguments of the called tool to fields."""
     fields = {MCP_PROTOCOL_VERSION_HEADER: terms.version}
     if not terms.modern:
         return fields
@@ -141,7 +139,7 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirr
 async def _discover(
     conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
 ) -> Terms | list[str]:
-    """The terms of a modern upstream; the versions that it supports where no modern one is among them."""
+    """Return the terms of a modern upstream, or its supported versions if no modern one is among them."""
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
     said = await conversation.request("server/discover", params, headers=fields, patience=patience)
@@ -157,7 +155,7 @@ async def _discover(
 async def _initialize(
     conversation: Conversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
 ) -> Terms:
-    """The terms of an upstream of the handshake, in the newest version that it `named`, or names when it refuses."""
+    """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
     params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
     wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
     try:
@@ -186,19 +184,19 @@ def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
 
 
 def speaks_another(error: MCPError, version: str) -> bool:
-    """Whether a request was refused since the upstream no longer speaks `version`, but another that is known here."""
+    """Whether the upstream refused a request because it no longer supports `version`, but another known one."""
     named = versions_named(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
     return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 
 
 def versions_named(error: MCPError | TimeoutError) -> list[str]:
-    """The versions that an upstream names when it refuses one."""
+    """Return the versions that an upstream names when it refuses one."""
     data = error.error.data if isinstance(error, MCPError) else None
     return _texts(data.get("supported") if isinstance(data, dict) else None)
 
 
 def _newest(named: Sequence[str]) -> str | None:
-    """The newest of these versions of the handshake that is known here."""
+    """Return the newest of these handshake versions that is known here."""
     return next((known for known in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if known in named), None)
 
 

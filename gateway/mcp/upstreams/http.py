@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 SESSION: Final = "mcp-session-id"
 LAST_EVENT: Final = "last-event-id"
 RESUMES = 5
-"""Times in a row that the stream of a session is taken up again in vain, unless a call waits for the same upstream."""
+"""Consecutive failed attempts to resume the stream of a session, unless a call waits for the same upstream."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 5.0
-"""Seconds after which a stream is taken up again once more: the first, doubled each time, up to the longest."""
+"""Seconds before the next attempt to resume a stream: the first, doubled each time, up to the longest."""
 
 OPENING: Final = frozenset({"initialize", "server/discover"})
 """Requests that begin a conversation."""
@@ -47,7 +47,7 @@ _ACCEPT: Final = {
 
 
 class StreamableHttp:
-    """Carries messages by POST; each answer comes with its request, and the rest on one GET of a session."""
+    """Carries messages by POST; each answer comes with its request, and other messages on one GET of a session."""
 
     def __init__(
         self, connections: Connections, network: Network, url: str, *, credentials: Credentials, limit: int
@@ -66,19 +66,19 @@ class StreamableHttp:
         self._sending = 0
 
     async def run(self, receive: Receive) -> None:
-        """Until the session is lost; a server without one answers each request for itself."""
+        """Run until the session is lost; a server without sessions answers each request separately."""
         self._receive = receive
         self._running.set()
         standing = asyncio.ensure_future(self._stand())
         try:
-            raise await asyncio.shield(self._lost)  # cancelled, it is not lost: `_leave` ends it
+            raise await asyncio.shield(self._lost)  # cancellation does not lose it: `_leave` ends it
         finally:
             standing.cancel()
             await asyncio.wait({standing})
             await asyncio.shield(asyncio.ensure_future(self._leave()))
 
     async def abandon(self, id: int) -> bool:
-        """Closing the stream of a request is its cancellation in the modern era, and none before."""
+        """Return whether closing the stream of a request cancels it, as it does in the modern era."""
         return self._version is None or self._version >= "2026"
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ class StreamableHttp:
         try:
             await self._sent(message, headers)
         except UpstreamLost as lost:
-            if _unreachable(lost) and self._sending == 1:  # while others wait for answers, it may be there for them
+            if _unreachable(lost) and self._sending == 1:  # other calls may still get their answers
                 self._lose(lost)
             raise
         finally:
@@ -108,7 +108,7 @@ class StreamableHttp:
         try:
             answer = await self._exchange("POST", await encoded(message), headers, stream)
         except Lost as error:
-            # What changes nothing may be asked again; a tool could run twice.
+            # Safe requests may be repeated; a tool could run twice.
             raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error
         if opening and (session := answer.header(SESSION)) is not None:
             self._session = session if session.isascii() and session.isprintable() else None
@@ -123,7 +123,7 @@ class StreamableHttp:
             await self._answered(answer, related, stream)
 
     async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: Stream) -> Answer:
-        """The answer once it is complete, or as much as was waited for. Raises `Lost` where nothing came back."""
+        """Return the answer once it is complete, or what was awaited of it. Raises `Lost` if nothing came back."""
         fields = {**_ACCEPT, **headers}
         if self._session is not None:
             fields[SESSION] = self._session
@@ -161,7 +161,7 @@ class StreamableHttp:
             except ValueError as error:
                 raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
             if isinstance(message, dict) and message.get("id") is None and "error" in message:
-                message = {**message, "id": related}  # JSON-RPC 2.0, 5: it did not make out which request this is
+                message = {**message, "id": related}  # JSON-RPC 2.0, 5: the server could not tell the request's id
             if not isinstance(message, dict) or not is_answer(message, related):
                 raise UpstreamLost("the upstream answered another request than it was asked")
             self._take(message, related, 0)
@@ -172,7 +172,7 @@ class StreamableHttp:
             raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
     async def _resumed(self, stream: Stream) -> None:
-        """The events of one request, up to its answer, whose stream ended before that."""
+        """Resume the stream of one request until its answer."""
         failures = 0
         self._resuming += 1
         try:
@@ -193,7 +193,7 @@ class StreamableHttp:
         raise UpstreamLost("the upstream ended the stream of a request before its answer")
 
     async def _again(self, stream: Stream) -> bool:
-        """Take a stream up once more; False where the upstream does not have it. One that is gone may come back."""
+        """Resume a stream once; return False if the upstream does not have it. An unreachable upstream may return."""
         try:
             answer = await self._exchange("GET", None, {LAST_EVENT: stream.last or ""}, stream)
         except Lost:
@@ -215,7 +215,7 @@ class StreamableHttp:
             raise
 
     async def _stand(self) -> None:
-        """The stream on which a session tells what belongs to no request, for as long as the server offers it."""
+        """Keep the session's GET stream open, for messages that belong to no request, while the server offers it."""
         await self._standing.wait()
         stream = Stream(None)
         failures = 0
@@ -241,7 +241,7 @@ class StreamableHttp:
             self._lost.set_result(lost)
 
     async def _leave(self) -> None:
-        """End the session, so that the server need not keep it, and the connections."""
+        """End the session, so that the server need not keep it, and close the connections."""
         try:
             if self._session is not None and not self._lost.done():
                 with suppress(UpstreamLost, Lost, TimeoutError):
@@ -252,19 +252,18 @@ class StreamableHttp:
 
 
 def knows_no_session(error: object) -> bool:
-    """Whether the JSON-RPC error of an answer 400 says that the server has no such session, or none at all.
-
-    A server must say so with 404; those made after widely copied examples of the SDKs say it so.
+    """Whether the JSON-RPC error of a 400 answer reports an unknown or missing session.
+    A server must report that with 404; those made after widely copied examples of the SDKs use this error.
     """
     said = error.get("message") if isinstance(error, dict) else None
     return isinstance(said, str) and _NO_SESSION.search(said) is not None
 
 
 def _unreachable(lost: UpstreamLost) -> bool:
-    """Whether there is nobody at the address of the upstream."""
+    """Whether no server was reachable at the upstream's address."""
     return lost.refusal is not None and lost.refusal.reason is Reason.BACKEND_UNREACHABLE
 
 
 def _wait(stream: Stream, failures: int) -> float:
-    """Seconds until `stream` is taken up again, after so many times in vain."""
+    """Return the seconds before the next attempt to resume `stream`, after so many failures."""
     return max(stream.retry, min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)) if failures else stream.retry

@@ -1,4 +1,4 @@
-"""One HTTP answer of an upstream: the events of a stream are taken as they come, up to the answer to a request."""
+"""One HTTP answer of an upstream: the events of a stream are processed as they come, up to the answer to a request."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from gateway.mcp.upstreams.unreadable import Unreadable
 EVENTS: Final = "text/event-stream"
 
 RETRY = 1.0
-"""Seconds before a stream is taken up again, where the server names none."""
+"""Seconds before a stream is resumed if the server names no `retry`."""
 
 SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
-"""What it may name: one that ends each stream at once keeps nobody busy."""
+"""Limits on the server's `retry`: one that ends each stream at once must not cause a busy loop."""
 
 
 class Stream:
-    """How far a stream was read, over all connections that it took; `retry` is in seconds.
-
-    `tries` are the times in a row that it is taken up again in vain: None for one whose answer somebody waits for.
+    """The read position in a stream, across its connections; `retry` is in seconds.
+    `tries` limits consecutive failed attempts to resume it; None for one whose answer is awaited.
     """
 
     def __init__(self, related: int | None, tries: int | None = None) -> None:
@@ -48,10 +47,9 @@ class Stream:
 
 
 class Answer:
-    """One answer: the events of a stream are taken as they come, all else is kept. `failed` is what was wrong.
-
-    `other` takes events that are no messages; where there is one, what
-    is no JSON is `Unreadable`, and else it spoils the stream.
+    """One answer: the events of a stream are processed as they come, any other body is kept. `failed` is the fault.
+    `other` receives events that are no messages; with it, invalid JSON becomes `Unreadable`, without it the stream
+    fails.
     """
 
     def __init__(
@@ -85,16 +83,16 @@ class Answer:
         return (self.header("content-type") or "").partition(";")[0].strip().lower()
 
     def header(self, name: str) -> str | None:
-        """The first value of a field."""
+        """Return the first value of a field."""
         return next((value for known, value in self.reading.head.headers if known == name), None)
 
     @property
     def resumable(self) -> bool:
-        """Whether it is a stream that can be taken up again where it broke."""
+        """Whether it is a stream that can be resumed where it broke."""
         return self.status == 200 and self.kind == EVENTS and self._stream.last is not None
 
     async def message(self) -> object:
-        """What was kept. Raises ValueError."""
+        """Return the body's JSON value. Raises ValueError."""
         with self._credentials.hiding() as echo:
             return await read(self.reading.body(), self._moments, echo)
 
@@ -104,17 +102,17 @@ class Answer:
         return _Events(self, EventReader(self._limit))
 
     async def ended(self) -> None:
-        """Until all that came is read."""
+        """Wait until everything received is processed."""
         if self._slow is not None:
             await self._slow
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel the processing."""
         if self._slow is not None:
             self._slow.cancel()
 
     def events(self, reader: EventReader, data: bytes) -> None:
-        """Take the events in `data`, up to the answer; what is more than a moment's work waits for its turns."""
+        """Process the events in `data`, up to the answer; longer work is deferred to scheduled turns."""
         events, began = reader.feed(data), perf_counter()
         try:
             for event in events:
@@ -137,7 +135,7 @@ class Answer:
         self.reading.held, self.reading.until = True, self._slow
 
     async def _slowly(self, events: Iterator[Event | None]) -> None:
-        """The same, by turns, with long events read beside all else: nothing more of the stream is taken meanwhile."""
+        """Process further events in turns; long ones are parsed in pieces, and the stream is not read meanwhile."""
         began = perf_counter()
         try:
             for event in chain([None], events):
@@ -192,7 +190,7 @@ class Answer:
 
 
 class _Events:
-    """Takes the body that is a stream of events."""
+    """Receives a body that is a stream of events."""
 
     def __init__(self, answer: Answer, reader: EventReader) -> None:
         self._answer = answer

@@ -26,13 +26,12 @@ from gateway.pieces import is_large, written
 
 BUFFER = 64
 BATCH = 64
-"""Messages after which others have their turn: a flood must leave time to them."""
+"""Messages after which the event loop gets its turn: a flood must not starve others."""
 
 
 class Inside:
-    """Serves the object that `place` names, and carries messages to it; a callable is called for each connection.
-
-    What it says is read as from anywhere else, and may have `limit` bytes.
+    """Serves the object that `place` names, and exchanges messages with it; a callable is called for each connection.
+    Its messages are parsed like those of other upstreams, and limited to `limit` bytes.
     """
 
     def __init__(self, place: str, *, limit: int, in_turn: InTurn) -> None:
@@ -58,7 +57,7 @@ class Inside:
             await self._serve(self._server(), receive)
         except UpstreamLost:
             raise
-        except (Exception, SystemExit) as error:  # the code of others, whatever its lifespan raises
+        except (Exception, SystemExit) as error:  # foreign code, whatever its lifespan raises
             raise self._failed(f"{self._place} failed: {error}") from error
         raise UpstreamLost("the server ended")
 
@@ -84,10 +83,10 @@ class Inside:
             receive(await self._read(text, getattr(item.message, "id", None)), None, len(text))
             count += 1
             if not count % BATCH:
-                await asyncio.sleep(0)  # a flood must leave time to others
+                await asyncio.sleep(0)  # a flood must not starve others
 
     async def _read(self, text: str, id: object) -> object:
-        """The message, of which the `id` is known also where it is none."""
+        """Parse a message whose `id` is known even if it is invalid."""
         try:
             return await read(text, self._moments)
         except ValueError as error:
@@ -100,7 +99,7 @@ class Inside:
             found = getattr(importlib.import_module(module), name)
             if not isinstance(found, Server | MCPServer) and callable(found):
                 found = found()
-        except (Exception, SystemExit) as error:  # the code of others, whatever it raises
+        except (Exception, SystemExit) as error:  # foreign code, whatever it raises
             raise self._failed(f"{self._place} cannot be had: {error}") from error
         if isinstance(found, MCPServer):
             found = found._lowlevel_server  # the SDK's own client does the same; there is no public name
@@ -114,12 +113,12 @@ class Inside:
         lost = UpstreamLost(why, unsent=not self._to.done())
         if not self._to.done():
             self._to.set_exception(lost)
-            self._to.exception()  # nobody may wait for it
+            self._to.exception()  # marks the exception as retrieved
         return lost
 
 
 async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A tool that exits ends its own call: the process is the gateway's."""
+    """Turn `SystemExit` in a tool into an error of its call: the process is the gateway's."""
     try:
         return await call_next(ctx)
     except SystemExit as error:
@@ -127,7 +126,7 @@ async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
 
 
 def _written(message: JSONRPCMessage) -> str:
-    """As a server elsewhere would have written it; "" for what is nested too deep to be written."""
+    """Return the message as a remote server would write it; "" if it is nested too deeply."""
     try:
         return "".join(written(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))
     except (ValueError, RecursionError):

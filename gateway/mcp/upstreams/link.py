@@ -1,4 +1,4 @@
-"""One connection to an upstream: made when it is first needed, made again when it broke, and never waited for twice."""
+"""One connection to an upstream: made on first use, and restored after a break."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
-"""Seconds between two attempts to reach an upstream that fails: the first, doubled each time, up to the longest."""
+"""Seconds between two attempts to reach a failing upstream: the first, doubled each time, up to the longest."""
 
 GONE_WAIT = 5.0
-"""The longest where nobody is at its address: it costs little to find out."""
+"""The longest wait if no server is at its address, as an attempt is cheap then."""
 
 OPENING = 30.0
-"""Seconds that a call waits for the connection; one that takes longer to be made is there for later calls."""
+"""Seconds that a call waits for the connection; a slower one serves later calls."""
 
 STEADY = 10.0
-"""Seconds after which a connection counts as one that works."""
+"""Seconds after which a connection counts as stable."""
 
 
 class State(StrEnum):
-    """How a link stands."""
+    """The state of a link."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """Why a connection takes no more requests; `anew` says that another may be made at once."""
+    """Why a connection accepts no more requests; `anew` means that another may be made at once."""
 
     why: str
     refusal: Refusal | None = None
@@ -54,21 +54,18 @@ class _Over:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connection that stands, and what was agreed on it."""
+    """An open connection, and its agreed terms."""
 
     conversation: Conversation
     terms: Terms
 
 
 class Link:
-    """Keeps one connection. `dial` makes what carries it, `modern` is the era to ask for; `run` must be running.
-
-    `start` is in seconds, for the first word to the end of the handshake.
-
-    `heard` takes what the upstream says on no one's account, `prepare` each new connection before anybody is given it,
-    `renewed` after that. While `wanted` says so a connection that broke is made again at once, else when it is needed.
-    `made` is when the last connection was made, `gone` when it was found that nobody is at its address, by the clock of
-    `time.monotonic`.
+    """Keeps one connection, while `run` is running. `dial` makes its carrier, `modern` is the preferred era.
+    `start` limits the handshake, in seconds. `heard` receives notifications that belong to no call; `prepare` is
+    awaited for each new connection before its first use, and `renewed` is called after that. A broken connection is
+    restored at once while `wanted` returns True, else when it is needed. `made` is the time of the last connection,
+    `gone` that at which no server was found at its address, by `time.monotonic`.
     """
 
     def __init__(
@@ -111,25 +108,25 @@ class Link:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, and the remedy where that stands in the configuration."""
+        """The problem, with the remedy in the configuration if there is one."""
         if self.problem is None or self._refused is None:
             return self.problem
         return told(self.name, self.problem, self._refused.reason)
 
     @property
     def now(self) -> Session | None:
-        """The connection, if it stands."""
+        """The connection, if it is open."""
         return self._session
 
     @property
     def busy(self) -> bool:
-        """Whether requests are in flight, or it is being made."""
+        """Whether requests are in flight, or the connection is being made."""
         return self.state is State.CONNECTING or (
             self._session is not None and self._session.conversation.in_flight > 0
         )
 
     async def session(self) -> Session:
-        """The connection, made if need be. Raises `Refusal` (`backend-unavailable`), at once while it must rest."""
+        """Return the connection, made if necessary. Raises `Refusal`, at once until the next attempt is due."""
         self.used = time.monotonic()
         if self._session is not None and not self._session.conversation.over.done():
             return self._session
@@ -148,7 +145,7 @@ class Link:
     async def run(self) -> None:
         """Make the connection whenever it is needed, until cancelled."""
         failures = 0
-        async with asyncio.TaskGroup() as connections:  # those before, too, while their last calls are answered
+        async with asyncio.TaskGroup() as connections:  # superseded ones, too, while their last calls are answered
             while True:
                 if not self._wanted() or self._waits_for_a_person:
                     await self._needed.wait()
@@ -169,7 +166,7 @@ class Link:
                 await asyncio.sleep(self._failed(over, failures))
 
     def _failed(self, over: _Over, failures: int) -> float:
-        """Say what is wrong to all who wait, after so many failures in a row; the seconds to rest."""
+        """Report the failure to all that wait, after so many in a row; return the seconds until the next attempt."""
         self.problem = over.why
         gone = over.refusal is not None and over.refusal.reason is Reason.BACKEND_UNREACHABLE
         longest = GONE_WAIT if gone else LONGEST_WAIT
@@ -180,11 +177,11 @@ class Link:
         log.warning("upstream %s: %s", self.name, over.why)
         if self._coming is not None and not self._coming.done():
             self._coming.set_exception(self._unavailable(over.why))
-            self._coming.exception()  # who waited may have gone
+            self._coming.exception()  # marks the exception as retrieved
         return wait
 
     async def _live(self, ending: asyncio.Future[_Over]) -> None:
-        """One connection, from its first word to its end; `ending` is done as soon as it takes no more requests."""
+        """Run one connection from handshake to end; `ending` resolves as soon as it accepts no more requests."""
         over = _Over("the gateway failed at the connection; its log says why")
         try:
             async with Conversation(
@@ -200,7 +197,7 @@ class Link:
                     self._coming.set_result(session)
                 self._renewed(session)
                 why = await asyncio.shield(conversation.over)
-                # A server that knows no session that it just began would be asked for another without end.
+                # A server that at once forgets a new session would otherwise cause endless new ones.
                 anew = not conversation.ended.done() and conversation.answers > answers
                 ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
                 await conversation.drained()
@@ -212,7 +209,7 @@ class Link:
             over = _Over(f"it did not finish its handshake within {self._start:g} seconds")
         except MCPError as error:
             over = _Over(f"it refused the handshake: {one_line(error.error.message[:200])}")
-        except Exception as error:  # whatever an upstream provokes ends its own link alone
+        except Exception as error:  # an upstream's errors must end only its own link
             log.error("upstream %s: the connection failed: %s", self.name, one_line(repr(error)))
             log.debug("upstream %s: where it failed", self.name, exc_info=error)
         finally:
@@ -221,7 +218,7 @@ class Link:
 
     @property
     def _waits_for_a_person(self) -> bool:
-        """Whether somebody has to connect an account first; as soon as they did, the next call makes the connection."""
+        """Whether a person must first connect an account; the next call after that makes the connection."""
         return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
 
     def _unavailable(self, why: str | None) -> Refusal:
@@ -231,24 +228,24 @@ class Link:
 
 
 def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
-    """A refusal of the connection to the upstream of this name; `why` is more than it says itself."""
+    """Return the refusal of a connection to the upstream `name`; `why` replaces its text."""
     if refused.reason is Reason.CREDENTIAL_NEEDED:
         return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
     return unreachable(name, why or refused.detail, refused.reason)
 
 
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
-    """What is said of an upstream of this name, and the remedy where that stands in the configuration."""
+    """Return the refusal of an unreachable upstream, with the remedy in the configuration if there is one."""
     return Refusal(reason, told(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
 
 
 def one_line(words: str) -> str:
-    """What an upstream or an error says, in one line of a log or a message."""
+    """Return a text of an upstream or error on one line."""
     return " ".join(words.split())
 
 
 def told(name: str, why: str, reason: Reason) -> str:
-    """`why` the upstream of this name cannot be reached, with the remedy."""
+    """Return `why` the upstream `name` cannot be reached, with the remedy if there is one."""
     if reason is not Reason.ADDRESS_DENIED:
         return why
     return f"{why.rstrip('.')}. If it may be there, write `network: private` at `upstreams.{name}`."

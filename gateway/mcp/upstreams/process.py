@@ -1,4 +1,4 @@
-"""An upstream as a process of its own that speaks on its standard input and output, one message a line."""
+"""An upstream as a child process that speaks on its standard input and output, one message per line."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ from gateway.mcp.upstreams.unreadable import Unreadable
 log = logging.getLogger(__name__)
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Of the gateway's own environment, which may hold secrets, a process gets these alone."""
+"""The only variables that a child gets of the gateway's environment, which may contain secrets."""
 
 STUCK = 10.0
-"""Seconds after which a process that does not read its input is given up."""
+"""Seconds after which a process that does not read its input is killed."""
 
 GRACE = 2.0
 """Seconds that a process has to end after its input was closed, and again after SIGTERM."""
 
 LOOK = 1.0
-"""Seconds after which it is looked again whether a process still runs."""
+"""Seconds between checks that a process still runs."""
 
 CHUNK = 64 * 1024
 
 SAID = 1024
-"""Bytes on its standard error that are looked at in one go: all of it for the log, else what is last in a chunk."""
+"""Bytes of standard error processed at a time: all of it for the log, else only the end of a chunk."""
 
 
 class Process:
-    """Runs `command` and carries messages to it and from it. `limit` is in bytes of one message.
-
-    What it says beside them goes to the log, and to who asks why it ended: the values of `env` are masked there. With
-    `reaper` it ends also if this gateway is killed.
+    """Runs `command` and exchanges messages with it. `limit` is the bytes of one message.
+    Its other output goes to the log and into error messages, with the values of `env` masked. With `reaper` it ends
+    also if the gateway is killed.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Process:
             raise UpstreamLost(await self._why("the process closed its input")) from error
 
     async def _why(self, otherwise: str) -> str:
-        """How it ended, where it ends now."""
+        """Return the reason of its end, if it ends now."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 await self._over.wait()
@@ -156,7 +155,7 @@ class Process:
                     await moments.done(perf_counter() - began)
             if len(begun) > self._limit:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
-            await asyncio.sleep(0)  # what is there already is read without a pause
+            await asyncio.sleep(0)  # reading available data does not yield by itself
 
     async def _line(self, line: bytes, receive: Receive, moments: Moments) -> bool:
         if len(line) > self._limit:
@@ -172,7 +171,7 @@ class Process:
         return receive(message, None, len(line))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """What the process says on its standard error is for the log, and for who asks why it ended."""
+        """Keep the process's standard error for the log and for error messages."""
         if process.stderr is None:
             return
         echo, moments, logged = Echo(self._secrets), Moments(self._in_turn), log.isEnabledFor(logging.DEBUG)
@@ -192,7 +191,7 @@ class Process:
 
 
 async def _watch(process: asyncio.subprocess.Process) -> None:
-    """End its output once it has ended, whoever else holds that: what it wrote before is read."""
+    """End its output once it has ended, even if another process holds the pipe: earlier output is still read."""
     while process.returncode is None:  # noqa: ASYNC110  # `wait` waits for the end of the output, too
         await asyncio.sleep(LOOK)
     _kill(process)
@@ -200,17 +199,17 @@ async def _watch(process: asyncio.subprocess.Process) -> None:
     transport = getattr(process, "_transport", None)
     output = transport.get_pipe_transport(1) if transport is not None else None
     if output is not None:
-        output.close()  # it is held by a process with a session of its own
+        output.close()  # held by a process in another session
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill it and what it started, and left behind."""
+    """Kill the process group, with children left behind."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, then ask, then insist: the process and what it started."""
+    """End the process and its children: close its input, then SIGTERM, then SIGKILL."""
     if process.stdin is not None:
         process.stdin.close()
     dropping = asyncio.ensure_future(_drop(process))  # a process that cannot write does not end by itself
@@ -226,15 +225,15 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 break
     dropping.cancel()
     _kill(process)
-    transport = getattr(process, "_transport", None)  # else a pipe that a grandchild holds stays open
+    transport = getattr(process, "_transport", None)  # else a pipe held by a grandchild stays open
     if transport is not None:
         transport.close()
 
 
 async def _drop(process: asyncio.subprocess.Process) -> None:
-    """Read what nobody wants any more."""
+    """Read and discard the remaining output."""
     if process.stdout is None:
         return
     while part := await process.stdout.read(CHUNK):
         log.debug("dropped %d bytes of a process that ends", len(part))
-        await asyncio.sleep(0)  # a process that never stops writing must leave time to others
+        await asyncio.sleep(0)  # a process that never stops writing must not starve others

@@ -12,13 +12,13 @@ from gateway.model import with_path
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 MOST: Final = 5
-"""Redirects in a row of one request."""
+"""Consecutive redirects of one request."""
 
 _KEPT: Final = frozenset({307, 308})
-"""Those after which the request is made again as it was (RFC 9110, 15.4.8 and 15.4.9)."""
+"""Redirects that repeat the request with its method and body (RFC 9110, 15.4.8 and 15.4.9)."""
 
 _SHOWN: Final = 200
-"""Characters of an address of theirs in a message."""
+"""Characters of a foreign address in a message."""
 
 
 class Trail:
@@ -28,7 +28,7 @@ class Trail:
         self._seen = [with_path(as_http(url))]
 
     def follow(self, status: int, location: str | None) -> str:
-        """The next address, after an answer of `REDIRECTS`. Raises `UpstreamLost`, which says why there is none."""
+        """Return the next address after a status of `REDIRECTS`. Raises `UpstreamLost` with the reason to refuse it."""
         here = self._seen[-1]
         if not location:
             raise UpstreamLost(f"it answered with the redirect {status}, which names no address")
@@ -57,7 +57,7 @@ class Trail:
 
 
 def as_http(url: str) -> str:
-    """A WebSocket's URL as that of the request which opens it (RFC 6455, 4.1)."""
+    """Return a WebSocket URL as that of its opening request (RFC 6455, 4.1)."""
     return f"http{url[2:]}" if url.startswith(("ws:", "wss:")) else url
 
 

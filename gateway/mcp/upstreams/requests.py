@@ -1,4 +1,4 @@
-"""Requests to an upstream over HTTP: each carries the credential, and its answer is taken as it comes."""
+"""Requests to an upstream over HTTP: each carries the credential, and its answer is processed as it comes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 _VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _ANSWERED: Final = frozenset({Reason.RESPONSE_TOO_LARGE, Reason.BACKEND_PROTOCOL})
-"""Refusals of what came back; all others come before anything was sent."""
+"""Refusals of an answer; all others occur before anything is sent."""
 
 
 class Requests:
-    """To `url`, and to other addresses of its origin."""
+    """Requests to `url`, and to other addresses of its origin."""
 
     def __init__(self, connections: Connections, network: Network, url: str, *, credentials: Credentials) -> None:
         origin, host, target = _placed(url)
@@ -41,10 +41,9 @@ class Requests:
     async def ask(
         self, method: str, body: bytes | None, fields: Mapping[str, str], make: Callable[[str], Answer], url: str = ""
     ) -> Answer:
-        """The answer, which `make` gives for its URL, once it is complete, or as much as was waited for.
-
-        `url` is another one than that of all. Redirects are followed within the origin, with method and body.
-        Raises `UpstreamLost`, and `Lost` where nothing came back.
+        """Return the answer, made by `make` for its URL, once it is complete, or what was awaited of it.
+        `url` overrides the default one. Redirects are followed within the origin, with method and body. Raises
+        `UpstreamLost`, and `Lost` if nothing came back.
         """
         url = url or self._url
         trail = Trail(url)
@@ -60,13 +59,13 @@ class Requests:
                 raise UpstreamLost(self._credentials.hide_text(str(lost))) from lost
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._wires.close()
 
     async def _once(
         self, method: str, body: bytes | None, fields: Mapping[str, str], answer: Answer, url: str
     ) -> tuple[Answer, bool]:
-        """The answer, and whether another attempt would carry another credential."""
+        """Return the answer, and whether another attempt would carry another credential."""
         try:
             head = self._head if url == self._url else self._to(_placed(url)[2])
             credential = await self._credentials.inject(method, url)
@@ -105,12 +104,12 @@ class Requests:
 
 
 def origin_of(url: str) -> Origin:
-    """Where connections to an upstream at this URL lead. Raises `Refusal`."""
+    """Return the origin of an upstream's URL. Raises `Refusal`."""
     return _placed(as_http(url))[0]
 
 
 def _placed(url: str) -> tuple[Origin, str, str]:
-    """As `place`, of a URL as a person or a server may write it."""
+    """Return `place` of a URL in any valid spelling."""
     return place(with_path(str(URL(url).with_fragment(None))))
 
 

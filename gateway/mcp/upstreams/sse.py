@@ -51,7 +51,7 @@ class OlderSse:
         endpoint = await asyncio.shield(self._endpoint)
 
         def nothing(message: object, related: int | None, size: int) -> bool:
-            """The answer comes on the stream."""
+            """Ignore the body: the answer comes on the stream."""
             return False
 
         answer = await self._ask("POST", await encoded(message), _SAYS, nothing, endpoint)
@@ -68,7 +68,7 @@ class OlderSse:
     async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
         def answer(at: str) -> Answer:
             if method == "GET":
-                self._url = at  # what it names is relative to where it is
+                self._url = at  # the endpoint is relative to the final URL
             return Answer(method, self._limit, Stream(None), take, self._credentials, self._moments, self._named)
 
         try:
@@ -77,7 +77,7 @@ class OlderSse:
             raise UpstreamLost("the connection to the upstream broke") from error
 
     def _named(self, event: Event) -> None:
-        """The stream says where requests go to."""
+        """Take the endpoint for requests from the stream."""
         if event.type != "endpoint" or self._endpoint.done():
             return
         endpoint = urljoin(self._url, event.data.decode())
@@ -88,4 +88,4 @@ class OlderSse:
     def _fail(self, lost: UpstreamLost) -> None:
         if not self._endpoint.done():
             self._endpoint.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
-            self._endpoint.exception()  # nobody may wait for it
+            self._endpoint.exception()  # marks the exception as retrieved

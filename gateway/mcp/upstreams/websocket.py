@@ -27,7 +27,7 @@ STUCK = 10.0
 """Seconds that sending may take."""
 
 FAREWELL = 2.0
-"""Seconds that an upstream has to take the end of the connection."""
+"""Seconds that sending the close frame may take."""
 
 
 class WebSocket:
@@ -78,7 +78,7 @@ class WebSocket:
         raise UpstreamLost("the upstream closed the connection")
 
     async def _opened(self) -> aiohttp.ClientWebSocketResponse:
-        """The connection, where redirects within the origin lead (RFC 6455, 4.1)."""
+        """Return the connection, after redirects within the origin (RFC 6455, 4.1)."""
         trail, url = Trail(self._url), self._url
         while True:
             try:
@@ -88,7 +88,7 @@ class WebSocket:
                     heartbeat=HEARTBEAT,
                     max_msg_size=self._limit,
                     headers=await self._credentials.headers("GET", url),
-                    autoping=False,  # aiohttp answers all that are there in one go
+                    autoping=False,  # aiohttp answers all pending pings at once
                 )
             except Redirected as led:
                 url = trail.follow(led.code, led.location)
@@ -101,7 +101,7 @@ class WebSocket:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
             if frame.type is aiohttp.WSMsgType.PING:
-                with suppress(aiohttp.ClientError, OSError):  # it ended; what came before is still to be read
+                with suppress(aiohttp.ClientError, OSError):  # closed; earlier messages are still to be read
                     await socket.pong(frame.data)
             if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
                 receive(None, None, 0)
@@ -126,12 +126,12 @@ class WebSocket:
     def _failed(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():
             self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
-            self._socket.exception()  # nobody may wait for it
+            self._socket.exception()  # marks the exception as retrieved
         return lost
 
 
 async def _leave(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Say so, if the upstream takes that, and hear no more: `close` alone reads all that still comes, in one go."""
+    """Send a close frame, if the upstream accepts it, and stop reading: `close` alone reads all that is pending."""
     with suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
         async with asyncio.timeout(FAREWELL):
             await socket.send_frame(NORMAL, aiohttp.WSMsgType.CLOSE)
