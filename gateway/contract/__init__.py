@@ -1,4 +1,4 @@
-"""The `http_request` contract: arguments in, results out, without any I/O."""
+"""The `http_request` contract, without I/O: decodes arguments, encodes results."""
 
 from gateway.contract.arguments import parse_arguments
 from gateway.contract.bodies import Handed, default_type

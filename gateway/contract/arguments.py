@@ -1,6 +1,6 @@
-"""The arguments of `http_request`, in both published dialects, become a request.
+"""Decodes the arguments of `http_request`, in both published dialects, into a request.
 
-Raises `Refusal` (`bad-request`) that names the field. What the URL and the headers mean is decided later.
+Raises `Refusal` (`bad-request`) that names the field. URL and headers are interpreted later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 
 
 def parse_arguments(arguments: Mapping[str, object]) -> Request:
-    """The request that `arguments` describe, its body encoded. Keys that are not of the contract are ignored."""
+    """Return the request that `arguments` describe, with its encoded body. Keys outside the contract are ignored."""
     method = _method(arguments)
     headers = _headers(arguments)
     body, body_type = b"", BodyType.NONE
@@ -96,7 +96,7 @@ def _body(body_type: BodyType, body: object, headers: Headers) -> tuple[bytes, H
     except WrongBody as error:
         raise _wrong(error.field, str(error)) from error
     if body_type is BodyType.FORM_DATA:
-        # The client leaves the content type of a multipart body that it never wrote, with another boundary.
+        # The client's content type belongs to its own multipart body, with another boundary.
         headers = tuple(field for field in headers if field[0] not in ("content-type", "content-length"))
     if encoded.content_type is not None and not any(name == "content-type" for name, _ in headers):
         headers = (*headers, ("content-type", encoded.content_type))
@@ -121,7 +121,7 @@ def _choice(arguments: Mapping[str, object], field: str, kind: type[E], default:
 
 
 def _is_milliseconds(value: object) -> TypeGuard[int]:
-    # Beyond 2^53 no client has counted; it would not fit a float of seconds either.
+    # Integers above 2^53 are not exact in JSON clients, and huge ones overflow a float of seconds.
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53
 
 

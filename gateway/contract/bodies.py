@@ -1,4 +1,4 @@
-"""A request's body, from what the arguments say to the bytes that are sent."""
+"""Encodes the body of a request from its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.model import BodyType
 
 
 class WrongBody(ValueError):
-    """A body whose shape does not fit its `bodyType`; `field` says where."""
+    """A body does not fit its `bodyType`; `field` names the place."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -27,9 +27,9 @@ class WrongBody(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A body whose bytes came beside the arguments; None where they were too many to be sent at all.
+    """A body whose bytes were sent beside the arguments; None if they exceeded the limit.
 
-    `content_type` is what it has where the app gives none.
+    `content_type` is the default if the app gives none.
     """
 
     data: bytes | None = field(repr=False)
@@ -37,14 +37,14 @@ class Handed:
 
 
 class Encoded(NamedTuple):
-    """Bytes, and the content type that they have where the app gives none."""
+    """Bytes, and their default content type if the app gives none."""
 
     data: bytes
     content_type: str | None
 
 
 def encode_body(body_type: BodyType, body: object) -> Encoded:
-    """The bytes of `body`. Raises `WrongBody`."""
+    """Encode `body`. Raises `WrongBody`."""
     if isinstance(body, Handed) and body.data is not None:
         return Encoded(body.data, body.content_type)
     match body_type:
@@ -68,7 +68,7 @@ def encode_body(body_type: BodyType, body: object) -> Encoded:
 
 
 def default_type(body_type: BodyType) -> str | None:
-    """The content type of a body where the app gives none."""
+    """Return the default content type of a body type."""
     match body_type:
         case BodyType.JSON:
             return "application/json"
@@ -81,9 +81,9 @@ def default_type(body_type: BodyType) -> str | None:
 
 
 def _json(body: object) -> bytes:
-    """A string is JSON text, and is sent as it stands: it is the backend that reads it, or a rule of the policy."""
+    """Encode JSON. A string is JSON text and is sent unchanged: the backend parses it, or a rule of the policy."""
     if isinstance(body, str):
-        # What is too bulky to be read is sent, as it would be as another text.
+        # Text too bulky to parse is sent without a check, like any other text.
         if not is_bulky(body) and (wrong := problem_of(body)) is not None:
             raise WrongBody("body", f'must be JSON text or a JSON value with bodyType "json" ({wrong})')
         return _utf8("body", body)
@@ -147,7 +147,7 @@ def _part(field: str, entry: object) -> Part:
 
 
 def _content(field: str, entry: Mapping[str, object]) -> tuple[bytes, bool]:
-    """The bytes of one entry, and whether they are a file's."""
+    """Return the bytes of one entry, and whether it is a file."""
     if "data" in entry:
         return _base64(f"{field}.data", entry["data"]), True
     value = _string(f"{field}.value", entry.get("value"))

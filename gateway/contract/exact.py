@@ -1,4 +1,4 @@
-"""JSON that means the same to every reader: bounded depth, exact numbers, no duplicate keys, no lone surrogates."""
+"""Unambiguous JSON: bounded depth, exact numbers, no duplicate keys, no lone surrogates."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _CONTAINERS: Final = (dict, list, tuple)
 MAX_DEPTH: Final = 64
 MAX_INTEGER: Final = 2**53
 
-# Without 16 digits in a row and without exponents no number can lie beyond 2^53.
+# Without 16 digits in a row and without exponents no number can be beyond 2^53.
 _LARGE_NUMBER = re.compile(r"[0-9](?:[0-9]{15}|[eE])")
 _SLICE: Final = 1024 * 1024
-"""Characters in which they are looked for in one go: other threads run in between."""
+"""Characters searched for large numbers at a time: other threads run in between."""
 
 _SHORT: Final = 4096
-"""Characters below which to look at each number by itself costs less than to look for large ones."""
+"""Characters below which checking each number costs less than searching for large ones."""
 
 _LIKE_NUMBERS: Final = bytes.maketrans(b"123456789E", b"000000000e")
-"""All digits become one, so that 16 of them are found by looking for a text."""
+"""Maps all digits to one, so that a plain search finds 16 of them in a row."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NotExact(ValueError):
-    """JSON that readers may understand differently; the message says why."""
+    """JSON that parsers may read differently; the message gives the reason."""
 
 
 def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
-    """The value of `text`, which every reader of JSON understands alike. Raises `NotExact`."""
+    """Parse `text` if every JSON parser reads it alike. Raises `NotExact`."""
     if is_bulky(text):
         raise NotExact(why(AT_ONCE))
     found = plainly_exact(text)
@@ -51,9 +51,9 @@ def exact_json(text: str, depth: int = MAX_DEPTH) -> Json:
 
 
 def plainly_exact(text: str) -> tuple[Json, bytes] | None:
-    """The value of `text`, and it without white space, where it is quickly seen to be exact; else None. Of any depth.
+    """Return the value of `text` and its compact form if a quick check shows that it is exact; else None. Any depth.
 
-    Without backslashes each quotation mark begins or ends a text: where a key was there twice, some are gone.
+    Without backslashes each quotation mark begins or ends a string: a duplicate key leaves fewer of them.
     """
     if len(text) > _SLICE or "\\" in text:
         return None
@@ -84,7 +84,7 @@ def _closely_read(text: str) -> Json:
 
 
 def read_json(decoder: json.JSONDecoder, text: str) -> Json:
-    """What `decoder.decode(text)` gives, without its searches for the white space that is hardly ever there."""
+    """Return `decoder.decode(text)`, without its searches for surrounding white space, which is rare."""
     value: Json
     try:
         value, end = decoder.raw_decode(text)
@@ -96,7 +96,7 @@ def read_json(decoder: json.JSONDecoder, text: str) -> Json:
 
 
 def dump(value: object) -> bytes:
-    """JSON of a value that was checked for depth. Raises `NotExact` for NaN, infinities and lone surrogates."""
+    """Encode a value of checked depth. Raises `NotExact` for NaN, infinities and lone surrogates."""
     try:
         return compact(value)
     except UnicodeEncodeError:
@@ -106,7 +106,7 @@ def dump(value: object) -> bytes:
 
 
 def check_depth(value: object, depth: int = MAX_DEPTH) -> None:
-    """Raises `NotExact` where lists and objects are nested deeper than `depth`. Without recursion."""
+    """Check, without recursion, that nesting is at most `depth`. Raises `NotExact`."""
     level: list[Container] = [(value,)]
     for _ in range(depth + 1):
         level = [

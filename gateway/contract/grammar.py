@@ -1,4 +1,4 @@
-"""Whether a text is JSON (RFC 8259), of any depth and with numbers of any size: nothing of it becomes a value."""
+"""Checks that a text is JSON (RFC 8259), of any depth and with numbers of any size, without keeping its value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REST: Final = re.compile(r"[ \t\n\r]*")
 
 
 def problem_of(text: str) -> str | None:
-    """Why `text` is not JSON, None where it is."""
+    """Return why `text` is not JSON, None if it is."""
     try:
         json.loads(text, parse_int=_any, parse_float=_any, parse_constant=_constant)
     except RecursionError:
@@ -24,7 +24,7 @@ def problem_of(text: str) -> str | None:
 
 
 def _is_value(text: str) -> bool:
-    """The same without recursion."""
+    """Return whether `text` is JSON, without recursion."""
     closing: list[str] = []
     at, follows = 0, "value"
     while (found := _PIECE.match(text, at)) is not None:
@@ -54,7 +54,7 @@ def _is_value(text: str) -> bool:
 
 
 def _any(text: str) -> None:
-    """Numbers are not read: Python refuses those of thousands of digits."""
+    """Skip a number: Python refuses to parse thousands of digits."""
 
 
 def _constant(name: str) -> Never:

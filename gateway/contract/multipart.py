@@ -1,4 +1,4 @@
-"""A `multipart/form-data` body (RFC 7578), written as browsers write it (HTML Standard, 4.10.21.7)."""
+"""Encodes `multipart/form-data` (RFC 7578) as browsers do (HTML Standard, 4.10.21.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEWLINE_BYTES = re.compile(rb"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One entry of a form; with a `filename` it is a file."""
+    """One entry of a form; a file if it has a `filename`."""
 
     name: str
     data: bytes
@@ -27,7 +27,7 @@ class Part:
 
 
 def write_multipart(parts: Sequence[Part]) -> tuple[bytes, str]:
-    """The body and its content type. The boundary is a hash of the parts, so equal forms are equal bytes."""
+    """Return the body and its content type. The boundary is a hash of the parts, so equal forms are equal bytes."""
     written = [(_head(part), _data(part)) for part in parts]
     boundary = _boundary(written)
     body = b"".join(b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary, head, data) for head, data in written)

@@ -1,4 +1,4 @@
-"""A response becomes the result of `http_request`; a refusal becomes a response."""
+"""Encodes a response as the result of `http_request`, and a refusal as a response."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gateway.recall import recalled
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
 
 LONGEST_JSON: Final = 24 * 1024 * 1024
-"""Bytes of a JSON body that is given as JSON; a longer one is text: to read it would hold up all others."""
+"""Bytes of a body that is returned as JSON; a larger one is text: parsing it would block all others."""
 
 _AT_ONCE: Final = 768 * 1024
-"""Bytes that are written in base64 in one go, a multiple of three: other threads run in between."""
+"""Bytes encoded as base64 at a time, a multiple of three: other threads run in between."""
 
 _BODILESS: Final = frozenset({204, 205, 304})
 
@@ -47,12 +47,12 @@ _HIDDEN: Final = frozenset(
 )
 _FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
 _LONGEST_NAME: Final = 128
-"""Characters up to which a name is remembered."""
+"""Characters of a header name that is cached."""
 
 _BROKEN_VALUE = re.compile("[\r\n\0\ud800-\udfff]")
 _PHRASE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 DEEPEST: Final = MAX_DEPTH - 4
-"""Levels of a JSON body that is given as JSON: around it are a message of MCP and a frame of the bridge."""
+"""Depth of a body that is returned as JSON: an MCP message and a bridge frame enclose it."""
 
 _SCRIPTS: Final = frozenset(
     {
@@ -69,13 +69,13 @@ _JSON_TYPES: Final = frozenset(
 
 
 def in_base64(body: bytes) -> Json:
-    """How bytes are written in JSON."""
+    """Encode bytes as a JSON string in base64."""
     pieces = (body[start : start + _AT_ONCE] for start in range(0, len(body), _AT_ONCE))
     return "".join(base64.b64encode(piece).decode("ascii") for piece in pieces)
 
 
 def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> dict[str, Json]:
-    """The structured content for `response`; a body that is no text stands there as it is `written`.
+    """Return the structured content for `response`; `written` encodes a body that is not text.
 
     Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
     """
@@ -104,9 +104,9 @@ def result(response: Response, written: Callable[[bytes], Json] = in_base64) -> 
 
 
 def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
-    """The result as one text, for hosts that drop structured content.
+    """Return the result as one text, for hosts that drop structured content.
 
-    Over 64 KiB it only names the size, where the view has proved that structured content arrives.
+    Over 64 KiB it only states the size, if structured content is known to reach the view.
     """
     body = content.get("body")
     if isinstance(body, str) and len(body) > SIZE and not structured_arrives:
@@ -118,9 +118,9 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
 
 
 def text_of_json(response: Response) -> str | None:
-    """The text block of `result` where the body is plain JSON in ASCII, without its values; None where it may be other.
+    """Return the text block of `result` without parsing for plain JSON in ASCII; None if it might differ.
 
-    It is `result` itself, too.
+    It equals the JSON of `result`.
     """
     body = response.body
     around = _around_json(response.headers, response.status, response.reason_phrase, response.redirected)
@@ -133,14 +133,14 @@ def text_of_json(response: Response) -> str | None:
     if found is None:
         return None
     text = f"{around[0]}{quoted(response.url)}{around[1]}{found[1].decode('ascii')}}}"
-    # Where either is in it, `dump` may have numbers written by another library, and a reader in ASCII escapes.
+    # With either in it, `dump` may use another library for numbers, and ASCII output adds escapes.
     return text if text.isascii() and "null" not in text and DEL not in text else None
 
 
 def problem(refusal: Refusal, record_id: str, url: str) -> Response:
-    """What an app gets for a refusal: problem+json (RFC 9457), whose `instance` is the id of the audit record.
+    """Return a refusal as problem+json (RFC 9457), whose `instance` is the id of the audit record.
 
-    Apps show `detail` to people; `cause`, a member of our own, is for who develops them.
+    Apps show `detail` to people; `cause`, an extension member, is for developers.
     """
     title = refusal.reason.value.replace("-", " ").capitalize()
     body = {
@@ -159,7 +159,7 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
         ("cache-control", "no-store"),
         *refusal.headers,
     )
-    # ASCII, so that a detail with anything in it from outside is still valid UTF-8.
+    # ASCII, so that a detail with outside text is still valid UTF-8.
     return Response(refusal.status, headers, json.dumps(body).encode(), url, reason_phrase=title)
 
 
@@ -182,7 +182,7 @@ def _headers(headers: Headers) -> Mapping[str, str]:
 
 @recalled
 def _around_json(headers: Headers, status: int, reason: str, redirected: bool) -> tuple[str, str] | None:
-    """What stands before the URL in the result of an answer with JSON, and between it and the JSON; None for others."""
+    """Return the result's JSON before the URL, and from there to the body; None unless the answer is JSON."""
     joined = _headers(headers)
     if not 200 <= status <= 599 or status in _BODILESS or not _says_json(_media_type(joined.get("content-type", ""))):
         return None
@@ -210,7 +210,7 @@ def _says_json(media_type: str) -> bool:
 
 
 def _body(response: Response, content_type: str) -> tuple[BodyType, Body]:
-    """An empty body is `none`: so is that of HEAD, and nothing is lost in the others."""
+    """Return the type and value of a body. An empty one is `none`, as for HEAD."""
     if not response.body or response.status in _BODILESS:
         return BodyType.NONE, None
     media_type = _media_type(content_type)
@@ -222,7 +222,7 @@ def _body(response: Response, content_type: str) -> tuple[BodyType, Body]:
 
 
 def whole_characters(data: bytes | bytearray) -> int:
-    """How many bytes at the beginning of `data` hold no beginning of a UTF-8 character at their end."""
+    """Return how many leading bytes of `data` end on a UTF-8 character boundary."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte & 0xC0 != 0x80:
@@ -232,7 +232,7 @@ def whole_characters(data: bytes | bytearray) -> int:
 
 
 def _part(body: bytes, content_type: str) -> tuple[BodyType, Body]:
-    """A part of a stream: `text` where the type is one and the part decodes, else `base64`."""
+    """Encode a part of a stream: `text` if its type is text and it decodes, else `base64`."""
     if not body:
         return BodyType.NONE, None
     media_type = _media_type(content_type)
@@ -260,7 +260,7 @@ def _json(body: bytes) -> tuple[BodyType, Body]:
 
 
 def _text(body: bytes, kind: BodyType) -> tuple[BodyType, Body]:
-    """UTF-8, whatever the type calls it: bytes are bytes, and it is their reader who asks for a charset (Fetch 5.3)."""
+    """Decode as UTF-8 whatever charset the type declares, as Fetch does (5.3); else return the bytes."""
     try:
         return kind, body.decode()
     except UnicodeDecodeError:

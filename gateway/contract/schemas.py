@@ -1,4 +1,4 @@
-"""The input and output schema of the tool `http_request` (JSON Schema 2020-12)."""
+"""Input and output schema of the tool `http_request` (JSON Schema 2020-12)."""
 
 from __future__ import annotations
 
