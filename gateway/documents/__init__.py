@@ -1,7 +1,7 @@
-"""YAML text becomes values with positions, and a reader that names every problem in a file at once.
+"""Parses YAML into values with positions, and reads them with all problems of a file reported at once.
 
 YAML 1.2 core types (so `no` and `on` are text); tags, aliases, duplicate keys and more than one document are refused.
-`${env:NAME}` and the like are no matter of this package.
+`${env:NAME}` and the like are not interpreted here.
 """
 
 from gateway.documents.nodes import Node, load

@@ -1,4 +1,4 @@
-"""Files that are read while others wait: what is no file, such as a pipe without a writer, holds nobody up."""
+"""Reads files without blocking on anything that is not a regular file, such as a pipe without a writer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 def read_bytes(path: Path, most: int = -1) -> bytes:
-    """What the file holds, or the first `most` bytes of it. Raises OSError, for what is no file, too."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # to open a pipe would wait for its writer
+    """Return the content of a file, or its first `most` bytes. Raises OSError, also if it is not a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would block
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

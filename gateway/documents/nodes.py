@@ -1,4 +1,4 @@
-"""YAML text becomes nodes: values of the YAML 1.2 core types with their positions."""
+"""Parses YAML into nodes: values of the YAML 1.2 core types with their positions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a document and where it stands; `line` and `column` count from 1.
+    """A value of a document and its position; `line` and `column` count from 1.
 
-    `keys` gives the position of each key of a mapping.
+    `keys` maps each key of a mapping to its position.
     """
 
     value: Scalar | tuple[Node, ...] | Mapping[str, Node]
@@ -42,11 +42,11 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What it is, in the words of an error message."""
+        """Its type, as error messages name it."""
         return _kind(self.value)
 
     def plain(self) -> Json:
-        """The value without positions."""
+        """Return the value without positions."""
         if isinstance(self.value, Mapping):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, tuple):
@@ -54,12 +54,12 @@ class Node:
         return self.value
 
     def problem(self, message: str) -> Problem:
-        """A problem at this place."""
+        """Return a problem at this position."""
         return Problem(self.file, self.line, self.column, message)
 
 
 def load(text: str, file: str) -> Node:
-    """The one document in `text`; `file` is its name in messages. Raises DocumentError."""
+    """Parse the single document in `text`; `file` is its name in messages. Raises DocumentError."""
     problems: list[Problem] = []
     node = parse(text, file, problems)
     raise_all(problems)
@@ -67,7 +67,7 @@ def load(text: str, file: str) -> Node:
 
 
 def parse(text: str, file: str, problems: list[Problem]) -> Node:
-    """Like `load`, but puts what is wrong into `problems`, as far as one can read on."""
+    """Parse like `load`, but append errors to `problems` while parsing can continue."""
     if len(text) > MAX_SIZE:
         raise DocumentError([Problem(file, 1, 1, f"larger than {MAX_SIZE // 2**20} MiB")])
     try:
@@ -88,7 +88,7 @@ def parse(text: str, file: str, problems: list[Problem]) -> Node:
 
 
 class _Frame:
-    """A list or mapping under construction; `key` is the key whose value comes next."""
+    """A list or mapping under construction; `key` is the key of the next value."""
 
     __slots__ = ("column", "entries", "is_mapping", "items", "key", "keys", "line")
 
@@ -103,7 +103,7 @@ class _Frame:
 
 
 class _Builder:
-    """Makes nodes of parser events. Without recursion: depth is counted, so no input exhausts the stack."""
+    """Builds nodes from parser events, without recursion and to a maximum depth, so that the stack cannot overflow."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file = file
@@ -112,7 +112,7 @@ class _Builder:
         self.roots: list[Node] = []
 
     def build(self, text: str) -> Node:
-        """The one document. Stops at the first error of syntax."""
+        """Parse the single document. Stops at the first syntax error."""
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.ScalarEvent):
                 self._check(event, event.tag, event.anchor)
@@ -219,7 +219,7 @@ def _at(event: yaml.Event) -> tuple[int, int]:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raises DocumentError with `problems` in the order of the file, if there are any."""
+    """Raise DocumentError with `problems` in file order, if there are any."""
     if problems:
         raise DocumentError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
 

@@ -1,4 +1,4 @@
-"""A typed reader over nodes that names every problem at once, unknown keys among them."""
+"""A typed reader over nodes that reports every problem at once, including unknown keys."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:
-    """`, did you mean "…"?`, or nothing where no allowed name is near."""
+    """Return `, did you mean "…"?`, or an empty string if no allowed name is similar."""
     near = difflib.get_close_matches(name, list(allowed), n=1)
     return f', did you mean "{near[0]}"?' if near else ""
 
 
 @contextmanager
 def read(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
-    """The document as a section to read; at the end DocumentError names all problems, unknown keys among them.
+    """Yield the document as a section; at the end raise DocumentError with all problems, including unknown keys.
 
-    With `empty` a document without anything is read as one without keys.
+    With `empty` an empty document counts as an empty mapping.
     """
     problems: list[Problem] = []
     node = parse(text, file, problems)
@@ -36,7 +36,7 @@ def read(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
 
 @contextmanager
 def reading(node: Node, problems: list[Problem] | None = None) -> Iterator[Section]:
-    """Like `read`, for a document that is loaded already; `problems` are those known before."""
+    """Read like `read`, for a parsed document; `problems` are its errors so far."""
     report = Report(problems if problems is not None else [])
     section = report.section(node)
     yield section
@@ -44,7 +44,7 @@ def reading(node: Node, problems: list[Problem] | None = None) -> Iterator[Secti
 
 
 class Report:
-    """Collects the problems of one document, and the sections that were opened in it."""
+    """Collects the problems of one document, and its opened sections."""
 
     __slots__ = ("problems", "sections")
 
@@ -53,11 +53,11 @@ class Report:
         self.sections: list[Section] = []
 
     def add(self, node: Node, message: str) -> None:
-        """A problem at `node`."""
+        """Add a problem at `node`."""
         self.problems.append(node.problem(message))
 
     def section(self, node: Node, key: str | None = None) -> Section:
-        """A reader over a mapping; anything else is a problem, and reads as an empty one of which no more is said."""
+        """Return a reader over a mapping; anything else is one problem, and reads as an empty mapping."""
         if not isinstance(node.value, Mapping):
             named = f"{key}: " if key is not None else ""
             remedy = "; an empty one is {}" if key is not None and node.value is None else ""
@@ -68,16 +68,16 @@ class Report:
         return section
 
     def close(self) -> None:
-        """Look for unknown keys; raises DocumentError where there is any problem."""
+        """Report unknown keys. Raises DocumentError if there is any problem."""
         for section in self.sections:
             section.close()
         raise_all(self.problems)
 
 
 class Section:
-    """A typed reader over one mapping. Keys that nobody asked for are unknown.
+    """A typed reader over one mapping. Keys that are never read are unknown.
 
-    After a problem a reader returns something of the right type, only good to go on reading.
+    After a problem a reader returns a placeholder of the right type, so that reading can continue.
     """
 
     __slots__ = ("_asked", "_entries", "_unavailable", "node", "report")
@@ -96,27 +96,27 @@ class Section:
         return iter(self._entries)
 
     def get(self, key: str) -> Node | None:
-        """The node of `key`, None where it is absent; for what the typed readers do not know."""
+        """Return the node of `key`, None if it is absent; for values without a typed reader."""
         self._asked[key] = None
         return self._entries.get(key)
 
     def problem(self, message: str, key: str | None = None) -> None:
-        """A problem at the value of `key`, or at this section."""
+        """Report a problem at the value of `key`, or at this section."""
         node = self._entries.get(key, self.node) if key is not None else self.node
         self.report.add(node, f"{key}: {message}" if key is not None else message)
 
     def unavailable(self, *keys: str) -> None:
-        """Names that are planned and do not work yet: refused by name, never silently taken."""
+        """Declare keys that are planned but not available: using one is a problem."""
         self._unavailable += keys
 
     def require(self, *keys: str) -> None:
-        """A problem for each of `keys` that is missing."""
+        """Report each of `keys` that is missing."""
         for key in keys:
             if self.get(key) is None:
                 self.problem(f'"{key}" is missing')
 
     def text(self, key: str, default: str = "") -> str:
-        """A text that is not empty."""
+        """Read a non-empty string."""
         node = self.get(key)
         if node is None:
             return default
@@ -127,7 +127,7 @@ class Section:
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """`true` or `false`."""
+        """Read `true` or `false`."""
         node = self.get(key)
         if node is None:
             return default
@@ -137,7 +137,7 @@ class Section:
         return node.value
 
     def integer(self, key: str, default: int = 0, *, minimum: int = 0, maximum: int = 2**31 - 1) -> int:
-        """A whole number between `minimum` and `maximum`."""
+        """Read an integer between `minimum` and `maximum`."""
         node = self.get(key)
         if node is None:
             return default
@@ -148,7 +148,7 @@ class Section:
         return node.value
 
     def choice(self, key: str, allowed: Iterable[str], default: str = "") -> str:
-        """One of the texts in `allowed`."""
+        """Read one of the strings in `allowed`."""
         node = self.get(key)
         if node is None:
             return default
@@ -160,15 +160,15 @@ class Section:
         return node.value
 
     def duration(self, key: str, default: float = 0.0) -> float:
-        """Seconds, written as `10s`."""
+        """Read a duration such as `10s`, in seconds."""
         return self._parsed(key, default, parse_duration)
 
     def size(self, key: str, default: int = 0) -> int:
-        """Bytes, written as `1MiB`."""
+        """Read a size such as `1MiB`, in bytes."""
         return self._parsed(key, default, parse_size)
 
     def nodes(self, key: str) -> tuple[Node, ...]:
-        """The items of a list; none where the key is absent."""
+        """Return the items of a list; none if the key is absent."""
         node = self.get(key)
         if node is None:
             return ()
@@ -178,7 +178,7 @@ class Section:
         return node.value
 
     def texts(self, key: str, default: tuple[str, ...] = (), *, empty: str = "") -> tuple[str, ...]:
-        """A list of texts; `empty` is what is wrong with one that has none, if it must have some."""
+        """Read a list of strings; `empty` is the message for an empty list, if it is not allowed."""
         outer = self.get(key)
         if outer is None:
             return default
@@ -193,21 +193,21 @@ class Section:
         return tuple(found)
 
     def section(self, key: str) -> Section:
-        """The mapping under `key`; an empty one where it is absent."""
+        """Return the mapping under `key`; an empty one if it is absent."""
         node = self.get(key)
         return self.report.section(node if node is not None else Node({}, *self._place), key)
 
     def sections(self, key: str) -> tuple[Section, ...]:
-        """A list of mappings."""
+        """Return a list of mappings."""
         return tuple(self.report.section(node) for node in self.nodes(key))
 
     def named(self, key: str) -> dict[str, Section]:
-        """A mapping of free names to mappings."""
+        """Return a mapping of arbitrary names to mappings."""
         outer = self.section(key)
         return {name: self.report.section(node, name) for name in outer if (node := outer.get(name)) is not None}
 
     def close(self) -> None:
-        """Name each key that nobody asked for, with the names that are allowed."""
+        """Report each key that was never read, with the allowed names."""
         if len(self._entries) == sum(key in self._entries for key in self._asked):
             return
         allowed = [name for name in self._asked if name not in self._unavailable]

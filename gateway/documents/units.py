@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes with units."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**
 
 
 def shown(text: str) -> str:
-    """A text as it stands in a message: quoted, and cut where it is long."""
+    """Quote a text for a message, shortened if it is long."""
     return f'"{text[:80]}…"' if len(text) > 80 else f'"{text}"'
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `10s`, `2m`, `500ms`, `24h`, `90d`. Raises ValueError."""
+    """Parse `10s`, `2m`, `500ms`, `24h`, `90d` to seconds. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if seconds <= 0:
@@ -26,7 +26,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `64KiB`, `1MiB`, `10MB`, `0B`. Raises ValueError."""
+    """Parse `64KiB`, `1MiB`, `10MB`, `0B` to bytes. Raises ValueError."""
     match = _SIZE.fullmatch(text)
     if not match:
         example = "512B, 64KiB, 1MiB or 10MB"
