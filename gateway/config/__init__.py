@@ -1,4 +1,4 @@
-"""gateway.yaml and the environment become one frozen Config; what is wrong in it or its policies is named at once."""
+"""Loads gateway.yaml and the environment into one frozen Config, and reports all problems at once."""
 
 from gateway.config.approvals import Approvals, Presence, Way, Webhook
 from gateway.config.audit import Audit, SinkName, Telemetry

@@ -1,4 +1,4 @@
-"""Addresses in gateway.yaml: where to listen, origins, URLs."""
+"""Addresses in gateway.yaml: listen address, origins, URLs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APP = "{app}"
 
 
 def listen(section: Section, key: str, default: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
+    """Read host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
     node = section.get(key)
     for text in (default if node is None else node.value, default):
         match = _LISTEN.fullmatch(text) if isinstance(text, str) else None
@@ -25,7 +25,7 @@ def listen(section: Section, key: str, default: str) -> tuple[str, int]:
 
 
 def origin(section: Section, key: str, default: str = "") -> str:
-    """Scheme, host and port in their one form. Without a value `default`, which may be empty."""
+    """Read a canonical origin, by default `default`, which may be empty."""
     text = section.text(key, default)
     try:
         return parse_origin(text) if text else ""
@@ -35,7 +35,7 @@ def origin(section: Section, key: str, default: str = "") -> str:
 
 
 def app_origin(section: Section, key: str, default: str) -> str:
-    """An origin for each app: `{app}` stands in the first label of its host."""
+    """Read the origin pattern of apps: `{app}` is in the first label of its host."""
     text = section.text(key, default)
     scheme, separator, authority = text.partition("://")
     first, dot, rest = authority.partition(".")
@@ -55,7 +55,7 @@ def app_origin(section: Section, key: str, default: str) -> str:
 
 
 def url(section: Section, key: str) -> str:
-    """An absolute URL as it is written, without query and fragment; `https`, or `http` on this machine."""
+    """Read an absolute URL unchanged, without query and fragment; `https`, or `http` on loopback."""
     text = section.text(key)
     try:
         form = urlsplit(canonical_url(text)) if text else None
@@ -68,12 +68,12 @@ def url(section: Section, key: str) -> str:
 
 
 def host_of(text: str) -> str:
-    """The host of an origin, without its port."""
+    """Return the host of an origin, without its port."""
     return urlsplit(text).hostname or ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine, by its form alone: nothing is resolved."""
+    """Return whether `host` is loopback, by its form only: nothing is resolved."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""The section `approvals` of gateway.yaml: how people are asked, how long, and what their answer takes."""
+"""Reads `approvals` of gateway.yaml: the ways to ask people, the timeout, and the presence check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.model import Secret
 from gateway.policy import Network
 
 SHORTEST = 32
-"""Characters of the shortest secret that a webhook is signed with."""
+"""Minimum characters of a webhook's signing secret."""
 
 TOUCH = "presence: webauthn asks for a touch, which only the console's page can take"
 
@@ -33,7 +33,7 @@ class Way(StrEnum):
 
 
 class Presence(StrEnum):
-    """What shows that a person is there who approves."""
+    """The proof that a person is present when approving."""
 
     NONE = "none"
     WEBAUTHN = "webauthn"
@@ -41,7 +41,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where questions are sent, signed with `secret`; `answers` says that signed answers come back and count."""
+    """The destination of questions, signed with `secret`; `answers` means that signed replies count."""
 
     url: str
     secret: Secret = field(compare=False)
@@ -51,13 +51,13 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return "approvals.webhook"
 
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """How people are asked, in this order. `timeout` is in seconds; `interactive` are clients that ask for a code."""
+    """The ways to ask people, in order. `timeout` is in seconds; `interactive` are clients that may ask for a code."""
 
     timeout: float
     ask: tuple[Way, ...] = (Way.CONSOLE, Way.ELICITATION, Way.CLI)
@@ -67,7 +67,7 @@ class Approvals:
 
 
 def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -> Approvals:
-    """The section; what is wrong is noted in it."""
+    """Read the section; problems are reported in it."""
     ask = _ways(section)
     presence = Presence(section.choice("presence", tuple(Presence), DEFAULTS["approvals.presence"]))
     interactive = section.texts("interactive")

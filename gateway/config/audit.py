@@ -1,4 +1,4 @@
-"""The sections `audit`, `telemetry` and `stores.database`: how the record is kept, and where it goes."""
+"""Reads `audit`, `telemetry` and `stores.database`: how the record is kept, and its destinations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://[^/]+/\S+")
 
 
 class SinkName(StrEnum):
-    """Where the record goes beside the journal."""
+    """A destination of the record beside the journal."""
 
     DATABASE = "database"
     OTLP = "otlp"
@@ -30,10 +30,10 @@ class SinkName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the record does. `on_failure` is `refuse-unsafe`, `refuse` or `continue`; `retain` is in seconds.
+    """Settings of the record. `on_failure` is `refuse-unsafe`, `refuse` or `continue`; `retain` is in seconds.
 
-    `key` signs the heads; where it is None, the file `key_file` holds it. A new file of the journal begins after
-    `rotate_size` bytes, and every `rotate_every` seconds. `refusals` is how many of one caller have a line each minute.
+    `key` signs the heads; if it is None, the file `key_file` has it. The journal rotates after `rotate_size` bytes, and
+    every `rotate_every` seconds. `refusals` is how many refusals of a caller are recorded separately per minute.
     """
 
     on_failure: str
@@ -50,7 +50,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Where traces, and the record as logs, go: the base URL of an OTLP/HTTP collector, None for nowhere."""
+    """The destination of traces, and of the record as logs: base URL of an OTLP/HTTP collector, or None."""
 
     otlp: str | None
     authorization: Secret
@@ -58,7 +58,7 @@ class Telemetry:
 
 
 def audit(section: Section, telemetry: Telemetry, journal: Path, folder: Path, environ: Mapping[str, str]) -> Audit:
-    """The section `audit`."""
+    """Read the section `audit`."""
     redact = section.texts("redact")
     for path in redact:
         if not _REDACT.fullmatch(path):
@@ -80,7 +80,7 @@ def audit(section: Section, telemetry: Telemetry, journal: Path, folder: Path, e
 
 
 def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Telemetry:
-    """The section `telemetry`."""
+    """Read the section `telemetry`."""
     return Telemetry(
         otlp=_collector(section) if section.get("otlp") is not None else None,
         authorization=secret(section, "authorization", folder, environ) if section.get("authorization") else Secret(""),
@@ -89,7 +89,7 @@ def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Tel
 
 
 def database(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret:
-    """The URL of the database: of SQLite with an absolute path, or of PostgreSQL."""
+    """Read the URL of the database: of SQLite with an absolute path, or of PostgreSQL."""
     if section.get("database") is None:
         return Secret(f"sqlite:///{folder / DEFAULTS['stores.database'].removeprefix('sqlite:///')}")
     url = secret(section, "database", folder, environ).reveal()

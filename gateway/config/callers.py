@@ -1,4 +1,4 @@
-"""`auth`, `roles` and `server.trusted_proxies`: who calls, and what they may do."""
+"""Reads `auth`, `roles` and `server.trusted_proxies`: authentication and permissions of callers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAKEN = frozenset(
 
 
 def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_url: str) -> tuple[Method, ...]:
-    """The methods in their order; `none` alone where the file says nothing."""
+    """Read the methods in order; only `none` if the file has no `auth`."""
     if "auth" not in root:
         root.get("auth")
         return (NoAuth(),)
@@ -41,7 +41,7 @@ def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_ur
 
 
 def read_roles(section: Section) -> Roles:
-    """Which values of the roles claim are worth what."""
+    """Read which values of the roles claim give which role."""
     return Roles(
         user=frozenset(section.texts("user")) if section.get("user") is not None else None,
         approver=frozenset(section.texts("approver")),
@@ -51,7 +51,7 @@ def read_roles(section: Section) -> Roles:
 
 
 def blocks(section: Section, key: str) -> Blocks:
-    """A list of addresses and CIDR blocks."""
+    """Read a list of addresses and CIDR blocks."""
     found = []
     for text in section.texts(key):
         try:
@@ -65,7 +65,7 @@ def blocks(section: Section, key: str) -> Blocks:
 
 
 def check_reach(section: Section, methods: Sequence[Method], host: str, origins: Mapping[str, str]) -> None:
-    """What can be reached from elsewhere needs callers that prove who they are, over connections that hide it."""
+    """Check that a gateway reachable from other machines requires authentication, and https for logins."""
     if any(isinstance(method, NoAuth) for method in methods) and not addresses.is_loopback(host):
         section.problem(
             f"other machines can reach {host}, and `auth` lets everybody in (none): listen on 127.0.0.1, or name "
@@ -105,7 +105,7 @@ def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str],
         case "oauth":
             return _oauth(section, folder, environ, public_url)
         case _:
-            for setting in SETTINGS:  # of no type: any of their keys may be meant
+            for setting in SETTINGS:  # unknown type: any type's keys may be meant
                 if setting.key.startswith("auth[]."):
                     section.get(setting.key.removeprefix("auth[]."))
             return None

@@ -1,4 +1,4 @@
-"""`credentials:` of gateway.yaml: what backends are shown, and where it comes from."""
+"""Reads `credentials` of gateway.yaml: how the gateway authenticates to backends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gateway.model import Secret
 
 _FIXED: Final = ("bearer", "token")
 _FORM: Final = '{type: header, prefix: Bearer, value: "${env:NAME}"}'
-"""What others call a token that stays the same, and how it is written here."""
+"""The remedy for a static token under a name that other products use."""
 
 OAUTH_TYPES: Final = ("client_credentials", "authorization_code", "token_exchange", "jwt_bearer")
 TYPES: Final = ("header", "basic", *OAUTH_TYPES)
@@ -57,7 +57,7 @@ _TOKEN_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where references of a section are looked up; `types` says whether plugins may bring other types."""
+    """The context for secret references; `plugins` means that plugins may register further types."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -65,7 +65,7 @@ class Reading:
 
 
 def credentials(root: Section, reading: Reading) -> dict[str, Spec]:
-    """All credentials by name, with problems for what cannot be used."""
+    """Read all credentials by name, reporting problems."""
     named = root.named("credentials")
     found = {name: _credential(name, section, reading) for name, section in named.items()}
     for name, section in named.items():
@@ -74,7 +74,7 @@ def credentials(root: Section, reading: Reading) -> dict[str, Spec]:
 
 
 def exempt(root: Section) -> list[Node]:
-    """The options of credentials of plugins' types, in which secrets may stand under any key."""
+    """Return the options of credentials of plugins' types, in which any key may have a secret."""
     node = root.node.value.get("credentials") if isinstance(root.node.value, Mapping) else None
     sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
     found = []
@@ -209,7 +209,7 @@ def _client(
 def _usual(
     type: str, key: SigningKey | None, certificate: Certificate | None, shown: Secret | None
 ) -> ClientAuthentication | None:
-    """What is meant where `client_auth` is left out; None leaves it to the server's metadata."""
+    """Return the default of `client_auth`; None leaves it to the server's metadata."""
     if shown is not None:
         return None
     if certificate is not None:
@@ -296,7 +296,7 @@ def _circles(name: str, other: str, known: Mapping[str, Spec]) -> bool:
 
 
 def _owned(spec: Spec, known: Mapping[str, Spec], depth: int = 0) -> Spec:
-    """What is made of a person's token is that person's too."""
+    """Return the credential marked as per person if it is derived from a person's token."""
     if not isinstance(spec, OAuth) or depth > len(known):
         return spec
     made_of = [_owned(known[other], known, depth + 1) for _, other in _others(spec) if other in known]

@@ -1,4 +1,4 @@
-"""`stores.encryption_key`: the key with which tokens are sealed in the database."""
+"""Reads `stores.encryption_key`: the source of the key that encrypts stored tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE = re.compile(r"\$\{(env|file):([^{}]+)\}|keyring")
 
 
 def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -> EncryptionKey:
-    """Where the key is; it is read, or made, when the first token is stored."""
+    """Return the source of the key; it is read, or created, when the first token is stored."""
     text = section.text("encryption_key", DEFAULTS["stores.encryption_key"])
     match = _PLACE.fullmatch(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""Reads gateway.yaml, and the policies that it names; every problem of all these files is reported together."""
+"""Loads gateway.yaml and its policies; every problem of all these files is reported together."""
 
 from __future__ import annotations
 
@@ -44,20 +44,19 @@ SECRETS = (
 _APP_ADDRESS = re.compile(r"(ui|mcp-app)://[!-~]{1,1024}")
 
 PERMISSIONS = ("camera", "microphone", "geolocation", "clipboard-write")
-"""What a page may ask of the browser, as the permissions policy names it."""
+"""The browser permissions that a page may use, under their permissions policy names."""
 
 RESERVED = ("http", "open", "list", "call", "webmcp")
-"""Not an app's id: its tools could not be told from the gateway's own."""
+"""Reserved app ids: their tools would be confused with the gateway's own."""
 
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What could be read of gateway.yaml, which messages call `file`, and what was wrong.
+    """The usable part of gateway.yaml, named `file` in messages, and its problems.
 
-    `config` lacks the apps of policies that cannot be used, which are in `broken`; it is None where gateway.yaml itself
-    cannot be used.
+    `config` lacks the apps of unusable policies, which are in `broken`; it is None if gateway.yaml itself is unusable.
     """
 
     file: str
@@ -67,7 +66,7 @@ class Reading:
 
 
 def load_config(path: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration in `path`. Raises DocumentError with all problems of it and of its policies."""
+    """Load the configuration in `path`. Raises DocumentError with all problems of it and of its policies."""
     reading = read_config(path, environ)
     if reading.problems or reading.config is None:
         raise DocumentError(reading.problems)
@@ -75,7 +74,7 @@ def load_config(path: Path, environ: Mapping[str, str]) -> Config:
 
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
-    """As much of the configuration in `path` as can be used, and all problems of it and of its policies."""
+    """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
     reader = _Reader(path.resolve(), path.parent, environ)
     try:
         with read(_text(path), str(path), empty=True) as root:
@@ -86,7 +85,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
 
 
 def app_id_problem(name: str) -> str | None:
-    """Why `name` cannot be the id of an app; None if it can."""
+    """Return why `name` cannot be the id of an app; None if it can."""
     if not _APP_ID.fullmatch(name):
         return f"the app id {name!r} must be a lower-case letter, then up to 23 of a-z, 0-9 and -"
     return f"the app id {name!r} is reserved ({', '.join(RESERVED)})" if name in RESERVED else None
@@ -104,9 +103,10 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One reading. `shown` is the file's folder as the user wrote it, `elsewhere` what is wrong in files it names.
+    """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` are other files'
+    problems.
 
-    `broken` are the apps whose policies are such files.
+    `broken` are the apps and upstreams whose policies are such files.
     """
 
     path: Path
@@ -206,7 +206,7 @@ class _Reader:
             policy=lambda: self._policy(section, credentials),
         )
         if "policy" in section and upstream.policy is None:
-            self.broken.add(name)  # it must not run as if it had none
+            self.broken.add(name)  # it must not run as if it had no policy
             return None
         return upstream
 
@@ -216,7 +216,7 @@ class _Reader:
             return _upstream_app(section.section("source"), upstreams)
         name = section.text("source")
         if not name:
-            return self.folder  # which is a problem already
+            return self.folder  # already a problem
         source = self.folder / name
         if not source.exists():
             section.problem(f"there is no file or folder {source}", "source")
@@ -296,7 +296,7 @@ def _default(key: str, port: int) -> str:
 
 
 def _check_sites(section: Section, origins: Origins, apps: Sequence[str]) -> None:
-    """Cookies ignore ports, so the sites must differ in their hosts."""
+    """Check that sites differ in their hosts, since cookies ignore ports."""
     sites = {"console": origins.console, "sandbox": origins.sandbox}
     sites |= {f"the app {name}": origins.app(name) for name in apps}
     for (one, first), (other, second) in combinations(sites.items(), 2):

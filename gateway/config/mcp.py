@@ -1,4 +1,4 @@
-"""The section `mcp` of gateway.yaml: how MCP clients are served."""
+"""Reads `mcp` of gateway.yaml: limits and options for MCP clients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gateway.model import LARGEST_BODY
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """`sessions` is how many of the handshake protocols may be open in one mount; `session_idle` is in seconds.
+    """`sessions` limits the open sessions of the handshake protocols per mount; `session_idle` is in seconds.
 
-    `sessions_each` is how many of those one principal may have, and `views_each` how many live views. `bodies` is how
-    many bytes may be under way beside the frames of the bridge, `bodies_each` those of one principal.
+    `sessions_each` limits those of one principal, and `views_each` their live views. `bodies` limits the bytes in
+    transit beside the frames of the bridge, `bodies_each` those of one principal.
     """
 
     fast_path: bool = True
@@ -26,7 +26,7 @@ class Mcp:
 
 
 def read_mcp(section: Section) -> Mcp:
-    """What the section says; what it does not say is as in `Mcp`."""
+    """Read the section; `Mcp` has the defaults."""
     default = Mcp()
     idle = section.duration("session_idle", default.session_idle)
     if idle <= 0:

@@ -1,4 +1,4 @@
-"""The `network` of a server that the gateway asks: where it may be."""
+"""Reads `network` of a server that the gateway connects to: its allowed addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.policy import Network, parse_network
 
 
 def network(section: Section, default: str) -> Network:
-    """`public`, `private`, or a list of these and CIDRs, under the key `network`."""
+    """Read `public`, `private`, or a list of these and CIDRs, under the key `network`."""
     node = section.get("network")
     listed = node is not None and isinstance(node.value, tuple)
     words = section.texts("network") if listed else (section.text("network", default),)

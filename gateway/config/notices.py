@@ -1,4 +1,4 @@
-"""What is to be said of the configuration while the gateway runs: what is wrong, what waits for a restart."""
+"""Current notices about the running configuration: errors, and changes that wait for a restart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from gateway.errors import Problem
 
 
 class Kind(StrEnum):
-    """Of what a notice tells: of a file that was not taken, of a change that waits for a restart, of report mode, of a
-    record that cannot be kept as it should be, of an upstream that fails or is not what it was."""
+    """The subject of a notice.
+
+    A record that cannot be kept as configured, a file that was not applied, an upstream that fails or changed, a change
+    that waits for a restart, report mode.
+    """
 
     RECORD = "record"
     BROKEN = "broken"
@@ -22,26 +25,26 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to say, and the place that it is about."""
+    """One notice, with its place in a file."""
 
     kind: Kind
     problem: Problem
 
 
 class Notices:
-    """What is to be said now, by those who say it."""
+    """The current notices, by source."""
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[Notice, ...]] = {}
         self._watchers: set[Callable[[], None]] = set()
 
     def now(self) -> tuple[Notice, ...]:
-        """All of it, in the order of importance."""
+        """Return all notices, most important first."""
         everything = [notice for said in self._said.values() for notice in said]
         return tuple(sorted(everything, key=lambda notice: list(Kind).index(notice.kind)))
 
     def say(self, notices: Sequence[Notice], source: str = "files") -> bool:
-        """Replace all that `source` said; whether that is something else than before."""
+        """Replace the notices of `source`; return whether they changed."""
         if tuple(notices) == self._said.get(source, ()):
             return False
         self._said[source] = tuple(notices)
@@ -50,6 +53,6 @@ class Notices:
         return True
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever something else is to be said; the result ends that."""
+        """Call `callback` whenever the notices change; the result unsubscribes it."""
         self._watchers.add(callback)
         return lambda: self._watchers.discard(callback)

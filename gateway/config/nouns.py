@@ -1,4 +1,4 @@
-"""What gateway.yaml says, as frozen values."""
+"""The content of gateway.yaml as frozen values."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gateway.policy import Policy
 
 
 class Unproven(StrEnum):
-    """What a call without view proof is worth."""
+    """The treatment of a call without view proof."""
 
     AS_MODEL = "as-model"
     DENY = "deny"
 
 
 class Storage(StrEnum):
-    """Where `localStorage` of a view is kept: in its page, as long as that lives, or on the gateway for its person."""
+    """Where `localStorage` of a view is stored: in its page, until that closes, or on the gateway per person."""
 
     PAGE = "page"
     GATEWAY = "gateway"
@@ -33,20 +33,20 @@ class Storage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Three sites that share nothing; `apps` holds `{app}`."""
+    """The origins of three isolated kinds of site; `apps` contains `{app}`."""
 
     console: str
     apps: str
     sandbox: str
 
     def app(self, name: str) -> str:
-        """The origin of the app `name`."""
+        """Return the origin of the app `name`."""
         return self.apps.replace("{app}", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the gateway listens, and under which names it is known. `public_url` has no slash at its end."""
+    """The listen address and public names of the gateway. `public_url` has no trailing slash."""
 
     host: str
     port: int
@@ -58,7 +58,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamApp:
-    """The app that an upstream has at the address `resource`; `tool` is called, and its result is what it shows."""
+    """An upstream's app at the resource `resource`; the result of calling `tool` is its initial data."""
 
     upstream: str
     resource: str
@@ -67,7 +67,7 @@ class UpstreamApp:
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One app, and the policy under which it runs; `stamp` differs once a file of its folder changed.
+    """One app with its policy; `stamp` changes with the files of its folder.
 
     `source` is a folder, an HTML file, or the app of an upstream.
     """
@@ -85,9 +85,9 @@ class App:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """Where the key is with which tokens and storage are sealed: one of the three.
+    """The source of the key that encrypts tokens and storage: one of the three.
 
-    `variable` has its content beside it.
+    `variable` is the name of an environment variable, and its value.
     """
 
     file: Path | None = None

@@ -1,4 +1,4 @@
-"""Where the record is, as gateway.yaml says; read alone, so that no other secret or policy need be there."""
+"""Reads the locations of the record from gateway.yaml, without needing any other secret or policy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gateway.model import Secret
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The journal, the database, and what signs heads: the key itself, or the file that holds it.
+    """The journal, the database, and the key that signs heads: itself, or its file.
 
-    `fills_database` says that the gateway copies the journal into the database.
+    `fills_database` means that the gateway copies the journal into the database.
     """
 
     journal: Path
@@ -30,7 +30,7 @@ class Places:
 
 
 def record_places(path: Path, environ: Mapping[str, str]) -> Places:
-    """The places that the configuration in `path` names. Raises DocumentError."""
+    """Return the locations in the configuration in `path`. Raises DocumentError."""
     try:
         text = read_bytes(path).decode()
     except (OSError, UnicodeError) as error:

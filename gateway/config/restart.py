@@ -1,4 +1,4 @@
-"""Which settings of gateway.yaml were changed that take effect only at the next start."""
+"""Finds changed settings of gateway.yaml that take effect only at the next start."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gateway.model import Secret
 
 
 def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem, ...]:
-    """A problem for each setting in which `found` differs from `running` and that waits for a restart.
+    """Return a problem for each setting of `found` that differs from `running` and needs a restart.
 
-    `file` is what gateway.yaml is called in messages.
+    `file` is the name of gateway.yaml in messages.
     """
     places = _places(found, file)
     return tuple(
@@ -44,12 +44,12 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
 
 
 def same_connection(old: Upstream, new: Upstream) -> bool:
-    """Whether an upstream is reached as before, so that its connections can stay."""
+    """Return whether an upstream's connection settings are unchanged, so that its connections can stay."""
     return _connection(old) == _connection(new)
 
 
 def same_upstream(old: Upstream, new: Upstream) -> bool:
-    """Whether nothing of an upstream has changed, its policy included."""
+    """Return whether an upstream is unchanged, including its policy."""
     plain = _comparable(replace(old, policy=None)) == _comparable(replace(new, policy=None))
     return plain and _version(old) == _version(new)
 
@@ -70,7 +70,7 @@ def _stores(config: Config) -> object:
 
 
 def _comparable(value: object) -> object:
-    """A value such that equal ones are equal: a `Secret` is equal to itself alone."""
+    """Return a value that compares by content: a `Secret` compares by identity."""
     match value:
         case PendingSecret():
             return value.reference

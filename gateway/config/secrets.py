@@ -1,4 +1,4 @@
-"""`${env:NAME}`, `${file:path}`, `${plugin:reference}`: where a secret comes from, and nowhere else."""
+"""Secrets in gateway.yaml: `${env:NAME}`, `${file:path}`, `${plugin:reference}`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gateway.documents.files import read_bytes
 from gateway.model import Secret
 
 UNSET: Final = "x" * 64
-"""Stands for each secret that a command does not need."""
+"""A placeholder for each secret that a command does not need."""
 
 _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
 
 class Unneeded(Mapping[str, str]):
-    """The environment of a command that uses no secret but those under the keys `needed`: others need not be set."""
+    """The environment of a command that needs only the secrets under the keys `needed`; others may be unset."""
 
     def __init__(self, *needed: str) -> None:
         self.needed = needed
@@ -35,7 +35,7 @@ class Unneeded(Mapping[str, str]):
 
 
 class PendingSecret(Secret):
-    """A secret that a plugin gives at the start: `reference` is its name there."""
+    """A secret that a plugin provides at the start, under the name `reference`."""
 
     __slots__ = ("reference",)
 
@@ -44,14 +44,14 @@ class PendingSecret(Secret):
         self.reference = reference
 
     def resolve(self, value: str) -> None:
-        """Take what the plugin gave."""
+        """Set the value that the plugin returned."""
         self._value = value
 
 
 def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool = False) -> Secret:
-    """The secret under `key`: the text itself, or what it refers to; paths are relative to `folder`.
+    """Read the secret under `key`: literal text, or a reference; paths are relative to `folder`.
 
-    With `plugins` it may also be one that a plugin gives at the start.
+    With `plugins` it may also be a plugin's, resolved at the start.
     """
     text = section.text(key)
     match = _REFERENCE.fullmatch(text)
@@ -76,12 +76,12 @@ def secret(section: Section, key: str, folder: Path, environ: Mapping[str, str],
 def optional_secret(
     section: Section, key: str, folder: Path, environ: Mapping[str, str], *, plugins: bool = False
 ) -> Secret | None:
-    """The same, None where the key is absent."""
+    """Read a secret, None if the key is absent."""
     return secret(section, key, folder, environ, plugins=plugins) if section.get(key) is not None else None
 
 
 def misplaced(root: Node, allowed: Collection[str], exempt: Sequence[Node] = ()) -> Iterator[Node]:
-    """The texts that refer to a secret under another key than those `allowed`, but for what is in `exempt`."""
+    """Yield the texts that refer to a secret under a key not in `allowed`, except those in `exempt`."""
     pending: list[tuple[Node, str]] = [(root, "")]
     while pending:
         node, key = pending.pop()

@@ -1,4 +1,4 @@
-"""Every setting of gateway.yaml, once, with its default and one line of help."""
+"""Every setting of gateway.yaml, declared once, with its default and one line of help."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of gateway.yaml. `<name>` in `key` is a name of the writer's own, `[]` an item of a list.
+    """One key of gateway.yaml. `<name>` in `key` is any name, `[]` an item of a list.
 
-    `default` is what the file would say; None where the key must be given. `PORT` in it is the port of `server.listen`.
+    `default` is written as in the file; None if the key is required. `PORT` in it is the port of `server.listen`.
     """
 
     key: str
@@ -253,4 +253,4 @@ UNAVAILABLE: Final = {
     "": ("hosts",),
     "stores": ("redis",),
 }
-"""Keys that are planned and do not work yet, by their section."""
+"""Planned keys that are not available yet, by section."""

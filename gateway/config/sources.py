@@ -1,4 +1,4 @@
-"""The folder of an app as it is now: whether any file in it has changed since it was packed."""
+"""Detects changes of an app's files since it was packed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OF_PAGE = re.compile(
     r"|wav|og[agv]|opus|web[amp]|vtt)$",
     re.IGNORECASE,
 )
-"""What a page may be packed with; beside one that is an app by itself much else may stand."""
+"""File types that a page may be packed with; a single-file app may have unrelated files beside it."""
 WATCHED: Final = 2_000
-"""Files of one folder that are looked at every second; of a larger folder only the page is."""
+"""Files of a folder that are checked every second; of a larger folder only the page is."""
 
 
 def stamp(source: Path) -> str:
-    """What differs once a file of the app has changed, come or gone."""
+    """Return a digest that changes with any file of the app."""
     sha = hashlib.sha256()
     for path in _walk(source) if source.is_dir() else watched(source):
         with suppress(OSError):
@@ -35,9 +35,9 @@ def stamp(source: Path) -> str:
 
 
 def watched(source: Path) -> tuple[Path, ...]:
-    """The files and folders to look at: a folder changes when something comes into it or goes.
+    """Return the files and folders to watch: a folder's stamp changes when an entry is added or removed.
 
-    Of an app that is one file these are it, and what pages are made of beside it.
+    For a single-file app these are the file and page files beside it.
     """
     found = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
     if source.is_dir():
@@ -47,7 +47,7 @@ def watched(source: Path) -> tuple[Path, ...]:
 
 
 def _walk(source: Path) -> Iterator[Path]:
-    """A folder with all that is in it and neither hidden nor written by a gateway, in one order."""
+    """Yield a folder and its contents in a fixed order, except hidden files and those that a gateway writes."""
     yield source
     for folder, folders, names in os.walk(source):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")

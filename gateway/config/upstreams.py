@@ -1,4 +1,4 @@
-"""The `upstreams` of gateway.yaml: MCP servers behind this one, and what of them is offered."""
+"""Reads `upstreams` of gateway.yaml: MCP servers behind the gateway, and their offered tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.policy import Network, Policy
 TIMEOUT = "60s"
 START = "30s"
 START_PROCESS = "2m"
-"""A command may have to be downloaded first."""
+"""A command may first have to be downloaded."""
 
 MESSAGE = "16MiB"
 
@@ -34,14 +34,14 @@ ALLOWED: Mapping[str, str] = {
     "eval": "JavaScript from strings",
     "wasm": "WebAssembly",
 }
-"""What apps of an upstream may be allowed beyond the content security policy of MCP Apps."""
+"""Permissions for an upstream's apps beyond the content security policy of MCP Apps."""
 
 _USER = "leave out the user and the password, and name a credential"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 
 class Kind(StrEnum):
-    """How an upstream is reached, by the key that says so."""
+    """The transport of an upstream, by its key in the file."""
 
     COMMAND = "command"
     URL = "url"
@@ -51,19 +51,18 @@ class Kind(StrEnum):
 
 
 REMOTE = frozenset({Kind.URL, Kind.SSE, Kind.WEBSOCKET})
-"""Those at a URL."""
+"""The transports with a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """One MCP server. `target` is its URL, or the `module:object` of one in this process.
 
-    `personal` says that the credential is another one for each principal.
-    `prefix` is what its names begin with on `/mcp`, None where they stay. `include` and `exclude` are patterns of tool
-    names. `policy` None: all tools that it includes may be called. `trust` names the group of upstreams whose apps may
-    stand beside each other on `/mcp`. `allow` are those of `ALLOWED` that its apps may do. `start` is in seconds to the
-    end of the handshake, `timeout` in seconds of silence, `message` in bytes of one message. `calls` may be in flight
-    on one connection, and there may be so many `connections`.
+    `personal` means that the credential differs per principal. `prefix` is the prefix of its names on `/mcp`, or None.
+    `include` and `exclude` are patterns of tool names. `policy` None: all included tools may be called. `trust` names
+    the group of upstreams whose apps may share `/mcp`. `allow` are the permissions of `ALLOWED` for its apps. `start`
+    is in seconds to the end of the handshake, `timeout` in seconds of silence, `message` in bytes of one message.
+    `calls` is the limit in flight on one connection, `connections` that of connections.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Upstream:
     connections: int = 16
 
     def includes(self, tool: str) -> bool:
-        """Whether `include` and `exclude` let the tool `tool` through."""
+        """Return whether `include` and `exclude` admit the tool `tool`."""
         listed = any(fnmatchcase(tool, pattern) for pattern in self.include)
         return listed and not any(fnmatchcase(tool, pattern) for pattern in self.exclude)
 
@@ -104,9 +103,9 @@ def read_upstream(
     credentials: Mapping[str, Spec],
     policy: Callable[[], Policy | None],
 ) -> Upstream:
-    """The upstream `name`; `policy` reads the one that it names."""
+    """Read the upstream `name`; `policy` loads its policy file."""
     for key in (*Kind, "cwd", "env", "policy", "include"):
-        section.get(key)  # whatever else is wrong, these are known
+        section.get(key)  # known keys whatever other errors there are
     given = [kind for kind in Kind if kind in section]
     if len(given) != 1:
         keys = ", ".join(Kind)
@@ -141,7 +140,7 @@ def read_upstream(
 
 
 def environments(root: Section) -> list[Node]:
-    """The variables of commands, in which secrets may stand under any name."""
+    """Return the variables of commands, in which any name may have a secret."""
     node = root.node.value.get("upstreams") if isinstance(root.node.value, Mapping) else None
     sections = node.value.values() if node is not None and isinstance(node.value, Mapping) else ()
     found = (section.value.get("env") for section in sections if isinstance(section.value, Mapping))
@@ -210,7 +209,7 @@ def _command(section: Section, folder: Path) -> tuple[str, ...]:
     if shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
         section.problem(f"there is no program {command[0]!r}: install it, or write its path", Kind.COMMAND)
     elif "/" in command[0] and (folder / command[0]).is_file():
-        command = (str(folder / command[0]), *command[1:])  # unresolved: a virtual environment is a link
+        command = (str(folder / command[0]), *command[1:])  # not resolved: a virtual environment is a symlink
     return command
 
 
@@ -231,7 +230,7 @@ def _env(section: Section, kind: Kind, folder: Path, environ: Mapping[str, str])
 
 
 def _personal(credential: Spec | None) -> bool:
-    """Whether it may be another account for each caller."""
+    """Return whether it may be a different account for each caller."""
     return isinstance(credential, Plugged) or (isinstance(credential, OAuth) and credential.per_person)
 
 

@@ -1,4 +1,4 @@
-"""Whether files have changed since they were read, and have come to rest: looked at, never listened to."""
+"""Detects, by polling, that files have changed since they were read and are stable again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 YOUNG = 2.0
-"""Seconds within which a change may leave no trace: file systems count time in ticks, some in seconds."""
+"""Seconds within which a change may not show in the time stamps: file systems count in ticks, some in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells one state of a file from another, through all symlinks; another file in its place differs too."""
+    """The identity and state of a file, through all symlinks; a replaced file differs too."""
 
     device: int
     inode: int
@@ -23,7 +23,7 @@ class Stamp:
 
 
 class Watch:
-    """Looks at `files`. Those that changed just before they are first looked at count as changed."""
+    """Polls `files`. Those that changed shortly before the start count as changed."""
 
     def __init__(self, files: Iterable[Path], now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -32,17 +32,17 @@ class Watch:
         self._seen: dict[Path, Stamp | None] = {}
 
     def look(self) -> bool:
-        """Whether to read again: some file differs from what was read, and all are as they were at the last look."""
+        """Return whether to read again: a file differs from the state that was read, and all are stable."""
         found = self.stamps()
         rests, self._seen = found == self._seen, found
         return rests and found != self._read
 
     def stamps(self) -> dict[Path, Stamp | None]:
-        """The files as they are now; None for one that cannot be looked at."""
+        """Return the current stamps of the files; None for an inaccessible one."""
         return {file: _stamp(file) for file in self._files}
 
     def took(self, read: dict[Path, Stamp | None], files: Iterable[Path]) -> None:
-        """The files were read when they were as in `read`; from now on `files` are looked at."""
+        """Record that the files were read in the state `read`; poll `files` from now on."""
         self._files = tuple(files)
         self._read = {file: read[file] if file in read else _stamp(file) for file in self._files}
 
