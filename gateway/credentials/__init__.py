@@ -1,4 +1,4 @@
-"""Auth flows as generators: `response = yield request`; whoever drives one does the I/O."""
+"""Auth flows as generators: `response = yield request`; the driver does the I/O."""
 
 from gateway.credentials.answers import Flow as Flow
 from gateway.credentials.assertions import ALGORITHMS as ALGORITHMS

@@ -1,4 +1,4 @@
-"""What all auth flows share: how a server is asked, what counts as an answer, and how a failure is told."""
+"""Common parts of the auth flows: sending a request, parsing an answer, wording a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.model import Json, Outbound, Response
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Outbound, Response, T]
-"""Requests out, responses in, a result at the end; a `Refusal` thrown in means that there was no response."""
+"""Yields requests, receives responses, returns a result; a `Refusal` thrown in means that there is no response."""
 
 ANSWER_BYTES = 256 * 1024
 
@@ -24,7 +24,7 @@ _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\]")
 
 
 def ask(credential: str, request: Outbound) -> Flow[Response]:
-    """One request; a refusal of the connection becomes a refusal of the credential."""
+    """Send one request; a refused connection becomes a refusal of the credential."""
     try:
         return (yield request)
     except Refusal as refusal:
@@ -32,12 +32,12 @@ def ask(credential: str, request: Outbound) -> Flow[Response]:
 
 
 def failed(credential: str, why: str) -> Refusal:
-    """The refusal that ends a flow; `why` must hold nothing that was sent, nor free text of the server."""
+    """Return the refusal that ends a flow; `why` must contain nothing that was sent, and no free text of the server."""
     return Refusal(Reason.CREDENTIAL_FAILED, f"credential {credential!r}: {why}")
 
 
 def json_object(answer: Response) -> dict[str, Json]:
-    """The body as a JSON object. Raises ValueError: for another media type, duplicate names, NaN, and the like."""
+    """Parse the body as a JSON object. Raises ValueError for another media type, duplicate names, NaN, and the like."""
     media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise ValueError("is not application/json")
@@ -45,7 +45,7 @@ def json_object(answer: Response) -> dict[str, Json]:
 
 
 def parsed(text: bytes | str) -> dict[str, Json]:
-    """The object in `text`, of one reading. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
+    """Parse an unambiguous JSON object. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
         found: Json = json.loads(plain, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant)
@@ -57,7 +57,7 @@ def parsed(text: bytes | str) -> dict[str, Json]:
 
 
 def number(value: Json) -> float | None:
-    """A number, also one that a server writes as a text, as some do with `expires_in`; None for anything else."""
+    """Return a number, also from a string, as some servers write `expires_in`; None for anything else."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -66,7 +66,7 @@ def number(value: Json) -> float | None:
 
 
 def is_secure(url: str) -> bool:
-    """Whether secrets may go there: https, or http to this machine; a path, no userinfo and no fragment."""
+    """Return whether secrets may be sent to a URL: https, or http to loopback; a path, no userinfo and no fragment."""
     parts = _URL.match(url)
     if parts is None or "#" in url:
         return False
@@ -74,7 +74,7 @@ def is_secure(url: str) -> bool:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL for which `is_secure` holds."""
+    """Return scheme, host and port of a URL for which `is_secure` holds."""
     parts = _URL.match(url)
     return parts["origin"] if parts else ""
 
@@ -87,7 +87,7 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _integer(text: str) -> float:
-    """A whole number, infinite beyond all floats: Python reads no number of thousands of digits."""
+    """Parse an integer, infinite beyond all floats: Python refuses to parse thousands of digits."""
     return int(text) if len(text) <= _EXACT_DIGITS else float(text)
 
 

@@ -1,4 +1,4 @@
-"""JSON Web Tokens that the gateway signs: client assertions, grants, and proofs of possession."""
+"""JSON Web Tokens that the gateway signs: client assertions and authorization grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.credentials.nouns import SigningKey
 from gateway.model import Json, Secret
 
 LIFE: Final = 60
-"""Seconds for which an assertion holds."""
+"""Lifetime of an assertion in seconds."""
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
@@ -23,7 +23,7 @@ _RSA_BITS: Final = 2048
 
 
 def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None) -> SigningKey:
-    """The key in `pem`, with the algorithm of its kind. Raises ValueError, without a word of the key."""
+    """Read the key in `pem`, by default with the algorithm of its type. Raises ValueError, never quoting the key."""
     try:
         key = load_pem_private_key(pem.reveal().encode(), None)
     except (ValueError, TypeError):
@@ -45,7 +45,7 @@ def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None
 
 
 def assertion(key: SigningKey, issuer: str, subject: str, audience: str, now: float) -> str:
-    """An assertion that nobody can use twice, nor later (RFC 7523 3)."""
+    """Return a single-use, short-lived assertion (RFC 7523 3)."""
     header = {"alg": key.algorithm, "typ": "JWT"} | ({"kid": key.id} if key.id is not None else {})
     issued = int(now)
     claims: dict[str, Json] = {
@@ -60,7 +60,7 @@ def assertion(key: SigningKey, issuer: str, subject: str, audience: str, now: fl
 
 
 def signed(header: dict[str, str], claims: Mapping[str, Json], key: SigningKey) -> str:
-    """The compact JWS."""
+    """Return the compact JWS."""
     return jwt.encode(dict(header), dict(claims), _imported(key), algorithms=[key.algorithm])
 
 

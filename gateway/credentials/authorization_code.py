@@ -1,4 +1,4 @@
-"""The authorization code grant with PKCE: where a person goes, what comes of the code (RFC 6749 4.1, 7636, 9207)."""
+"""The authorization code grant with PKCE (RFC 6749 4.1, 7636, 9207)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OAUTH_ERROR = re.compile(r"[a-z_]{1,40}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is remembered between the way to the server and the way back; only `state` and `nonce` are shown to it."""
+    """The state of one login between redirect and callback; `verifier` and `key` are secret."""
 
     state: str
     verifier: Secret
@@ -40,7 +40,7 @@ class Attempt:
 
 
 def attempt(spec: OAuth, redirect_uri: str) -> Attempt:
-    """A new one, all of it random."""
+    """Return a new attempt with random values."""
     return Attempt(
         state=secrets.token_urlsafe(24),
         verifier=Secret(secrets.token_urlsafe(48)),
@@ -51,7 +51,7 @@ def attempt(spec: OAuth, redirect_uri: str) -> Attempt:
 
 
 def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
-    """Where the person's browser goes (RFC 6749 4.1.1)."""
+    """Return the URL for the person's browser (RFC 6749 4.1.1)."""
     places = yield from _places(spec)
     if places.authorization is None:
         raise failed(spec.name, "its server names no authorization_endpoint: set it")
@@ -70,16 +70,16 @@ def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
     if "openid" in spec.scope:
         query["nonce"] = tried.nonce
     if "offline_access" in spec.scope:
-        query["prompt"] = "consent"  # OpenID Connect Core 11: without it there is no refresh token
+        query["prompt"] = "consent"  # OpenID Connect Core 11: required for a refresh token
     joint = "&" if "?" in places.authorization else "?"
     return f"{places.authorization}{joint}{urlencode(query)}"
 
 
 def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float, *, several: bool = False) -> Flow[Token]:
-    """The token for what the server's answer says: its query, whose `state` the caller has compared already.
+    """Exchange the server's callback query for a token; the caller has already compared `state`.
 
-    `several` servers lead people back to the same address, so the answer must name the one that it is of.
-    Raises `Refusal`: `credential-failed`, or `credential-needed` where the person said no.
+    With `several` servers on the same callback address, the answer must name its issuer. Raises `Refusal`:
+    `credential-failed`, or `credential-needed` if the server answered with an error.
     """
     places = yield from _places(spec)
     issuer = answer.get("iss")
@@ -119,8 +119,10 @@ def _places(spec: OAuth) -> Flow[Endpoints]:
 
 
 def _account(spec: OAuth, tried: Attempt, id_token: Json, now: float) -> Account | None:
-    """Whose account it is. The token came over TLS from the server itself, which stands for its signature
-    (OpenID Connect Core 3.1.3.7, 6)."""
+    """Return the account of an ID token.
+
+    The token came over TLS from the server itself, which replaces a signature check (OpenID Connect Core 3.1.3.7, 6).
+    """
     if id_token is None:
         return None
     claims = _claims(id_token)

@@ -1,4 +1,4 @@
-"""Proofs of possession (RFC 9449): a stolen token is worth nothing without its key."""
+"""Proofs of possession (RFC 9449): a stolen token is useless without its key."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _WANTED = re.compile(r'\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
 
 
 def new_key() -> Secret:
-    """A key of its own for one token, as private JWK."""
+    """Return a new key for one token, as private JWK."""
     return Secret(json.dumps(ECKey.generate_key("P-256", private=True).as_dict(private=True)))
 
 
 def proof(
     key: Secret, method: str, url: str, now: float, *, nonce: str | None = None, token: Secret | None = None
 ) -> tuple[str, str]:
-    """The header field that proves the possession of `key` for one request (RFC 9449 4.2).
+    """Return the header field that proves the possession of `key` for one request (RFC 9449 4.2).
 
-    `token` is the access token that goes with it; there is none at a token endpoint.
+    `token` is the access token sent with it; None at a token endpoint.
     """
     jwk = ECKey.import_key(json.loads(key.reveal()))
     claims: dict[str, Json] = {
@@ -50,13 +50,13 @@ def proof(
 
 
 def offered_nonce(headers: Headers) -> str | None:
-    """The nonce that an answer gives for the next request (RFC 9449 8.2)."""
+    """Return the nonce that an answer provides for the next request (RFC 9449 8.2)."""
     given = [value for name, value in headers if name == NONCE]
     return given[0] if len(given) == 1 and _NONCE.fullmatch(given[0]) else None
 
 
 def wants_nonce(headers: Headers) -> bool:
-    """Whether a resource refused a request for want of a nonce alone (RFC 9449 9)."""
+    """Return whether a resource server refused a request only for a missing nonce (RFC 9449 9)."""
     given = (value for name, value in headers if name == "www-authenticate")
-    # Two searches: one expression for both takes time with the square of a hostile field's length.
+    # Two searches: one expression for both takes quadratic time on a hostile field.
     return any((scheme := _SCHEME.search(value)) and _WANTED.search(value, scheme.end()) for value in given)

@@ -1,4 +1,4 @@
-"""The flows that need no person at a browser: from a credential to a token (RFC 6749 4.4 and 6, RFC 7523, RFC 8693)."""
+"""Flows without a person at a browser: from a credential to a token (RFC 6749 4.4 and 6, RFC 7523, RFC 8693)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 def client_credentials(spec: OAuth, now: float) -> Flow[Token]:
     """Get a token; `now` is in seconds since the epoch, taken before the first request.
 
-    Send each response in; throw the `Refusal` in where there is none. Raises `Refusal` (`credential-failed`).
+    The driver sends each response in, or throws a `Refusal` in. Raises `Refusal` (`credential-failed`).
     """
     return (yield from _granted(spec, {"grant_type": "client_credentials", **wanted(spec)}, now))
 
 
 def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Token | None, now: float) -> Flow[Token]:
-    """A token of the server made of the one of another credential (RFC 8693 2.1)."""
+    """Exchange another credential's token for one of this server (RFC 8693 2.1)."""
     shown, kind = subject.value, subject.type
     if grant.by_id_token:
         if subject.id_token is None:
@@ -45,7 +45,7 @@ def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Tok
 
 
 def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None, now: float) -> Flow[Token]:
-    """A token for an assertion about `subject` (RFC 7523 2.1); `given` is the assertion if another credential is it."""
+    """Get a token for an assertion about `subject` (RFC 7523 2.1); `given` is another credential's token for it."""
     if given is not None:
         shown = given.value.reveal()
     elif grant.key is None:
@@ -56,9 +56,9 @@ def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None,
 
 
 def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
-    """The next token. The refresh token is the new one where the server rotates it, and then the old one is used up.
+    """Refresh a token. If the server rotates the refresh token, the old one is used up.
 
-    Raises `GrantEnded` where it is no longer good: it was used before, or the account's owner withdrew it.
+    Raises `GrantEnded` if it is no longer valid: already used, or revoked by the account's owner.
     """
     if token.refresh is None:
         raise GrantEnded(f"credential {spec.name!r}: its token has expired, and there is none to refresh it with")
@@ -78,7 +78,7 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
 
 
 def revoke(spec: OAuth, token: Token, now: float) -> Flow[bool]:
-    """Tell the server that a token is no longer wanted (RFC 7009); whether it could be told."""
+    """Revoke a token at the server (RFC 7009); return whether that succeeded."""
     places = yield from endpoints(spec)
     if places.revocation is None:
         return False
@@ -94,5 +94,5 @@ def _granted(spec: OAuth, form: dict[str, str], now: float) -> Flow[Token]:
     key = new_key() if spec.dpop else None
     try:
         return (yield from request_token(spec, places, form, now, key=key)).token
-    except GrantEnded as ended:  # no person can renew what these flows show
+    except GrantEnded as ended:  # no person can renew the input of these flows
         raise failed(spec.name, ended.detail.partition(": ")[2]) from None

@@ -1,4 +1,4 @@
-"""From an issuer's name to its endpoints (RFC 8414, OpenID Connect Discovery 1.0)."""
+"""Discovers an issuer's endpoints (RFC 8414, OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SECRET_METHODS: Final = (ClientAuthentication.BASIC, ClientAuthentication.POST)
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where an authorization server answers, and what it can. A part that it does not have is None.
+    """Endpoints and capabilities of an authorization server. A missing one is None.
 
-    `methods` are its ways of client authentication, None where it does not say; `sends_issuer` that each of its
-    authorization responses names it (RFC 9207).
+    `methods` are its client authentication methods, None if not declared; `sends_issuer` means that each of its
+    authorization responses has `iss` (RFC 9207).
     """
 
     token: str
@@ -30,7 +30,7 @@ class Endpoints:
     sends_issuer: bool = False
 
     def authentication(self, spec: OAuth) -> ClientAuthentication:
-        """How the client authenticates here. Raises ValueError where there is no way."""
+        """Return the client's authentication method here. Raises ValueError if there is none."""
         if spec.client.authentication is not None:
             return spec.client.authentication
         if self.methods is None:
@@ -42,9 +42,9 @@ class Endpoints:
 
 
 def endpoints(spec: OAuth) -> Flow[Endpoints]:
-    """The endpoints of a credential's server: those that the configuration names, the rest from its metadata.
+    """Return the endpoints of a credential's server: configured ones, the rest from its metadata.
 
-    Where the token endpoint is configured, and nothing else is wanted, no metadata are read.
+    With a configured token endpoint no metadata are read.
     """
     server = spec.server
     if server.token_endpoint is None:
@@ -61,7 +61,7 @@ def endpoints(spec: OAuth) -> Flow[Endpoints]:
 
 
 def discover(spec: OAuth) -> Flow[Endpoints]:
-    """Read the issuer's metadata, which must name this very issuer (RFC 8414 3.3)."""
+    """Read the issuer's metadata, which must name this exact issuer (RFC 8414 3.3)."""
     named = spec.server.issuer
     issuer = named if "/" in named.partition("//")[2] else f"{named}/"
     if not is_secure(issuer) or "?" in issuer:
@@ -80,7 +80,7 @@ def discover(spec: OAuth) -> Flow[Endpoints]:
 
 
 def well_known(issuer: str) -> tuple[str, ...]:
-    """Where an issuer's metadata may be, in the order in which they are asked (RFC 8414 3.1 and 5)."""
+    """Return the possible URLs of an issuer's metadata, in the order of requests (RFC 8414 3.1 and 5)."""
     origin, path = origin_of(issuer), issuer[len(origin_of(issuer)) :].rstrip("/")
     places = (
         f"{origin}/.well-known/oauth-authorization-server{path}",

@@ -1,4 +1,4 @@
-"""What a credential is made from, and what comes of it."""
+"""The configuration of credentials, and the tokens that they yield."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gateway.model import Headers, Principal, Secret
 
 
 class Network(Protocol):
-    """Which addresses the authorization server may have."""
+    """The allowed addresses of the authorization server."""
 
     def allows(self, ip: str) -> bool:
-        """True for an address that may be connected to."""
+        """Return whether a connection to the address is allowed."""
         ...
 
 
 class ClientAuthentication(StrEnum):
-    """How a client says who it is (RFC 6749 2.3.1, RFC 7523 2.2, RFC 8705 2)."""
+    """A client authentication method (RFC 6749 2.3.1, RFC 7523 2.2, RFC 8705 2)."""
 
     BASIC = "client_secret_basic"
     POST = "client_secret_post"
@@ -31,7 +31,7 @@ class ClientAuthentication(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key in PEM, with which assertions are signed; `id` is its `kid`, if it has one."""
+    """A private key in PEM that signs assertions; `id` is its `kid`, if any."""
 
     pem: Secret
     algorithm: str
@@ -48,7 +48,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The gateway as a client of an authorization server; without `authentication` the server's metadata choose."""
+    """The gateway as a client of an authorization server; without `authentication` the server's metadata decide."""
 
     id: str
     secret: Secret | None = None
@@ -58,9 +58,9 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An authorization server. Endpoints that are not given are those that its metadata name.
+    """An authorization server. Endpoints that are not given come from its metadata.
 
-    `authorities` is a file of certificate authorities that are trusted beside the system's.
+    `authorities` is a file of certificate authorities trusted in addition to the system's.
     """
 
     issuer: str
@@ -79,9 +79,9 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """The account of each person, who connects it at the server's own pages (RFC 6749 4.1, RFC 7636).
+    """Each person's own account, which they connect at the server's login (RFC 6749 4.1, RFC 7636).
 
-    With `own_callback` its server, and no other, sends persons back to an address of its own (RFC 9700 4.4.2.2).
+    With `own_callback` the server has a separate callback address (RFC 9700 4.4.2.2).
     """
 
     own_callback: bool = False
@@ -89,9 +89,9 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange:
-    """A token made of the token of another credential, `subject`, and maybe of an `actor`'s (RFC 8693).
+    """A token exchanged for the token of another credential, `subject`, and optionally of an `actor` (RFC 8693).
 
-    With `by_id_token` it is made of the ID token of the subject's account, which says who logged in there.
+    With `by_id_token` the ID token of the subject's account is exchanged.
     """
 
     subject: str
@@ -106,7 +106,7 @@ class TokenExchange:
 class JwtBearer:
     """A token for an assertion that the gateway signs about `subject`, or a `claim` of its caller (RFC 7523 2.1).
 
-    `assertion` names another credential whose token is the assertion, in place of one of our own.
+    `assertion` names another credential whose token is used as the assertion.
     """
 
     key: SigningKey | None = None
@@ -122,7 +122,7 @@ Grant: TypeAlias = ClientCredentials | AuthorizationCode | TokenExchange | JwtBe
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """A credential that an authorization server gives out. `title` is what people call the account's service."""
+    """A credential issued by an authorization server. `title` is the display name of the account's service."""
 
     name: str
     grant: Grant
@@ -135,12 +135,12 @@ class OAuth:
 
     @property
     def network(self) -> Network:
-        """Where the server may be."""
+        """The allowed addresses of the server."""
         return self.server.network
 
     @property
     def per_person(self) -> bool:
-        """Whether each person has one of their own."""
+        """Whether each person has a separate token."""
         match self.grant:
             case AuthorizationCode():
                 return True
@@ -152,7 +152,7 @@ class OAuth:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A header field that is the same for every request; `prefix` stands before its secret value."""
+    """A static header field; `prefix` precedes its secret value."""
 
     name: str
     field: str
@@ -171,7 +171,7 @@ class Basic:
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A credential of a type that a plugin registers, with what stands there beside the type."""
+    """A credential of a type that a plugin registers, with its other keys."""
 
     name: str
     type: str
@@ -183,7 +183,7 @@ Spec: TypeAlias = OAuth | Fixed | Basic | Plugged
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose account it is, in the server's words: shown to the person who connected it."""
+    """The owner of an account as the server names them: shown to the person who connected it."""
 
     subject: str
     label: str
@@ -191,10 +191,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token with what belongs to it. `expires_at` is in seconds since the epoch, None where unknown.
+    """An access token with its data. `expires_at` is in seconds since the epoch, None if unknown.
 
-    `key` is the private JWK to which it is bound (RFC 9449). `type` is its token type at the server that exchanges it.
-    `id_token` says whose account it is, in the words of the server that gave it.
+    `key` is the private JWK to which it is bound (RFC 9449). `type` is its token type for a token exchange. `id_token`
+    is the server's statement of the account's owner.
     """
 
     value: Secret
@@ -208,13 +208,13 @@ class Token:
     id_token: Secret | None = None
 
     def header(self) -> tuple[str, str]:
-        """The header field that carries it (RFC 6750 2.1, RFC 9449 7.1)."""
+        """Return the header field that carries it (RFC 6750 2.1, RFC 9449 7.1)."""
         return "authorization", f"{self.token_type} {self.value.reveal()}"
 
 
 class Tokens(Protocol):
-    """What a plugin's credential gives: header fields for a request of a caller."""
+    """A plugin's credential: returns header fields for a caller's request."""
 
     async def headers(self, principal: Principal, method: str, url: str) -> Headers:
-        """The fields to add. Raises `Refusal`, or whatever else: the request is refused then."""
+        """Return the fields to add. Any exception, such as `Refusal`, refuses the request."""
         ...

@@ -1,4 +1,4 @@
-"""One request to a token endpoint: who the client is, what it proves, and what counts as a token."""
+"""Requests to a token endpoint: client authentication, proof of possession, and validation of the answer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gateway.model import Json, Outbound, Response, Secret, with_path
 TIMEOUT = 10.0
 TOKEN_CHARACTERS = 16 * 1024
 LIFE_SECONDS = 10 * 365 * 24 * 3600
-"""The longest life of a token that is taken at its word."""
+"""Longest accepted lifetime of a token; a longer one is cut to this."""
 
 SKEW_SECONDS = 30
-"""A difference of the clocks from which on it is named as a possible cause."""
+"""Clock difference in seconds from which it is reported as a possible cause."""
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -32,7 +32,7 @@ _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")  # RFC 6750 2.1, b64token
 _ID_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,8192}")
 _REFRESH = re.compile(r"[\x20-\x7e]+\Z")  # RFC 6749 A.17
 _TOKEN_TYPE = re.compile(r"urn:[a-z0-9:._-]{1,120}\Z", re.IGNORECASE)
-_ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other words of the server could repeat what was sent to it
+_ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other codes could repeat what was sent
     {
         "invalid_request",
         "invalid_client",
@@ -51,14 +51,14 @@ _ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other words of the s
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The token, and the whole answer for what else may be in it."""
+    """The token, and the whole answer for its other members."""
 
     token: Token
     answer: Mapping[str, Json]
 
     @property
     def id_token(self) -> Secret | None:
-        """The ID token in it, None where there is none that could be sent."""
+        """The ID token in it, None if there is none that can be sent."""
         found = self.answer.get("id_token")
         return Secret(found) if isinstance(found, str) and _ID_TOKEN.fullmatch(found) else None
 
@@ -66,10 +66,10 @@ class Granted:
 def request_token(
     spec: OAuth, places: Endpoints, form: Mapping[str, str], now: float, *, key: Secret | None = None
 ) -> Flow[Granted]:
-    """Ask for a token with `form`, bound to `key` if there is one. `now` is in seconds since the epoch.
+    """Request a token with `form`, bound to `key` if given. `now` is in seconds since the epoch.
 
-    Raises `Refusal` (`credential-failed`), whose detail names the credential and holds no secret and none of the
-    server's own words; `GrantEnded` where the server says that what was shown to it is no longer good.
+    Raises `Refusal` (`credential-failed`), whose detail names the credential and has no secret and no free text of the
+    server; `GrantEnded` for `invalid_grant`.
     """
     nonce: str | None = None
     answer = yield from ask(spec.name, client_request(spec, places, places.token, form, now, key, nonce))
@@ -95,7 +95,7 @@ def client_request(
     key: Secret | None = None,
     nonce: str | None = None,
 ) -> Outbound:
-    """A form for an endpoint of the server, with what authenticates the client."""
+    """Return a form for an endpoint of the server, with the client's authentication."""
     url, fields = with_path(url), dict(form)
     headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
     try:
@@ -122,7 +122,7 @@ def client_request(
 
 
 def wanted(spec: OAuth) -> dict[str, str]:
-    """What a token is to be good for: scope (RFC 6749 3.3) and resource (RFC 8707)."""
+    """Return the requested scope (RFC 6749 3.3) and resource (RFC 8707)."""
     form = {"scope": " ".join(spec.scope)} if spec.scope else {}
     return form | ({"resource": spec.resource} if spec.resource is not None else {})
 
@@ -132,8 +132,8 @@ def _secret(client: Client) -> str:
 
 
 def _basic(client: Client) -> str:
-    """RFC 6749 2.3.1: both are form-urlencoded before they are joined."""
-    # RFC 6749 2.3.1 asks for form encoding; a space as %20 is read alike by servers that do not know "+"
+    """Return the Basic authorization of the client, each part encoded before joining (RFC 6749 2.3.1)."""
+    # RFC 6749 2.3.1 asks for form encoding; a space as %20 is decoded alike by servers that do not know "+"
     pair = f"{quote(client.id, safe='')}:{quote(_secret(client), safe='')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
@@ -157,7 +157,7 @@ def _error(answer: Response) -> str | None:
 
 
 def _skew(answer: Response, now: float) -> str:
-    """A clock that goes wrong makes good assertions bad; `date` is read as a number, not repeated."""
+    """Return a note if the clocks differ, which invalidates assertions; `date` is parsed, not repeated."""
     try:
         theirs = parsedate_to_datetime(answer.header("date") or "").timestamp()
     except (ValueError, OverflowError):
@@ -176,7 +176,7 @@ def _token(answer: dict[str, Json], now: float, key: Secret | None) -> Token:
     kinds = (wanted_kind.lower(), "n_a") if exchanged is not None else (wanted_kind.lower(),)
     if not isinstance(kind, str) or kind.lower() not in kinds:
         raise ValueError(f"holds a token whose token_type is not {wanted_kind}")
-    # Only the two above are required (RFC 6749 5.1): nothing that is wrong with the others makes the token worse.
+    # Only the two above are required (RFC 6749 5.1): errors in the others do not invalidate the token.
     refresh = answer.get("refresh_token")
     token = Token(
         Secret(value),
@@ -196,13 +196,13 @@ def _is_refresh(value: Json) -> TypeGuard[str]:
 
 
 def _scope(value: Json) -> str:
-    """The scope; some servers write the list of its words."""
+    """Return the scope; some servers send a list of its words."""
     if isinstance(value, list):
         value = " ".join(word for word in value if isinstance(word, str))
     return value if isinstance(value, str) and _REFRESH.match(value) else ""
 
 
 def _expiry(life: Json, now: float) -> float | None:
-    """When the token ends; None where the server does not say so with a positive number: then a 401 tells its end."""
+    """Return when the token expires; None if the server gives no positive number: then a 401 shows its end."""
     seconds = number(life)
     return now + min(seconds, LIFE_SECONDS) if seconds is not None and seconds > 0 else None
