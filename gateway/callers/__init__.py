@@ -1,1 +1,1 @@
-"""Who calls: what is presented becomes a principal, or a refusal; pure, whoever asks does the I/O."""
+"""Authentication of callers: maps credentials to a principal or a refusal; the caller of this package does the I/O."""

@@ -1,4 +1,4 @@
-"""Claims become a principal, or a refusal: issuer, audience, times, scopes (RFC 7519, RFC 9068, RFC 8707)."""
+"""Maps claims to a principal or a refusal: issuer, audience, times, scopes (RFC 7519, RFC 9068, RFC 8707)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gateway.errors import Unidentified
 from gateway.model import Json, Principal
 
 TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
-"""What a token that is shown may call itself in `typ`: logout, DPoP and event tokens are none."""
+"""Accepted `typ` values of an access token; logout, DPoP and event tokens have others."""
 
 LONGEST_NAME = 1024
 
 LATEST = 2**53
-"""Seconds since the epoch of the last time that is one: what is later is no date of any system."""
+"""Latest accepted time in seconds since the epoch: larger numbers are not dates."""
 
 
 def of_access_token(
     spec: OAuth, roles: Roles, claims: Mapping[str, Json], resources: frozenset[str], now: float
 ) -> Principal:
-    """Who calls with an access token. `resources` are the names of the place where it is shown.
+    """Return the principal of an access token. `resources` are the resource identifiers of the mount.
 
-    Raises `Unidentified`. A token whose subject is its client has no person behind it.
+    Raises `Unidentified`. A token whose subject is its client belongs to no person.
     """
     expires = check_times(claims, now, spec.skew)
     check_issuer(spec, claims)
@@ -52,7 +52,7 @@ def of_access_token(
 
 
 def of_id_token(spec: OAuth, claims: Mapping[str, Json], nonce: str, now: float) -> Principal:
-    """The person of a login (OpenID Connect Core 3.1.3.7). What they may do is found at each use of it."""
+    """Return the person of a login (OpenID Connect Core 3.1.3.7). Capabilities are computed at each use."""
     check_times(claims, now, spec.skew)
     check_issuer(spec, claims)
     audience = texts(claims.get("aud"))
@@ -69,19 +69,19 @@ def of_id_token(spec: OAuth, claims: Mapping[str, Json], nonce: str, now: float)
 
 
 def person(spec: OAuth, claims: Mapping[str, Json], subject: str) -> Principal:
-    """The person that these claims are about, at the gateway's own console."""
+    """Return the person in these claims, as a login to the console."""
     values = roles_in(claims, spec.roles_claim)
     return Principal(spec.issuer, spec.client_id or "", subject, roles=values, claims=dict(claims), session=True)
 
 
 def check_issuer(spec: OAuth, claims: Mapping[str, Json]) -> None:
-    """Raises `Unidentified` for a token of another issuer."""
+    """Check the issuer of a token. Raises `Unidentified`."""
     if claims.get("iss") != spec.issuer:
         raise Unidentified("This token is of another issuer.")
 
 
 def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
-    """When the token ends, in seconds since the epoch. Raises `Unidentified` before its time and after."""
+    """Return the expiry in seconds since the epoch. Raises `Unidentified` outside the token's validity."""
     expires = _time(claims, "exp")
     if expires is None or expires + skew <= now:
         raise Unidentified("This token has expired." if expires is not None else "This token says no end.")
@@ -93,7 +93,7 @@ def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
 
 
 def roles_in(claims: Mapping[str, Json], name: str) -> frozenset[str]:
-    """The values of the roles claim: a list, or a text with spaces; `name` is looked up whole, then along its dots."""
+    """Return the roles claim: a list, or space-separated text; `name` is looked up whole, then along its dots."""
     value: Json = claims.get(name)
     if value is None:
         value = dict(claims)

@@ -1,26 +1,26 @@
-"""When something that an issuer publishes is asked for again: before it is old, and never as often as callers like."""
+"""Decides when to refresh an issuer's published data: before it is stale, at a bounded rate."""
 
 from __future__ import annotations
 
 FRESH = 600.0
-"""Seconds for which it is used without a look."""
+"""Seconds for which the data are used without a refresh."""
 
 STALE = 3600.0
-"""Seconds for which it is used while the issuer does not answer."""
+"""Seconds for which the data are used while the issuer does not answer."""
 
 PAUSE = 5.0
-"""Seconds between two tries while the issuer does not answer."""
+"""Seconds between two attempts while the issuer does not answer."""
 
 SURPRISES = 3
 SPACING = 5.0
-"""Looks out of turn, such as for a key that is not known: so many at once, and one more after each so many seconds.
+"""Unscheduled refreshes, such as for an unknown key: a burst of `SURPRISES`, and one more per `SPACING` seconds.
 
-Whoever looks finds what is new for all: however many odd keys strangers name, a new one is found as soon as that.
+A refresh serves all callers: even if strangers name many unknown keys, a new one is found within that time.
 """
 
 
 class Freshness:
-    """Keeps the times, in seconds."""
+    """The refresh times of one kind of data, in seconds."""
 
     def __init__(self) -> None:
         self._got = float("-inf")
@@ -28,24 +28,24 @@ class Freshness:
         self._spent = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Whether to ask now."""
+        """Return whether a scheduled refresh is due."""
         return now - self._got >= FRESH and now - self._failed >= PAUSE
 
     def surprised(self, now: float) -> bool:
-        """Whether to ask now although it is not old; counts as one look out of turn."""
+        """Return whether an unscheduled refresh is allowed, and count it."""
         if now - self._failed < PAUSE or self._spent > now + (SURPRISES - 1) * SPACING:
             return False
         self._spent = max(self._spent, now) + SPACING
         return True
 
     def usable(self, now: float) -> bool:
-        """Whether what was got last can be used."""
+        """Return whether the last data may still be used."""
         return now - self._got < STALE
 
     def got(self, now: float) -> None:
-        """The issuer answered."""
+        """Record an answer."""
         self._got = now
 
     def failed(self, now: float) -> None:
-        """It did not."""
+        """Record a failure."""
         self._failed = now

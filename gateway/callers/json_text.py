@@ -1,4 +1,4 @@
-"""What a JSON value of an issuer or a caller says, whatever it is."""
+"""Reads strings from untrusted JSON values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.model import Json
 
 
 def texts(value: Json) -> tuple[str, ...]:
-    """The texts of a list, or a text alone."""
+    """Return the strings of a list, or a single string."""
     if isinstance(value, str):
         return (value,)
     return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Signed tokens (RFC 7515, RFC 7519): read before they are believed, and believed only with a key of the issuer's."""
+"""Signed tokens (RFC 7515, RFC 7519): parsed first, and trusted only if a key of the issuer verifies them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.errors import Unidentified
 from gateway.model import Json
 
 KEYS: Final = 64
-"""Keys of one issuer that are looked at."""
+"""Maximum number of keys read from one issuer."""
 
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
 _PRIVATE: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
@@ -28,7 +28,7 @@ Key = RSAKey | ECKey | OKPKey
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """What a token says of itself: good to choose a key by, and for nothing else."""
+    """A token's unverified content: only for choosing a key."""
 
     token: str
     header: Mapping[str, Json]
@@ -36,30 +36,30 @@ class Unverified:
 
     @property
     def key_id(self) -> str | None:
-        """The `kid`, None where there is none."""
+        """The `kid`, or None."""
         kid = self.header.get("kid")
         return kid if isinstance(kid, str) else None
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key of an issuer, with what it may be used for."""
+    """A key of an issuer with its declared use."""
 
     id: str | None
     algorithm: str | None
     key: Key
 
     def fits(self, algorithm: str) -> bool:
-        """Whether it can have made a signature by `algorithm`."""
+        """Return whether the key can verify `algorithm`."""
         return self.algorithm in (None, algorithm) and self.key.key_type == _KIND.get(algorithm[:2])
 
 
 class UnknownKey(Unidentified):
-    """The token names a key that the issuer has not published, as far as is known."""
+    """The token names a key that the issuer has not published, as far as known."""
 
 
 def read(token: str) -> Unverified | None:
-    """What a token in compact form says; None for what is no such token."""
+    """Parse a token in compact form; None if it is not one."""
     if not _COMPACT.fullmatch(token):
         return None
     header, claims, _ = token.split(".")
@@ -70,9 +70,9 @@ def read(token: str) -> Unverified | None:
 
 
 def public_keys(document: Mapping[str, Json]) -> tuple[PublicKey, ...]:
-    """The keys of a JWK set (RFC 7517 5) that can check a signature; those of another kind are passed over.
+    """Return the keys of a JWK set (RFC 7517 5) that can verify a signature, skipping others.
 
-    Shared secrets are never among them, and a private key that is published counts as none.
+    Symmetric and private keys are skipped. Raises ValueError if the set has no list of keys.
     """
     listed = document.get("keys")
     if not isinstance(listed, list):
@@ -81,7 +81,7 @@ def public_keys(document: Mapping[str, Json]) -> tuple[PublicKey, ...]:
 
 
 def verified(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[str]) -> dict[str, Json]:
-    """The claims of a token that one of `keys` has signed. Raises `Unidentified`, `UnknownKey` among them."""
+    """Return the claims of a token that one of `keys` verifies. Raises `Unidentified`, or its subclass `UnknownKey`."""
     algorithm = token.header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise Unidentified("This token is signed in a way that is not taken here.")

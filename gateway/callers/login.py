@@ -1,4 +1,4 @@
-"""One attempt of a person to log in at an issuer: everything that binds it to their browser comes from one cookie."""
+"""One login attempt at an issuer: a single cookie binds it to the browser."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from gateway.proving import shows
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`cookie` is what the browser keeps, `issuer` the name of the issuer, `to` where it leads in the end.
+    """`cookie` is stored in the browser, `issuer` is the issuer's name, `to` the final destination.
 
-    A `fresh` one asks the person again, whoever is logged in at the issuer already.
-
-    State, nonce and PKCE verifier are derived from the cookie under a key of the gateway's: nobody who does not have
-    both can make them, and nothing is kept of attempts that come to nothing.
+    With `fresh` the issuer must authenticate the person again. State, nonce and PKCE verifier are derived from the
+    cookie under a key of the gateway: creating them needs both, and abandoned attempts take no memory.
     """
 
     cookie: str
@@ -33,7 +31,7 @@ class Attempt:
 
     @classmethod
     def of(cls, cookie: str | None, key: bytes, now: float, life: float) -> Self | None:
-        """The attempt in a cookie that this gateway has given out less than `life` seconds ago."""
+        """Return the attempt of a cookie that this gateway issued less than `life` seconds ago."""
         told, _, signature = (cookie or "").rpartition(".")
         parts = told.split(".")
         if len(parts) != 5 or not shows(signature, _derived(key, "cookie", told)):
@@ -50,7 +48,7 @@ class Attempt:
 
     @property
     def nonce(self) -> str:
-        """What the ID token must repeat (OpenID Connect Core 3.1.2.1)."""
+        """The nonce that the ID token must repeat (OpenID Connect Core 3.1.2.1)."""
         return _derived(self._key, "nonce", self.cookie)
 
     @property
@@ -64,20 +62,20 @@ class Attempt:
         return base64url(hashlib.sha256(self.verifier.encode()).digest())
 
     def has_state(self, given: str) -> bool:
-        """Whether what came back belongs to this attempt."""
+        """Return whether a callback's state belongs to this attempt."""
         return shows(given, self.state)
 
 
 def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
-    """A new attempt; `issuer` is one of `names`, `to` a path."""
+    """Return a new attempt; `issuer` is one of `names`, `to` a path."""
     told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
     return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
 
 
 def names(issuers: Iterable[str]) -> list[str]:
-    """A name for each issuer, for its own redirect URI: `login-example-com-realm` of https://login.example.com/realm.
+    """Return a name for each issuer, for its redirect URI.
 
-    Where two would have the same, the later one has a number behind it.
+    `login-example-com-realm` of https://login.example.com/realm; of equal names the later one gets a number.
     """
     found: list[str] = []
     for issuer in issuers:

@@ -1,4 +1,4 @@
-"""The ways in which callers prove who they are, as gateway.yaml names them, and what roles are worth."""
+"""The authentication methods of gateway.yaml, and the capabilities of roles."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from gateway.model import Secret
 Blocks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""What a token may be signed with: never `none`, never a secret that two share."""
+"""Accepted signature algorithms: never `none`, never a shared secret."""
 
 CAPABILITIES: Final = ("mcp", "bridge", "app", "approve", "audit:read", "admin")
-"""What a caller can be allowed; `mcp`, `bridge` and `app` open a door, `bridge:<app>` and `app:<app>` one app there."""
+"""All capabilities; `mcp`, `bridge` and `app` open a door, `bridge:<app>` and `app:<app>` that door for one app."""
 
 NOT_AT_MCP: Final = frozenset({"approve", "admin"})
-"""What no caller of `/mcp` has: a model's client must not answer for the person."""
+"""Capabilities that callers of `/mcp` never have: a model's client must not answer for the person."""
 
 
 class Network(Protocol):
-    """Which addresses an issuer may have; hashable, so that equal networks share connections."""
+    """The allowed addresses of an issuer; hashable, so that equal networks share connections."""
 
     def allows(self, ip: str) -> bool:
-        """True for an address that may be connected to."""
+        """Return whether a connection to the address is allowed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoAuth:
-    """Whoever reaches the gateway on loopback is its one principal, `local`."""
+    """No authentication: every caller on loopback is the principal `local`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAuth:
-    """Tokens of the gateway's own, and links that log a person in once."""
+    """Tokens that the gateway issues, and links that log a person in once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyAuth:
-    """A proxy in `proxies` has identified the caller, and says so in `header` (in lower case)."""
+    """A proxy in `proxies` authenticates the caller, and sends the name in `header` (in lower case)."""
 
     name: str
     header: str
@@ -51,10 +51,10 @@ class ProxyAuth:
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """Access tokens of `issuer`, and its login for people where there is a `client_id`.
+    """Access tokens of `issuer`, and its login for people if there is a `client_id`.
 
-    `audience` is what a token must be for; the mount's own URL is always right at that mount. `roles_claim` may name a
-    member of a member with dots. `skew` and `session` are in seconds. `logout_there` ends the issuer's own login, too.
+    `audience` are the accepted audiences; a mount's own URL is always accepted at that mount. `roles_claim` may be a
+    dotted path. `skew` and `session` are in seconds. `logout_there` also ends the login at the issuer.
     """
 
     issuer: str
@@ -76,14 +76,14 @@ Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuth
 
 
 def told_by_proxies(methods: Sequence[Method]) -> frozenset[str]:
-    """The header fields, in lower case, by which proxies say who calls: they end at the gateway."""
+    """Return the header fields, in lower case, in which proxies identify callers: the gateway removes them."""
     proxies = [method for method in methods if isinstance(method, ProxyAuth)]
     return frozenset(name for proxy in proxies for name in (proxy.header, proxy.roles_header) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which values of the roles claim make a caller what; `user` None means that everybody is one."""
+    """The values of the roles claim for each role; `user` None means every caller."""
 
     user: frozenset[str] | None = None
     approver: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class Roles:
     admin: frozenset[str] = frozenset()
 
     def capabilities(self, values: frozenset[str]) -> frozenset[str]:
-        """What somebody with these values may do, on the console at most."""
+        """Return the capabilities of a caller with these values, before any door's limits."""
         found: set[str] = set()
         if self.user is None or values & (self.user | self.admin):
             found |= {"mcp", "bridge", "app"}
@@ -106,7 +106,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """What a token of the gateway's own gives; `person` None means that it is shared. Times are since the epoch."""
+    """A token that the gateway issued; `person` None means that it is shared. Times are since the epoch."""
 
     id: str
     name: str
@@ -118,5 +118,5 @@ class TokenGrant:
     digest: bytes = field(default=b"", repr=False)
 
     def good(self, now: float) -> bool:
-        """Whether it can be used."""
+        """Return whether it is neither revoked nor expired."""
         return self.revoked is None and now < self.expires

@@ -1,4 +1,4 @@
-"""What a person who is logged in may do."""
+"""The capabilities of a logged-in person."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 
 EVERYBODY = frozenset({"bridge", "app"})
-"""What the gateway's own links give to everybody."""
+"""The capabilities of a login by the gateway's own links."""
 
 
 def proxy_issuer(method: ProxyAuth) -> str:
-    """The issuer of the principals that this proxy names."""
+    """Return the issuer of the principals that this proxy names."""
     return f"proxy:{method.name}"
 
 
 def on_console(principal: Principal, methods: Sequence[Method], roles: Roles) -> Principal:
-    """The person of a login, with what they may do under this configuration.
+    """Return the person of a login with their capabilities under this configuration.
 
-    Raises `Unidentified` where the configuration no longer knows who vouched for them.
+    Raises `Unidentified` if the configuration no longer has the issuer of the login.
     """
     for method in methods:
         match method:
@@ -36,24 +36,24 @@ def on_console(principal: Principal, methods: Sequence[Method], roles: Roles) ->
 
 
 def on_site(principal: Principal, app: str) -> Principal:
-    """The same person on the site of an app: there they may use that app, and nothing else."""
+    """Return the same person on the site of an app: with no capability but that app."""
     return replace(principal, capabilities=frozenset({f"app:{app}"} if principal.may("app", app) else ()))
 
 
 def as_client(principal: Principal) -> Principal:
-    """The same caller where a model's client may be: it answers for nobody."""
+    """Return the same caller without the capabilities that a model's client must not have."""
     if principal.session or principal.capabilities & NOT_AT_MCP:
         return replace(principal, capabilities=principal.capabilities - NOT_AT_MCP, session=False)
     return principal
 
 
 def is_login(principal: Principal) -> bool:
-    """Whether this is a login of a browser, which can be ended: one that lasts as long as the gateway cannot."""
+    """Return whether this is a browser login that can be ended; `local` without authentication cannot."""
     return principal.session and principal.expires is not None
 
 
 def display_name(principal: Principal) -> str:
-    """What a person is called; the subject where nothing better is known."""
+    """Return a person's display name; by default the subject."""
     for claim in ("name", "preferred_username", "email"):
         value = principal.claims.get(claim)
         if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable():
@@ -62,5 +62,5 @@ def display_name(principal: Principal) -> str:
 
 
 def is_open(methods: Sequence[Method]) -> bool:
-    """Whether there is no way to be anybody else than `local`."""
+    """Return whether `local` is the only possible principal."""
     return all(isinstance(method, NoAuth) for method in methods)

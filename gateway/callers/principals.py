@@ -1,4 +1,4 @@
-"""A principal as it is kept with a login, and read again; what it may do is found anew each time."""
+"""Serialises the principal of a login; its capabilities are computed at each use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from gateway.model import Json, Principal
 
 CLAIMS = 16 * 1024
-"""Characters of claims that are kept with a login; more of them are left out."""
+"""Maximum characters of claims stored with a login; larger claims are omitted."""
 
 
 def told(principal: Principal) -> dict[str, Json]:
-    """What is kept of a principal."""
+    """Return the stored fields of a principal."""
     claims = json.dumps(dict(principal.claims))
     return {
         "issuer": principal.issuer,
@@ -24,7 +24,7 @@ def told(principal: Principal) -> dict[str, Json]:
 
 
 def principal_of(kept: Mapping[str, Json], expires: float, proof: str = "") -> Principal:
-    """The principal of a login that ends at `expires`, or when `proof` does."""
+    """Return the principal of a login that ends at `expires`, or when `proof` is revoked."""
     return Principal(
         issuer=str(kept["issuer"]),
         client=str(kept["client"]),

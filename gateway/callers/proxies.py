@@ -1,4 +1,4 @@
-"""Whom a request comes from where proxies stand between: only what a trusted one says of it is believed."""
+"""Finds the client address behind proxies, trusting only what configured proxies report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.callers.nouns import Blocks
 Address: TypeAlias = IPv4Address | IPv6Address
 
 HOPS = 32
-"""Addresses that are looked at, the nearest first."""
+"""Addresses examined, nearest first."""
 
 _FOR = re.compile(r"""(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)""", re.IGNORECASE)
 _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([0-9A-Fa-f:]+)", re.ASCII)
@@ -22,7 +22,7 @@ _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([
 @lru_cache(maxsize=1024)
 @lru_cache(maxsize=4096)
 def address_of(text: str | None) -> Address | None:
-    """The address of a peer; None for a socket that has none, or what is no address."""
+    """Parse the address of a peer; None for a socket without one, or an invalid address."""
     try:
         found = ip_address((text or "").partition("%")[0])
     except ValueError:
@@ -33,17 +33,17 @@ def address_of(text: str | None) -> Address | None:
 
 
 def within(address: Address | None, blocks: Blocks) -> bool:
-    """Whether an address is in one of the blocks."""
+    """Return whether an address is in one of the blocks."""
     return address is not None and any(address in block for block in blocks)
 
 
 def client_of(
     peer: Address | None, forwarded: Sequence[str], x_forwarded: Sequence[str], trusted: Blocks
 ) -> Address | None:
-    """The address of the client: the last one that no trusted proxy has, as each of them tells of the one before.
+    """Return the client's address: the nearest one that is no trusted proxy's, as each proxy reports the previous hop.
 
-    `forwarded` and `x_forwarded` are the values of the fields `Forwarded` (RFC 7239) and `X-Forwarded-For`; where both
-    are there the first counts. None where a trusted proxy does not tell.
+    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`; the first has
+    precedence. None if a trusted proxy reports no valid address.
     """
     if not within(peer, trusted):
         return peer
@@ -56,10 +56,10 @@ def client_of(
 
 
 def is_here(remote: str | None, forwarded: Sequence[str], x_forwarded: Sequence[str]) -> bool:
-    """Whether the caller is on this machine: the peer is, and nothing on the way tells of anybody elsewhere.
+    """Return whether the caller is on this machine: the peer is, and no forwarding header names another address.
 
-    Which of the two fields a proxy writes is not known here, and the other one may be the client's own: both count.
-    A socket that has no address is of this machine.
+    It is unknown which of the two fields a proxy writes, and the client may have sent the other: both count. A socket
+    without an address is on this machine.
     """
     told = [*_forwarded(forwarded), *_listed(x_forwarded)]
     if forwarded and not _forwarded(forwarded):

@@ -1,4 +1,4 @@
-"""What is asked of an issuer, as flows: its metadata, its keys, a token's state, a login's tokens."""
+"""Requests to an issuer as flows: metadata, keys, introspection, and the tokens of a login."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JSON = ("application/json", "application/jwk-set+json", "application/token-intr
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where an issuer answers (RFC 8414 2, OpenID Connect Discovery 3); a part that it does not have is None."""
+    """The endpoints of an issuer (RFC 8414 2, OpenID Connect Discovery 3); a missing one is None."""
 
     jwks: str | None
     introspection: str | None
@@ -39,19 +39,19 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a login's code was worth."""
+    """The tokens of a login."""
 
     id_token: str
     access_token: str | None
 
 
 def unavailable(why: str) -> Unidentified:
-    """The issuer is down, or lies: nobody can be identified, and it is not the caller's doing."""
+    """Return an error for an issuer that is down or answers wrongly: no caller can be authenticated (503)."""
     return Unidentified(f"The authorization server {why}.", "temporarily_unavailable", status=503)
 
 
 def metadata(spec: OAuth) -> Flow[Metadata]:
-    """The issuer's metadata, which must name this very issuer (RFC 8414 3.3). Raises `Unidentified`."""
+    """Get the issuer's metadata, which must name this exact issuer (RFC 8414 3.3). Raises `Unidentified`."""
     issuer = spec.issuer if "/" in spec.issuer.partition("//")[2] else f"{spec.issuer}/"
     if not is_secure(issuer) or "?" in issuer:
         raise unavailable("is not at an https URL without query")
@@ -65,7 +65,7 @@ def metadata(spec: OAuth) -> Flow[Metadata]:
 
 
 def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
-    """The keys at `jwks_uri`. Raises `Unidentified`."""
+    """Get the keys at `jwks_uri`. Raises `Unidentified`."""
     answer = yield from _ask(Outbound("GET", with_path(url), _ACCEPT, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
         raise unavailable("does not give its keys")
@@ -76,7 +76,7 @@ def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
 
 
 def introspection(spec: OAuth, found: Metadata, token: str) -> Flow[dict[str, Json] | None]:
-    """The claims of a token that the issuer calls active (RFC 7662 2); None for any other. Raises `Unidentified`."""
+    """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`."""
     if found.introspection is None:
         raise unavailable("does not introspect tokens")
     form = {"token": token, "token_type_hint": "access_token"}
@@ -87,13 +87,13 @@ def introspection(spec: OAuth, found: Metadata, token: str) -> Flow[dict[str, Js
     if claims.get("active") is not True or str(claims.get("token_type") or "Bearer").lower() != "bearer":
         return None
     told = {name: value for name, value in claims.items() if name != "active"}
-    # They are numbers (RFC 7662 2.2); servers that write them as texts mean the same ones.
+    # They should be numbers (RFC 7662 2.2); some servers write them as strings.
     times = {name: time for name in _TIMES if isinstance(told.get(name), str) and (time := number(told[name]))}
     return {"iss": spec.issuer, **told, **times}
 
 
 def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str) -> str:
-    """Where a person logs in (RFC 6749 4.1.1, RFC 7636, OpenID Connect Core 3.1.2.1). Raises `Unidentified`."""
+    """Return the URL of the login (RFC 6749 4.1.1, RFC 7636, OpenID Connect Core 3.1.2.1). Raises `Unidentified`."""
     if found.authorization is None or found.token is None:
         raise unavailable("has no login for people")
     query = {
@@ -111,7 +111,7 @@ def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str)
 
 
 def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) -> str | None:
-    """Where a person's login at the issuer ends (OpenID Connect RP-Initiated Logout 1.0, 2); None where nowhere."""
+    """Return the URL of the issuer's logout (OpenID Connect RP-Initiated Logout 1.0, 2), or None."""
     if found.end_session is None or not spec.logout_there:
         return None
     query = {"client_id": spec.client_id or "", "post_logout_redirect_uri": back}
@@ -120,7 +120,7 @@ def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) ->
 
 
 def code_of(spec: OAuth, query: Mapping[str, str], *, named: bool) -> str:
-    """The code with which a person came back (RFC 6749 4.1.2, RFC 9207 2.4); the answer may have to name the issuer.
+    """Return the code of a callback (RFC 6749 4.1.2, RFC 9207 2.4); with `named` it must have `iss`.
 
     Raises `Unidentified`.
     """
@@ -136,7 +136,7 @@ def code_of(spec: OAuth, query: Mapping[str, str], *, named: bool) -> str:
 
 
 def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: str) -> Flow[Tokens]:
-    """The tokens for a code (RFC 6749 4.1.3). Raises `Unidentified`."""
+    """Exchange a code for tokens (RFC 6749 4.1.3). Raises `Unidentified`."""
     if found.token is None:
         raise unavailable("has no token endpoint")
     form = {
@@ -156,7 +156,7 @@ def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: st
 
 
 def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
-    """What the issuer tells of the person who logged in (OpenID Connect Core 5.3). Raises `Unidentified`."""
+    """Get the claims of the logged-in person (OpenID Connect Core 5.3). Raises `Unidentified`."""
     headers = (("accept", "application/json"), ("authorization", f"Bearer {access_token}"))
     answer = yield from _ask(Outbound("GET", with_path(url), headers, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
@@ -213,7 +213,7 @@ def _url(told: dict[str, Json], name: str) -> str | None:
 
 
 def _form(spec: OAuth, found: Metadata, url: str, form: dict[str, str]) -> Outbound:
-    """A form of the gateway as the issuer's client (RFC 6749 2.3.1)."""
+    """Return a form of the gateway as the issuer's client (RFC 6749 2.3.1)."""
     headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
     client, secret = spec.client_id or "", spec.client_secret
     if secret is None:

@@ -1,4 +1,4 @@
-"""Tokens of the gateway's own: how they are written, what is kept of them, and whom they make of a caller."""
+"""The gateway's own tokens: their format, stored digest, and principal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.proving import digest
 
 PREFIX = "wmg_"
 ISSUER = LOCAL.issuer
-"""Who issues the gateway's own tokens and links: the gateway on its own machine."""
+"""The issuer of the gateway's own tokens and links."""
 
 PER_APP = ("bridge", "app")
 
@@ -24,19 +24,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """A token as a caller gave it: which one it says it is, and the digest by which that is checked."""
+    """A presented token: its claimed id, and the digest that verifies it."""
 
     id: str
     digest: bytes
 
 
 def written(id: str, secret: str) -> Secret:
-    """The token that its owner is shown once."""
+    """Return the token text, which its owner is shown once."""
     return Secret(f"{PREFIX}{id}_{secret}")
 
 
 def read(text: str) -> Presented:
-    """The parts of a token. Raises `Unidentified` for what is none."""
+    """Parse a token. Raises `Unidentified` if it is not one of this gateway."""
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise Unidentified("This is no token of this gateway.")
@@ -44,7 +44,7 @@ def read(text: str) -> Presented:
 
 
 def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Principal:
-    """Who calls with this token. Raises `Unidentified`; all that is wrong with a token sounds the same."""
+    """Return the principal of this token. Raises `Unidentified`, with the same message for every defect."""
     known = grant.digest if grant is not None else bytes(32)
     if not hmac.compare_digest(known, presented.digest) or grant is None or not grant.good(now):
         raise Unidentified("This token is unknown, revoked or expired.")
@@ -60,14 +60,14 @@ def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Pri
 
 
 def name_problem(name: str) -> str | None:
-    """Why a token or a person cannot be called so; None if they can."""
+    """Return why a token or a person cannot have this name; None if they can."""
     if _NAME.fullmatch(name):
         return None
     return f"the name {name!r} must be a letter or digit, then up to 63 of these, space and . _ @ + -"
 
 
 def capability_problem(wanted: Collection[str]) -> str | None:
-    """Why one token cannot have these capabilities; None if it can."""
+    """Return why one token cannot have these capabilities; None if it can."""
     for capability in wanted:
         name, _, app = capability.partition(":")
         if capability not in CAPABILITIES and not (name in PER_APP and app):
