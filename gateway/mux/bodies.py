@@ -1,8 +1,8 @@
-"""Large bodies beside the frames: `params` or `result` of a message travels by HTTP, and is named `{"$body": id}`.
+"""Large bodies outside the frames: `params` or `result` of a message is sent by HTTP and named `{"$body": id}`.
 
-Who sends a large message calls `split_body`, hands the text over under `/bridge/bodies/<id>`, then sends the message
-that names it; who receives it takes the text and calls `join_body`. A value that merely looks like such a name is
-always split, so that a page can not name a body that it did not send.
+The sender of a large message calls `split_body`, uploads or offers the text under `/bridge/bodies/<id>`, then sends the
+message that names it; the receiver gets the text and calls `join_body`. A value that merely looks like such a name is
+always split, so that a page cannot name a body that it did not send.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gateway.mux.text import dump, is_deep, parse
 from gateway.pieces import written
 
 BODY_LIMIT = 256 * 1024
-"""Bytes of UTF-8 above which `params` or `result` is a body of its own."""
+"""Bytes of UTF-8 above which `params` or `result` is sent as a separate body."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}")
 
 
 def is_large(message: Mapping[str, Json]) -> bool:
-    """Whether this message must be split before it is sent."""
+    """Return whether this message must be split before it is sent."""
     place = _place(message)
     if place is None:
         return False
@@ -31,7 +31,7 @@ def is_large(message: Mapping[str, Json]) -> bool:
 
 
 def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json], str]:
-    """The message that names the body `body` (22 to 64 characters of base64url), and the JSON text to hand over."""
+    """Return the message that names the body `body` (22 to 64 characters of base64url), and its JSON text."""
     place = _place(message)
     if place is None or not _ID.fullmatch(body):
         raise ValueError("a message with params or result, and an id of base64url")
@@ -39,7 +39,7 @@ def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json],
 
 
 def body_named(message: Mapping[str, Json]) -> str | None:
-    """The id of the body that this message names. Raises MuxError `bad-message` where it is none."""
+    """Return the id of the body that this message names, or None. Raises MuxError `bad-message` for an invalid id."""
     place = _place(message)
     value = message[place] if place else None
     if not isinstance(value, dict) or not _is_name(value):
@@ -51,7 +51,7 @@ def body_named(message: Mapping[str, Json]) -> str | None:
 
 
 def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
-    """The whole message. Raises MuxError `bad-json` or `bad-message` for a text that is no JSON object."""
+    """Return the whole message. Raises MuxError `bad-json` or `bad-message` if the text is not a JSON object."""
     place = _place(message)
     value = parse(text)
     if place is None or not isinstance(value, dict):
@@ -60,7 +60,7 @@ def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
 
 
 def _texts(value: Json) -> Iterator[str]:
-    """Its JSON in pieces: whoever has a long one written in a thread lets the event loop run in between."""
+    """Yield its JSON in pieces: in a thread, a long one lets the event loop run in between."""
     return written(value, dump)
 
 

@@ -13,9 +13,9 @@ from gateway.mux.text import is_deep
 
 
 class Connection:
-    """What one end knows of one connection; the same rules hold for what it hears and for what it says.
+    """The state of one end of a connection; the same rules apply to received and sent frames.
 
-    `dropped` counts frames that ended here in silence: late, refused, or an answer to no call.
+    `dropped` counts frames discarded here: late, refused, or an answer to no call.
     """
 
     def __init__(self, role: Role) -> None:
@@ -27,7 +27,7 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether this connection is over."""
+        """Whether this connection has ended."""
         return self._progress.ended
 
     @property
@@ -36,7 +36,7 @@ class Connection:
         return self._progress.open_views
 
     def receive_data(self, text: str) -> tuple[Frame, ...]:
-        """What a frame of the other end means here. Raises MuxError: write the pending output, then disconnect."""
+        """Return the events of a received frame. Raises MuxError: write the pending output, then disconnect."""
         if self.ended:
             raise MuxError("ended", "this connection is over")
         try:
@@ -48,9 +48,9 @@ class Connection:
             raise
 
     def send(self, frame: Frame) -> tuple[Frame, ...]:
-        """Put a frame into the pending output; gives what the core answers to this end, such as `busy`.
+        """Add a frame to the pending output; return the core's own answers to this end, such as `busy`.
 
-        Raises MuxError for a frame that is out of turn; the connection is none the worse for it.
+        Raises MuxError for a frame out of sequence, without harm to the connection.
         """
         if isinstance(frame, Message):
             return self._send_message(frame)
@@ -61,12 +61,12 @@ class Connection:
         return self._forget(frame.view) if isinstance(frame, Close) else ()
 
     def pending_output(self) -> list[str]:
-        """The texts to write, in order; each is given once."""
+        """Return the texts to write, in order, each once."""
         output, self._output = self._output, []
         return output
 
     def connection_lost(self) -> tuple[Frame, ...]:
-        """The wire is gone: a `connection-lost` answer for every call of this end that waits for one."""
+        """End the connection: return a `connection-lost` answer for every pending call of this end."""
         self._progress.ended = True
         return tuple(answer for view in self.views for answer in self._forget(view))
 
@@ -99,7 +99,7 @@ class Connection:
         return self._replies(frame, verdict)
 
     def _fail_answered(self, frame: Message, code: str) -> None:
-        """Where `frame` is an answer that cannot be sent, send a failure, so that its call does not wait for ever."""
+        """If `frame` is an answer that cannot be sent, send a failure, so that its call does not wait forever."""
         call = jsonrpc.id_of(frame.message)
         if call is None or "method" in frame.message:
             return
@@ -115,7 +115,7 @@ class Connection:
         return (Message(frame.view, frame.channel, jsonrpc.failure(call, code, text)),)
 
     def _replies(self, frame: Message, verdict: Verdict) -> tuple[Frame, ...]:
-        """What the speaker of `frame` is told."""
+        """Return the replies to the sender of `frame`."""
         match verdict:
             case Passed():
                 return ()
@@ -132,7 +132,7 @@ class Connection:
         return self._conversations.setdefault((frame.view, frame.channel), Conversation(frame.channel))
 
     def _forget(self, view: str) -> tuple[Frame, ...]:
-        """Drop what is known of a view; an error answer for each call of this end that waited in it."""
+        """Drop the state of a view; return an error answer for each pending call of this end in it."""
         answers: list[Frame] = []
         for channel in Channel:
             conversation = self._conversations.pop((view, channel), None)
@@ -159,7 +159,7 @@ class ClientConnection(Connection):
 
 
 def _written(frame: Message) -> str:
-    """The text of a message. Raises MuxError `bad-message` or `too-large`."""
+    """Encode a message. Raises MuxError `bad-message` or `too-large`."""
     if is_deep({"frame": frame.message}):
         raise MuxError("bad-message", "nested too deep")
     try:

@@ -1,4 +1,4 @@
-"""One channel of one view: which calls are in flight, and what may pass."""
+"""One channel of one view: tracks calls in flight and decides which messages may pass."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gateway.mux.rules import IN_FLIGHT_LIMIT, METHODS, Role
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The message goes on."""
+    """The message passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The message ends here, and its speaker is not told."""
+    """The message is discarded without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The call ends here with an error answer for its speaker."""
+    """The call is answered here with an error for its sender."""
 
     message: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The message ends here; no answer on the channel could tell its speaker why."""
+    """The message is refused; the channel has no answer that could tell its sender why."""
 
     code: str
     detail: str
@@ -50,7 +50,7 @@ class Conversation:
         self._calls: dict[Role, dict[Id, None]] = {Role.HOST: {}, Role.GATEWAY: {}}
 
     def judge(self, speaker: Role, message: dict[str, Json]) -> Verdict:
-        """What becomes of a message of `speaker`. Raises MuxError `bad-message`."""
+        """Decide on a message of `speaker`. Raises MuxError `bad-message`."""
         match jsonrpc.read(message):
             case Call() as call:
                 return self._call(speaker, call)
@@ -60,16 +60,16 @@ class Conversation:
                 return self._answer(speaker, answer)
 
     def waiting(self, role: Role) -> Sequence[Id]:
-        """The calls of `role` that have no answer, oldest first."""
+        """Return the pending calls of `role`, oldest first."""
         return tuple(self._calls[role])
 
     def give_up(self, role: Role, call: Id) -> None:
-        """Forget a call of `role`, which will be answered by no one."""
+        """Forget a call of `role`, which will not be answered."""
         self._calls[role].pop(call, None)
 
     def _call(self, speaker: Role, call: Call) -> Verdict:
         calls = self._calls[speaker]
-        if call.id in calls:  # an answer would be taken for that of the first
+        if call.id in calls:  # its answer would be taken for the first call's
             return Refused("duplicate-id", "a call with this id is in flight")
         if call.method not in METHODS[self._channel, speaker].calls:
             text = f"{call.method[:100]} is no method of the {self._channel} channel in this direction"
@@ -84,7 +84,7 @@ class Conversation:
             return Dropped()
         if notice.method != "notifications/cancelled":
             return Passed()
-        # MCP: who cancelled takes no answer, so the call leaves the flight here.
+        # MCP: the canceller accepts no answer, so the call is no longer in flight.
         if notice.cancels is None or notice.cancels not in self._calls[speaker]:
             return Dropped()
         self.give_up(speaker, notice.cancels)

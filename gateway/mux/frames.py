@@ -1,4 +1,4 @@
-"""The frames of the bridge, and the one place where they are written and read."""
+"""The frames of the bridge, with their encoding and decoding."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gateway.mux.jsonrpc import whole
 from gateway.mux.text import dump, parse
 
 FRAME_LIMIT = 1024 * 1024
+"""The largest frame, in bytes of UTF-8."""
 
 BOUNDS: Final = (
     Bound(
@@ -23,19 +24,18 @@ BOUNDS: Final = (
         "`too-large`, and the connection is closed; a larger message of the gateway is an error for who asked",
     ),
 )
-"""The largest frame, in bytes of UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Host: the first frame; `ticket` is used once."""
+    """Host: the first frame; `ticket` is single-use."""
 
     ticket: str
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Host: a new view of `app`; `ref` names it until the gateway has named it."""
+    """Host: a new view of `app`; `ref` names it until the gateway assigns an id."""
 
     ref: str
     app: str
@@ -43,7 +43,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Gateway: the view is there; `resume` is the token with which it can be taken up on another connection."""
+    """Gateway: the view is open; `resume` is the token that resumes it on another connection."""
 
     ref: str
     view: str
@@ -78,7 +78,7 @@ class Focus:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Either: the view is gone."""
+    """Either: the view is closed."""
 
     view: str
     reason: str
@@ -86,7 +86,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Host: take up `view` with its token. Gateway: it is taken up, and `token` is the next one."""
+    """Host: resume `view` with its token. Gateway: it is resumed, and `token` is the next one."""
 
     view: str
     token: str
@@ -94,7 +94,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class ErrorFrame:
-    """Gateway: what `ref` or `view` asked for is refused; with neither, the connection ends."""
+    """Gateway: the request of `ref` or `view` is refused; with neither, the connection ends."""
 
     code: str
     detail: str
@@ -119,12 +119,12 @@ _OPTIONAL = {"error": {"ref", "view"}}
 
 
 def kind_of(frame: Frame) -> str:
-    """The name under which this frame travels."""
+    """Return the name of this frame's kind in its JSON."""
     return "message" if isinstance(frame, Message) else _NAMES[type(frame)]
 
 
 def encode(frame: Frame) -> str:
-    """The text of a frame. Raises MuxError `too-large`."""
+    """Encode a frame. Raises MuxError `too-large`."""
     text = dump(to_json(frame))
     if len(text) > FRAME_LIMIT // 3 and len(text.encode()) > FRAME_LIMIT:
         raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
@@ -132,7 +132,7 @@ def encode(frame: Frame) -> str:
 
 
 def to_json(frame: Frame) -> dict[str, Json]:
-    """The JSON object of a frame."""
+    """Return the JSON object of a frame."""
     if isinstance(frame, Message):
         return {"view": frame.view, "channel": frame.channel.value, "message": frame.message}
     members = {field.name: getattr(frame, field.name) for field in fields(frame)}
@@ -141,14 +141,14 @@ def to_json(frame: Frame) -> dict[str, Json]:
 
 
 def decode(text: str) -> Frame:
-    """The frame in `text`. Raises MuxError `too-large`, `bad-json` or `bad-frame`; does not look into the message."""
+    """Decode a frame. Raises MuxError `too-large`, `bad-json` or `bad-frame`; the message is not checked."""
     if len(text) > FRAME_LIMIT or (len(text) > FRAME_LIMIT // 3 and len(text.encode(errors="replace")) > FRAME_LIMIT):
         raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
     return from_json(parse(text))
 
 
 def from_json(value: Json) -> Frame:
-    """The frame of a JSON value. Raises MuxError `bad-frame`."""
+    """Return the frame of a JSON value. Raises MuxError `bad-frame`."""
     if not isinstance(value, dict):
         raise MuxError("bad-frame", "a frame is a JSON object")
     if value.keys() == {"view", "channel", "message"}:

@@ -1,4 +1,4 @@
-"""One JSON-RPC object: a call, a notice or an answer, in strict shape."""
+"""One JSON-RPC object, strictly validated: a request, a notification or a response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_METHOD = -32601
 INTERNAL = -32603
 
 Id: TypeAlias = str | int
-"""The id of a call; the text `"1"` and the number `1` are two ids."""
+"""The id of a request; the string `"1"` and the number `1` are different ids."""
 
 _LARGEST = 2**53 - 1
 _LONGEST = 256
@@ -38,13 +38,13 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result or an error; `id` is None for an error that could name no call."""
+    """A result or an error; `id` is None for an error that belongs to no request."""
 
     id: Id | None
 
 
 def read(message: Json) -> Call | Notice | Answer:
-    """What kind of message this is. Raises MuxError `bad-message`; a batch is one."""
+    """Return the kind of a message. Raises MuxError `bad-message`, also for a batch."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise _bad("not one JSON-RPC 2.0 object")
     if "method" in message:
@@ -53,7 +53,7 @@ def read(message: Json) -> Call | Notice | Answer:
 
 
 def id_of(message: dict[str, Json]) -> Id | None:
-    """The id in `message`, None where there is none that could be answered."""
+    """Return the id of `message`, None without a valid one."""
     try:
         return _id(message.get("id"))
     except MuxError:
@@ -61,7 +61,7 @@ def id_of(message: dict[str, Json]) -> Id | None:
 
 
 def failure(call: Id, code: int, text: str) -> dict[str, Json]:
-    """An error answer to `call`."""
+    """Return an error response to `call`."""
     return {"jsonrpc": "2.0", "id": call, "error": {"code": code, "message": text}}
 
 
@@ -104,7 +104,7 @@ def _id(value: Json) -> Id:
 
 
 def whole(value: Json) -> int | None:
-    """The integer that `value` is, where `1.0` is 1, as a browser reads it."""
+    """Return the integer value, where `1.0` is 1, as in a browser; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
         return None
     return int(value) if value == int(value) else None

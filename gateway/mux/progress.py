@@ -1,4 +1,4 @@
-"""How far a connection and each of its views are, moved by the frames of both ends."""
+"""The states of a connection and its views, advanced by the frames of both ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ViewFrame: TypeAlias = Message | Gesture | Focus | Close | Resume | ErrorFrame
 
 
 class Progress:
-    """The state of one connection. `advance` raises MuxError `unexpected` for a frame that is out of turn."""
+    """The state of one connection. `advance` raises MuxError `unexpected` for a frame out of sequence."""
 
     __slots__ = ("_closed", "_greeted", "_opening", "_views", "ended")
 
@@ -26,15 +26,15 @@ class Progress:
 
     @property
     def open_views(self) -> tuple[str, ...]:
-        """The views that are open."""
+        """The open views."""
         return tuple(view for view in self._views if self.is_open(view))
 
     def is_open(self, view: str) -> bool:
-        """Whether messages may pass."""
+        """Return whether messages may pass."""
         return self._views.get(view) is State.OPEN
 
     def advance(self, speaker: Role, frame: Frame) -> bool:
-        """Move by a frame of `speaker`; False where it crossed with a close, and is to be dropped."""
+        """Advance by a frame of `speaker`; return False if it crossed with a close and must be dropped."""
         match frame:
             case ErrorFrame(ref=None, view=None) if speaker is Role.GATEWAY:
                 self.ended = True

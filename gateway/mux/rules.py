@@ -1,4 +1,4 @@
-"""Who may say what, when: the transitions of a view and the methods of its channels, as tables."""
+"""The protocol tables: transitions of a view, and methods of its channels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IN_FLIGHT_LIMIT = 64
 """Calls in flight per view, channel and direction."""
 
 CLOSED_REMEMBERED = 256
-"""Closed views whose late frames are known to have crossed with the close."""
+"""Closed views that are remembered: their late frames crossed with the close."""
 
 
 class Role(StrEnum):
@@ -22,12 +22,12 @@ class Role(StrEnum):
 
     @property
     def other(self) -> Role:
-        """The end across."""
+        """The opposite end."""
         return Role.GATEWAY if self is Role.HOST else Role.HOST
 
 
 class State(StrEnum):
-    """How far a view is on this connection."""
+    """The state of a view on this connection."""
 
     ABSENT = "absent"
     OPENING = "opening"
@@ -64,7 +64,7 @@ TRANSITIONS: dict[Role, dict[tuple[State, str], State]] = {
         (State.CLOSED, "close"): State.CLOSED,
     },
 }
-"""What a view is after a frame of the role; a frame that is not here breaks the protocol.
+"""The state of a view after a frame of the role; a frame not listed breaks the protocol.
 
 In state CLOSED a frame has crossed with the close, and is dropped.
 """
@@ -107,7 +107,7 @@ METHODS: dict[tuple[Channel, Role], Methods] = {
                 "notifications/tools/list_changed",
                 "notifications/resources/list_changed",
                 "notifications/prompts/list_changed",
-                # what a call of the model says to the app that it opens (MCP Apps), for the host page to pass on
+                # data of the model's call for the app that it opens (MCP Apps), passed on by the host page
                 "ui/notifications/tool-input",
                 "ui/notifications/tool-input-partial",
                 "ui/notifications/tool-result",
@@ -124,4 +124,4 @@ METHODS: dict[tuple[Channel, Role], Methods] = {
         notices=frozenset({"notifications/tools/list_changed", "notifications/progress", "notifications/message"}),
     ),
 }
-"""On ui the host is the client; on webmcp the gateway is the client and the page, through its host, the server."""
+"""On `ui` the host is the client; on `webmcp` the gateway is the client and the page, through its host, the server."""

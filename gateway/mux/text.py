@@ -1,4 +1,4 @@
-"""JSON text to values and back, the same in Python and in a browser: no NaN, no overflow, a cap on depth."""
+"""JSON parsing and encoding, alike in Python and in a browser: no NaN, no overflow, bounded depth."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from gateway.errors import MuxError
 from gateway.model import Json
 
 DEPTH_LIMIT = 64
-"""How many arrays and objects may stand inside each other, the outermost counted."""
+"""Maximum nesting of arrays and objects, including the outermost."""
 
 
 def parse(text: str) -> Json:
-    """The value of `text`. Raises MuxError `bad-json`."""
+    """Parse `text`. Raises MuxError `bad-json`."""
     try:
         value = cast(Json, json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_integer))
     except (ValueError, RecursionError) as error:
         raise MuxError("bad-json", f"this is no JSON that the bridge takes: {str(error)[:200]}") from error
-    # Fewer brackets than the cap cannot nest deeper than it, which spares the walk for nearly every frame.
+    # Fewer brackets than the limit cannot nest deeper, so most frames need no walk.
     if text.count("{") + text.count("[") > DEPTH_LIMIT and is_deep(value):
         raise MuxError("bad-json", f"nested deeper than {DEPTH_LIMIT}")
     return value
 
 
 def dump(value: object) -> str:
-    """Compact JSON text, always encodable as UTF-8. Raises ValueError on NaN and infinities."""
+    """Encode compact JSON, always encodable as UTF-8. Raises ValueError on NaN and infinities."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate: it travels escaped, as JSON.stringify writes it
+    except UnicodeEncodeError:  # a lone surrogate is escaped, as in JSON.stringify
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text
 
 
 def sayable(value: Json) -> str:
-    """JSON text of `value`. Raises ValueError for NaN and infinities, and for what nests deeper than the cap."""
+    """Encode `value`. Raises ValueError for NaN and infinities, and beyond the depth limit."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
@@ -47,7 +47,7 @@ def sayable(value: Json) -> str:
 
 
 def is_deep(value: Json) -> bool:
-    """Whether `value` nests deeper than the cap; does not recurse."""
+    """Return whether `value` nests deeper than the limit, without recursion."""
     layer: list[Json] = [value]
     for _ in range(DEPTH_LIMIT):
         layer = [child for item in layer for child in _children(item) if isinstance(child, dict | list)]
