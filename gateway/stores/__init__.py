@@ -1,1 +1,1 @@
-"""Where things are kept: the record as an append-only journal, and databases that are filled from it."""
+"""Storage: the record as an append-only journal, and the databases that are filled from it."""

@@ -1,4 +1,4 @@
-"""A process that copies lines of the journal into the database, while exchanges have the gateway's own at work."""
+"""Copies journal lines into the database in a child process while the gateway is under load."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gateway.stores import copier
 from gateway.stores.copying import Copied, Stretch
 
 NICE: Final = 10
-"""How far it stands back behind exchanges."""
+"""How much lower than the gateway's the child's scheduling priority is."""
 
 IDLE_SECONDS: Final = 60.0
-"""After so long without lines it is ended."""
+"""Seconds without lines after which the child process is ended."""
 
 
 class NoProcess(OSError):
-    """It could not be started, or ended by itself."""
+    """The child process could not be started, or has exited."""
 
 
 class Aside:
-    """Copies into the database at `url`, in a process that is started when it is first asked, or before."""
+    """Copies into the database at `url`, in a child process that is started by the first copy, or by `begin`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -33,24 +33,24 @@ class Aside:
         self._idle: asyncio.TimerHandle | None = None
 
     async def begin(self) -> None:
-        """Start it, if it is not there: it takes some seconds until it copies. Raises NoProcess."""
+        """Start the child process if it does not run: it takes some seconds until it can copy. Raises NoProcess."""
         await self._there()
         self._idles()
 
     async def copy(self, stretch: Stretch) -> Copied:
-        """As `gateway.stores.copying.copy`. Raises NoProcess, too."""
+        """Copy as `gateway.stores.copying.copy` does. Raises NoProcess, too."""
         try:
             said = await _asked(await self._there(), msgspec.json.encode(stretch) + b"\n")
             if isinstance(said, str):
                 raise OSError(said)
-        except BaseException:  # it may still answer, which is not what is asked for next, or ends without a database
+        except BaseException:  # its late answer would be taken for the next one; without a database it exits
             await self.close()
             raise
         self._idles()
         return said
 
     async def close(self) -> None:
-        """End it, wherever it is: what was not copied stands in the journal."""
+        """Kill the child process in any state: lines that were not copied are in the journal."""
         process = self._process
         self._end()
         if process is not None:
@@ -76,7 +76,7 @@ class Aside:
 
 
 async def _started(url: str) -> asyncio.subprocess.Process:
-    """It loads what it needs while nobody waits for it yet."""
+    """Start the process, which imports its modules before the first request."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", copier.__name__),
@@ -87,7 +87,7 @@ async def _started(url: str) -> asyncio.subprocess.Process:
     except OSError as error:
         raise NoProcess(f"it cannot be started: {error.strerror}") from error
     with suppress(ProcessLookupError):
-        # From outside, so that its start stands back, too.
+        # From outside, so that its start has the low priority, too.
         os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     assert process.stdin is not None  # noqa: S101  # this is a pipe
     process.stdin.write(f"{url}\n".encode())
@@ -95,7 +95,7 @@ async def _started(url: str) -> asyncio.subprocess.Process:
 
 
 async def _asked(process: asyncio.subprocess.Process, line: bytes) -> Copied | str:
-    """What it answers: what it has copied, or why it cannot."""
+    """Send a request and return the answer: the copied lines, or an error."""
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018  # these are pipes
     with suppress(ConnectionError):
         process.stdin.write(line)

@@ -1,4 +1,4 @@
-"""The program of the process that copies lines of the journal into the database; it ends with its gateway."""
+"""The program of the child process that copies journal lines into the database; it exits with its gateway."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from gateway.stores.copying import Copied
 
 REST: Final = 0.003
-"""Seconds before each module: some hundred are loaded, and whoever is ready meanwhile has the processor."""
+"""Seconds of pause before each of some hundred imports, so that other processes get the processor."""
 
 
 PARENT_LOOK: Final = 1.0
-"""Seconds between two looks at who started this process, where the system does not report the end of its pipe."""
+"""Seconds between two checks of the parent, if the system does not report the end of the pipe."""
 
 
 def end_with_parent() -> None:
-    """End this process at once when the one that started it has ended, whatever is being done.
+    """Exit at once when the parent process has ended, in any state.
 
-    A killed gateway tells nobody. Its end of the pipe closes, which `poll` reports also while nobody reads.
+    A killed gateway sends no notice. Its end of the pipe closes, which `poll` reports even while no thread reads.
     """
     parent = os.getppid()
 
@@ -33,13 +33,13 @@ def end_with_parent() -> None:
         poll.register(sys.stdin.fileno(), 0)
         while not poll.poll(1000 * PARENT_LOOK) and os.getppid() == parent:
             pass
-        os._exit(0)  # a transaction that is open is rolled back
+        os._exit(0)  # an open transaction is rolled back
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 class _Rest:
-    """Finds no module, and lets others work before each one."""
+    """A module finder that finds nothing, and pauses before each import."""
 
     @staticmethod
     def find_spec(*_: object) -> None:
@@ -47,15 +47,15 @@ class _Rest:
 
 
 async def main() -> None:
-    """Read the database's URL, then stretches, a line each; answer each with a line. End with the input."""
+    """Read the database's URL, then one stretch per line; answer each with a line. Exit at the end of input."""
     end_with_parent()
     sys.meta_path.insert(0, _Rest)
-    import msgspec  # noqa: PLC0415  # with rests
+    import msgspec  # noqa: PLC0415  with pauses
 
-    from gateway.errors import StartError  # noqa: PLC0415  # with rests
-    from gateway.stores.copying import Stretch, copy  # noqa: PLC0415  # with rests
-    from gateway.stores.records import Records  # noqa: PLC0415  # with rests
-    from gateway.stores.sql import Database  # noqa: PLC0415  # with rests
+    from gateway.errors import StartError  # noqa: PLC0415  with pauses
+    from gateway.stores.copying import Stretch, copy  # noqa: PLC0415  with pauses
+    from gateway.stores.records import Records  # noqa: PLC0415  with pauses
+    from gateway.stores.sql import Database  # noqa: PLC0415  with pauses
 
     sys.meta_path.remove(_Rest)
 

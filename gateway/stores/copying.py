@@ -1,4 +1,4 @@
-"""How lines of a journal come into a sink: some at a time, each whole line once."""
+"""Copies journal lines into a sink in batches, each whole line once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.stores.segments import lines_from
 
 BATCH: Final = 500
 SLICE: Final = 20
-"""Lines that are read at a time: an exchange that comes meanwhile waits no longer."""
+"""Lines between two yields to the event loop, which bounds the wait of an exchange."""
 
 
 class Placed(Struct, frozen=True):
-    """A line, and the byte of the whole journal behind it."""
+    """A line, and the byte offset behind it in the whole journal."""
 
     line: Line
     end: int
@@ -28,49 +28,49 @@ class Placed(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a sink is: the byte behind the last line that it has, and that line's hash."""
+    """The progress of a sink: the byte offset behind its last line, and that line's hash."""
 
     end: int
     hash: str
 
 
 class Superseded(OSError):
-    """Another process fills this sink by now: what a dead gateway left behind overwrites nothing of the next one."""
+    """Another process fills this sink now: a late write of a dead gateway must not overwrite its successor's."""
 
     def __init__(self) -> None:
         super().__init__("another process has taken over since")
 
 
 class Sink(Protocol):
-    """Where the lines of a journal, whose `chain` it is, also go. All raise OSError while it is down."""
+    """A destination of journal lines; `chain` identifies a journal. All methods raise OSError while it is down."""
 
     @property
     def name(self) -> str: ...
 
     async def position(self, chain: str) -> Position | None:
-        """How far it is, None if it has nothing."""
+        """Return the progress, None if the sink is empty."""
         ...
 
     async def chains(self) -> Sequence[str]:
-        """The journals of which it has lines."""
+        """Return the journals of which the sink has lines."""
         ...
 
     async def take_over(self, chain: str) -> int:
-        """Keep everybody who fills the journal in so far from storing anything more; the epoch of the caller."""
+        """Fence off all previous fillers of the journal, and return the caller's epoch (a fencing token)."""
         ...
 
     async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
-        """Take these lines, some of which it may have already, and keep the position behind the last one.
+        """Store these lines, some of which may be stored already, and the position behind the last one.
 
-        Raises `Superseded` if another one has taken over since that `epoch` began.
+        Raises `Superseded` if another filler has taken over since `epoch`.
         """
         ...
 
 
 class Stretch(Struct, frozen=True):
-    """The lines of the journal `chain` in the file `path`, from the byte `start` up to the byte `end`.
+    """The lines of the journal `chain` in the file `path`, from byte `start` to byte `end`.
 
-    `epoch` is that of who copies them.
+    `epoch` is the copying process's fencing token.
     """
 
     path: str
@@ -81,9 +81,9 @@ class Stretch(Struct, frozen=True):
 
 
 class Copied(Struct, frozen=True):
-    """The byte behind all lines that were looked at, and what is wrong with those that were not copied.
+    """The byte offset behind all processed lines, and the problems of those that were not copied.
 
-    `hash` is that of the last line that was; None if none was.
+    `hash` is that of the last copied line; None if there was none.
     """
 
     end: int
@@ -92,7 +92,7 @@ class Copied(Struct, frozen=True):
 
 
 async def copy(sink: Sink, stretch: Stretch) -> Copied:
-    """Copy the first `BATCH` lines of `stretch` that are whole. Raises OSError while the sink is down."""
+    """Copy the first `BATCH` whole lines of `stretch`. Raises OSError while the sink is down."""
     found = await asyncio.to_thread(
         lambda: list(
             islice(takewhile(lambda one: one[0] <= stretch.end, lines_from(Path(stretch.path), stretch.start)), BATCH)
@@ -105,7 +105,7 @@ async def copy(sink: Sink, stretch: Stretch) -> Copied:
         except ValueError as error:
             wrong.append(f"the line that ends at byte {offset} is not copied, it {error}")
         if number % SLICE == 0:
-            await asyncio.sleep(0)  # requests come between
+            await asyncio.sleep(0)  # let requests run in between
     last = Position(placed[-1].end, placed[-1].line.hash) if placed else None
     if last is not None:
         await sink.store(stretch.chain, placed, last, stretch.epoch)

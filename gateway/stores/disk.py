@@ -1,4 +1,4 @@
-"""What was written is on the disk: one wait for all who wait at the same time."""
+"""Syncs a file to disk: all callers that wait at the same time share one sync."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BLOCK: Final = 1024 * 1024
 
 
 class Disk:
-    """The disk below the file `path`; `now` gives the descriptor of it, and how much was ever written.
+    """The disk state of the file `path`; `now` returns its descriptor, and the number of bytes ever written.
 
-    Where the file is replaced by the next one, `bring` is called before.
+    Before the file is replaced by the next one, `bring` is called.
     """
 
     def __init__(self, path: Path, now: Callable[[], tuple[int, int]]) -> None:
@@ -27,16 +27,16 @@ class Disk:
         self._turn: asyncio.Task[None] | None = None
 
     async def reached(self) -> None:
-        """Wait until what is written now is on the disk. Raises OSError where that fails.
+        """Wait until everything that is written now is on the disk. Raises OSError if that fails.
 
-        A thread does that, one turn after the other: all who come during one share the next.
+        A thread syncs, one turn after the other: all callers that arrive during one turn share the next.
         """
         _, end = self._now()
         while self._safe < end:
             await asyncio.shield(self._turn or self._begun())
 
     def bring(self) -> None:
-        """The same at once, for what is seldom. Raises OSError."""
+        """Sync at once, blocking, for rare calls. Raises OSError."""
         file, end = self._now()
         _bring(file, self._path if self._doubtful else None)
         self._safe, self._doubtful = end, False
@@ -49,20 +49,20 @@ class Disk:
 
     def _begun(self) -> asyncio.Task[None]:
         file, end = self._now()
-        own = os.dup(file)  # that of before may be closed meanwhile
+        own = os.dup(file)  # the original may be closed meanwhile
         again = self._path if self._doubtful else None
         self._thread = self._thread or ThreadPoolExecutor(1, "disk")
         loop = asyncio.get_running_loop()
         brought = loop.run_in_executor(self._thread, _bring, own, again)
         turn = self._turn = loop.create_task(self._ended(brought, own, end))
-        turn.add_done_callback(_known)  # who waited may have gone
+        turn.add_done_callback(_known)  # the callers that wait may be gone
         return turn
 
     async def _ended(self, brought: asyncio.Future[None], own: int, end: int) -> None:
-        """What a turn gave is known when it is done, not a moment later: who came then would wait for it for ever."""
+        """Note a turn's result together with its end: a caller between the two would wait forever."""
         try:
             await brought
-        except BaseException:  # cancelled too: what is on the disk is not known then
+        except BaseException:  # also if cancelled: the state of the disk is unknown then
             self._doubtful = True
             raise
         else:
@@ -78,8 +78,11 @@ def _known(turn: asyncio.Task[None]) -> None:
 
 
 def _bring(file: int, again: Path | None) -> None:
-    """Bring a file to the disk. `again` is its path where that failed before: Linux tells so once, and then takes for
-    written what is not, so all of it is written once more."""
+    """Sync a file to disk.
+
+    `again` is its path if the last sync failed: Linux reports such an error once, and then treats the lost pages as
+    clean, so the whole file is rewritten first.
+    """
     if again is not None:
         _write_again(again)
     os.fdatasync(file)

@@ -1,4 +1,4 @@
-"""The way from the journal into a sink: in the background, in order, each line once, through every outage."""
+"""Fills a sink from the journal: in the background, in order, each line once, through every outage."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from gateway.telemetry import Metrics
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.25
-"""Lines are copied when none came for so long: in one transaction for many, and when exchanges leave time for it."""
+"""Seconds without new lines before lines are copied: in one transaction, while exchanges leave time for it."""
 LATEST_SECONDS = 5.0
-"""They wait for that no longer than this."""
+"""Seconds that lines wait for that at most."""
 BEGIN_SECONDS = 2.0
-"""After so long the process that will copy them is started, for it takes a while."""
+"""Seconds under load after which the child process is started in advance, since its start takes a while."""
 REST: Final = 4.0
-"""How many times as long as it took to copy lines nothing is copied after that, where exchanges came meanwhile."""
+"""The pause after a batch while exchanges run, as a multiple of the batch's duration."""
 
 WITNESS_SECONDS: Final = 60.0
-"""Between two looks at which other journals the sink has."""
+"""Seconds between two checks for other journals in the sink."""
 ASKED_SECONDS = 2.0
-"""Who reads the sink waits for the lines before that no longer."""
+"""Seconds that a query of the sink waits for the lines before it."""
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Filler:
-    """Copies one journal into one sink. `tell` is told what is wrong, and None when nothing is any more.
+    """Copies one journal into one sink. `tell` receives the current problem, and None once it is over.
 
     `aside` copies into the same sink while this process is busy.
     """
@@ -63,7 +63,7 @@ class Filler:
         self._moved = asyncio.Event()
 
     async def run(self) -> None:
-        """Copy from where the sink was left, until the journal closes; what fails is tried again and again."""
+        """Copy from the sink's position until the journal closes; retry after failures."""
         try:
             await self._run()
         finally:
@@ -96,7 +96,7 @@ class Filler:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def caught_up(self) -> None:
-        """Wait until the sink has what stands in the journal now, unless it is down, or that takes too long."""
+        """Wait until the sink has all lines of the journal as of now, unless it is down or that takes too long."""
         end = self._journal.position
         with suppress(TimeoutError):
             async with asyncio.timeout(ASKED_SECONDS):
@@ -106,13 +106,13 @@ class Filler:
                     await self._moved.wait()
 
     async def _rest(self) -> bool:
-        """Wait until nothing more was written for a while, or somebody asks; True where neither came."""
+        """Wait until no line was written for a while, or a query waits; return True if lines still arrive."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         seen = -1
         while self._journal.position != seen and (waited := loop.time() - began) < LATEST_SECONDS:
             if self._aside is not None and waited > BEGIN_SECONDS:
-                with suppress(NoProcess):  # who wants it to copy is told
+                with suppress(NoProcess):  # the caller of `copy` reports it
                     await self._aside.begin()
             seen = self._journal.position
             if await self._pause(LINGER_SECONDS):
@@ -120,16 +120,16 @@ class Filler:
         return self._journal.position != seen
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait so long; True where somebody asks before."""
+        """Wait for `seconds`; return True early if a query waits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._asked.wait()
         return self._asked.is_set()
 
     async def _copy(self, *, busy: bool) -> None:
-        """Copy what stands in the files now, one transaction for many lines.
+        """Copy all current lines, in one transaction for many lines.
 
-        While exchanges come this process is left to them: another one copies, or nobody for a while.
+        While exchanges run, another process copies, or this one pauses between batches.
         """
         loop = asyncio.get_running_loop()
         end = self._journal.position
@@ -162,14 +162,14 @@ class Filler:
         self._moved.set()
 
     async def _left_off(self) -> int:
-        """The byte from which to go on; 0 where the journal is not the one of before up to there."""
+        """Return the byte offset to resume at; 0 if the journal up to there is not the one that was copied."""
         position = await self._sink.position(self._journal.chain)
         known = position is not None and self._has(position)
         self._journal.copied(self._sink.name, position.hash if position is not None and known else NO_HASH)
         return position.end if position is not None and known else 0
 
     def _has(self, position: Position) -> bool:
-        """Whether the journal has that line there."""
+        """Whether the journal has that line at that place."""
         raw = line_before(self._journal.path, position.end)
         try:
             return raw is not None and read_line(raw).hash == position.hash

@@ -1,4 +1,4 @@
-"""Those who watch the journal as it grows: each with a buffer of its own, whose overflow harms nobody else."""
+"""Subscribers to new lines of the journal, each with a separate bounded buffer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gateway.stores.lines import Line
 
 
 class Follower:
-    """An async iterator over lines as they are written; a context manager that ends it.
+    """An async iterator over lines as they are written; leaving its context ends it.
 
-    It ends when the journal closes, or when `limit` lines wait unread: then `lost` is True, and the lines that
-    still wait are given before the end.
+    It ends when the journal closes, or when `limit` lines are unread: then `lost` is True, and the buffered lines are
+    returned before the end.
     """
 
     def __init__(self, limit: int, leave: Callable[[Follower], None]) -> None:
@@ -27,7 +27,7 @@ class Follower:
         self._wake = asyncio.Event()
 
     def offer(self, line: Line) -> None:
-        """Take a line, or end as lost where the buffer is full."""
+        """Buffer a line, or end as lost if the buffer is full."""
         if len(self._lines) < self._limit:
             self._lines.append(line)
             self._wake.set()
@@ -36,13 +36,13 @@ class Follower:
             self.end()
 
     def end(self) -> None:
-        """Give no more than what waits already."""
+        """Return only the lines that are buffered already, then end."""
         self._ended = True
         self._wake.set()
         self._leave(self)
 
     def waiting(self) -> tuple[Line, ...]:
-        """Take what waits already."""
+        """Take all buffered lines."""
         lines = tuple(self._lines)
         self._lines.clear()
         return lines

@@ -33,12 +33,12 @@ class Key:
 
     @property
     def public(self) -> str:
-        """The public half, as it stands in heads and is given to `audit verify`: 32 bytes in base64."""
+        """The public key, as heads contain it and `audit verify` takes it: 32 bytes in base64."""
         raw = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         return base64.b64encode(raw).decode()
 
     def signed(self, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> dict[str, Json]:
-        """The fields of a head, with its key and signature."""
+        """Return the fields of a head, with its key and signature."""
         said: dict[str, Json] = {**fields, "key": self.public}
         signature = self._private.sign(_message(writer, seq, prev, time, said))
         return {**said, SIGNATURE: base64.b64encode(signature).decode()}
@@ -48,7 +48,7 @@ class Key:
 
 
 def key_of(text: str) -> Key:
-    """The key in `text`: 32 bytes in base64. Raises ValueError."""
+    """Return the key in `text`: 32 bytes in base64. Raises ValueError."""
     try:
         raw = base64.b64decode(text.strip(), validate=True)
     except ValueError as error:
@@ -59,12 +59,12 @@ def key_of(text: str) -> Key:
 
 
 def new_key() -> Key:
-    """A key that is nowhere written down."""
+    """Return a new key that is stored nowhere."""
     return Key(Ed25519PrivateKey.generate())
 
 
 def key_in(path: Path) -> Key:
-    """The key in the file `path`, which is made, for its owner alone, where there is none. Raises StartError."""
+    """Return the key in the file `path`, which is created, for its owner alone, if missing. Raises StartError."""
     try:
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -80,12 +80,12 @@ def key_in(path: Path) -> Key:
 
 
 def keys_beside(journal: Path) -> Path:
-    """The file that keeps the public keys of a journal: those that sign its heads, and have signed them."""
+    """Return the file of a journal's public keys: the current one and its predecessors."""
     return journal.with_name(f"{journal.name}.keys")
 
 
 def known_keys(path: Path) -> list[str]:
-    """The public keys that stand in such a file, oldest first; none where it is not there. Raises OSError."""
+    """Return the public keys in such a file, oldest first; none if it is missing. Raises OSError."""
     try:
         lines = path.read_text("ascii", "replace").splitlines()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def known_keys(path: Path) -> list[str]:
 
 
 def remember(path: Path, public: str) -> None:
-    """Put a key that signs from now on behind those of before. Raises StartError."""
+    """Append the current public key to the file, unless it is the last one. Raises StartError."""
     try:
         known = known_keys(path)
         if known[-1:] == [public]:
@@ -108,12 +108,12 @@ def remember(path: Path, public: str) -> None:
 
 
 def is_head(link: Link) -> bool:
-    """Whether a line says that it is signed."""
+    """Whether a line contains a signature."""
     return link.phase == "note" and link.values is not None and b'"signature":' in link.values
 
 
 def head_problem(link: Link, trusted: Sequence[str] | None) -> str | None:
-    """What is wrong with a signed line: by its key, which is one of `trusted` (of any, if None), or its signature."""
+    """Return the problem of a signed line: its key is not `trusted` (None: any), or its signature is invalid."""
     fields = dict(fields_of(link))
     signature, key = fields.pop(SIGNATURE, None), fields.get("key")
     if not isinstance(signature, str) or not isinstance(key, str):
@@ -130,11 +130,11 @@ def head_problem(link: Link, trusted: Sequence[str] | None) -> str | None:
 
 
 def fingerprint(public: str) -> str:
-    """A short name of a public key."""
+    """Return a short name of a public key."""
     return hashlib.sha256(public.encode()).hexdigest()[:16]
 
 
 def _message(writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> bytes:
-    """What is signed: the hash of the line before, the place in the chain, and all that the head says."""
+    """Return the signed bytes: the place in the chain, the hash of the previous line, and all fields of the head."""
     said = json.dumps([writer, seq, prev, float(time), dict(fields)], separators=(",", ":"), allow_nan=False)
     return b"webmcp-gateway head 1\n" + said.encode("ascii")

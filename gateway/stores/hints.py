@@ -1,4 +1,4 @@
-"""The ID tokens of logins, sealed beside their sessions: with them a logout ends the login at the issuer, too."""
+"""Stores the ID tokens of logins, sealed, with their sessions: a logout then ends the login at the issuer, too."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _PLACE: Final = "login"
 
 
 class Hints:
-    """What stands under `NAME` in the `more` of a session. Raises StartError where there are no keys."""
+    """The field `NAME` in a session's `more`. Raises StartError without keys."""
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
         self._database = database
         self._ring = ring
 
     def sealed(self, id_token: Secret) -> str:
-        """What is kept of a token."""
+        """Return a token in its stored form."""
         key, sealed = self._ring.seal(id_token.reveal(), _PLACE)
         return f"{key}.{base64.b64encode(sealed).decode()}"
 
     def opened(self, more: Mapping[str, str]) -> str | None:
-        """The token; None where none was kept, or its key is gone."""
+        """Return the token; None if none was stored, or its key is missing."""
         key, _, sealed = more.get(NAME, "").partition(".")
         try:
             return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
@@ -41,7 +41,7 @@ class Hints:
             return None
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal all of them with the newest key: how many were, and how many no key opens. Raises OSError."""
+        """Seal all of them with the newest key; return how many were, and how many no key opens. Raises OSError."""
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:

@@ -1,4 +1,4 @@
-"""The gateway's own tokens in the database: made, looked up, listed, revoked."""
+"""The gateway's own tokens in the database: created, looked up, listed, revoked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ID = string.ascii_letters + string.digits
 
 
 class NameTaken(ValueError):
-    """There is a token of this name that can still be used."""
+    """A valid token has this name already."""
 
 
 class IssuedTokens:
@@ -33,7 +33,7 @@ class IssuedTokens:
     async def create(
         self, name: str, capabilities: Collection[str], person: str | None, *, now: float, expires: float
     ) -> Secret:
-        """A new token, which is shown this once. Raises `NameTaken`. Times are in seconds since the epoch."""
+        """Create a token, which is returned only here. Raises `NameTaken`. Times are in seconds since the epoch."""
         id = "".join(secrets.choice(_ID) for _ in range(12))
         token = written(id, secrets.token_urlsafe(32))
         row = {
@@ -54,17 +54,17 @@ class IssuedTokens:
         return token
 
     async def find(self, id: str) -> TokenGrant | None:
-        """What the token `id` gives, whether it can be used or not."""
+        """Return the grant of the token `id`, valid or not."""
         return await whole(self._find(id))
 
     async def listed(self) -> list[TokenGrant]:
-        """All tokens, the newest first."""
+        """Return all tokens, the newest first."""
         async with self._database.connect() as connection:
             rows = await connection.execute(select(ISSUED).order_by(ISSUED.c.created.desc(), ISSUED.c.id))
             return [_grant(row) for row in rows]
 
     async def revoke(self, name: str, now: float) -> int:
-        """End the tokens of this name; says how many there were that could be used."""
+        """Revoke the tokens of this name; return how many were valid."""
         async with self._database.connect() as connection:
             wanted = (ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
             ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))

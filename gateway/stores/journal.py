@@ -1,4 +1,4 @@
-"""The record itself: an append-only file of hash-chained lines, each written before the answer that it tells of."""
+"""The audit log: an append-only file of hash-chained lines, each written before the answer that it describes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ from gateway.stores.redaction import Redaction
 from gateway.stores.segments import closed_path, closed_segments, lines_backwards, start_of
 
 NOTE = "note"
-"""The phase of lines in which a journal speaks of itself; `intent` and `outcome` are of exchanges and tool calls."""
+"""The phase of lines about the journal itself; `intent` and `outcome` belong to exchanges and tool calls."""
 
 UNKNOWN = "result-unknown"
-"""The `reason` of an outcome that a later process wrote, because the one that wrote the intent did not live to."""
+"""The `reason` of an outcome that a later process wrote, because the writer of the intent ended before."""
 
 FOLLOWER_LINES = 1000
 MOST_BESIDE = 200
-"""Other journals that a head lists; with more it lists the first ones."""
+"""Other journals that a head lists; with more, it lists the first ones."""
 
 MOST_OPEN = 2000
-"""Intents without outcome that a head lists; with more it lists none, and a start looks further back."""
+"""Open intents that a head lists; with more, it lists none, and a start searches further back."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How a journal is kept. `fsync` has `synced` wait for the disk; a new file begins after `size` bytes, or after
-    `every` seconds by the clock (86400: at midnight UTC); None is never."""
+    """How a journal is stored. `fsync` makes `synced` wait for the disk.
+
+    A new file begins after `size` bytes, or after `every` seconds by the clock (86400: at midnight UTC); None is never.
+    """
 
     fsync: bool = False
     size: int | None = None
@@ -59,13 +61,12 @@ class Keeping:
 class Journal:
     """The journal in the file `path`, for one process at a time; an async context manager.
 
-    Each start is a `writer` of its own, its lines numbered from 1: where a loss of power took the last lines, their
-    numbers are not used again. The chain goes on through all writers and files. `size` is that of the file, `position`
-    of all that was ever written, in bytes. Values that the JSON paths of `redact` name are never written. At the start
-    a torn last line is set aside in a file beside it, and each intent without outcome gets one with the reason
-    `result-unknown`. What the journal says of itself is signed with `key`, and proves all lines before it; at the
-    start it says `opening`, too. A line
-    survives the death of the process, and a loss of power as far as the system had written it, or after `synced`.
+    Each start is a new `writer` with lines numbered from 1: numbers of lines lost in a power failure are not reused.
+    The hash chain continues through all writers and files. `size` is that of the file, `position` that of all files, in
+    bytes. Values at the JSON paths of `redact` are never written. At the start, a torn last line is moved to a separate
+    file, and each intent without outcome gets one with the reason `result-unknown`. The journal's own lines are signed
+    with `key`, which proves all lines before them; at the start they contain `opening`, too. A line survives the death
+    of the process; it survives a power failure if the system had written it to disk, or after `synced`.
     """
 
     def __init__(
@@ -104,16 +105,16 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """The byte behind all that was written, counted from the beginning of the first file."""
+        """The byte offset behind all that was written, from the beginning of the first file."""
         return self._start + self.size
 
     async def __aenter__(self) -> Self:
-        """Open or resume. Raises StartError where another process has the file, or it cannot be used."""
+        """Open or resume. Raises StartError if another process has the file, or it cannot be used."""
         try:
             self._file = _open_alone(self.path)
             try:
                 self._resume()
-            except BaseException:  # whatever keeps it from opening, the file is for others again
+            except BaseException:  # after any error, release the file for others
                 self._close()
                 raise
         except OSError as error:
@@ -131,7 +132,7 @@ class Journal:
         self._close()
 
     async def keep(self) -> None:
-        """Sign a head every ten seconds in which something was written, and begin new files, until cancelled."""
+        """Sign a head every ten seconds in which lines were written, and begin new files, until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -141,9 +142,9 @@ class Journal:
                 log.error("the journal %s cannot be sealed: %s", self.path, error)
 
     def append(self, record: AuditRecord) -> AuditRecord:
-        """Write one line, and give the record as it was written. Raises OSError, and then nothing of it is in the file.
+        """Write one line, and return the record as it was written.
 
-        Where `fsync` is wanted, it is on the disk only after `synced`.
+        Raises OSError if nothing of it was written. With `fsync`, it is on the disk only after `synced`.
         """
         record = self.redacted(record)
         salt = self._randomness.hex(SALT_BYTES)
@@ -167,30 +168,30 @@ class Journal:
         return record
 
     async def synced(self) -> None:
-        """Wait until what was written is on the disk, where `fsync` is wanted. Raises OSError where it is not."""
+        """With `fsync`, wait until everything written is on the disk. Raises OSError if that fails."""
         if self._keeping.fsync:
             await self._disk.reached()
 
     async def grown(self, position: int) -> bool:
-        """Wait until the journal reaches beyond `position`; False if it is closed, and does not."""
+        """Wait until the journal extends beyond `position`; False if it is closed before."""
         while self.position <= position and self._file >= 0:
             self._grew.clear()
             await self._grew.wait()
         return self.position > position
 
     def redacted(self, record: AuditRecord) -> AuditRecord:
-        """The record as it is written; what the journal says of itself stays as it is, since it is signed."""
+        """Return the record after redaction; the journal's own lines are unchanged, since they are signed."""
         if not self._redact.any or record.phase == NOTE:
             return record
         return AuditRecord(record.id, record.phase, record.time, self._redact(record.fields))
 
     def seal(self) -> None:
-        """Sign what was written since the last head, if anything was. Raises OSError."""
+        """Sign the lines since the last head, if there are any. Raises OSError."""
         if not self._sealed:
             self.note("head")
 
     def note(self, message: str, **fields: Json) -> None:
-        """Write a head that says something. Raises OSError."""
+        """Write a head with a message. Raises OSError."""
         listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
         place: dict[str, Json] = {"chain": self.chain, "start": self._start, "head": self.heads + 1, "open": listed}
         place["copied"] = dict[str, Json](self._copied)
@@ -205,20 +206,20 @@ class Journal:
             self._disk.bring()
 
     def witness(self, chains: Iterable[str]) -> None:
-        """These journals stand beside this one in a database: its heads say so from now on, and none goes missing."""
+        """Note other journals in the same database: heads list them, so that none can disappear unnoticed."""
         new = {chain for chain in chains if chain != self.chain} - self._beside
         if new:
             self._beside |= new
             self._sealed = False
 
     def copied(self, sink: str, last: str) -> None:
-        """A sink has every line up to the one with the hash `last` (`NO_HASH`: none); heads say so from now on."""
+        """A sink has every line up to the hash `last` (`NO_HASH`: none); heads contain that from now on."""
         if last == NO_HASH and self._copied.get(sink, NO_HASH) != NO_HASH:
-            self._sealed = False  # it was emptied: what the last head says of it is no longer true
+            self._sealed = False  # it was emptied: the last head's entry is outdated
         self._copied[sink] = last
 
     def rotate(self) -> bool:
-        """Begin a new file, if the one that grows is full, or its time is over. Raises OSError."""
+        """Begin a new file if the current one is full, or its period is over. Raises OSError. Return whether it did."""
         period = self._now() // self._keeping.every if self._keeping.every else None
         full = self._keeping.size is not None and self.size >= self._keeping.size
         if not full and period == self._period:
@@ -228,11 +229,11 @@ class Journal:
         place = closed_path(self.path, self._start)
         fresh = self.path.with_name(f"{self.path.name}.new")
         with suppress(FileNotFoundError):
-            fresh.unlink()  # of a process that died here
+            fresh.unlink()  # left by a process that died here
         descriptor = _open_alone(fresh)
         try:
             self._disk.bring()
-            os.link(self.path, place)  # at no moment is there no journal, so nobody else can begin one
+            os.link(self.path, place)  # the journal exists at every moment, so no other process can begin one
             fresh.rename(self.path)
         except OSError:
             os.close(descriptor)
@@ -243,7 +244,7 @@ class Journal:
         return True
 
     def subscribe(self, limit: int = FOLLOWER_LINES) -> Follower:
-        """Lines from now on, as an async iterator that is also a context manager; `limit` may wait unread."""
+        """Subscribe to lines from now on; `limit` may be unread."""
         follower = Follower(limit, self._followers.discard)
         self._followers.add(follower)
         if self._file < 0:
@@ -251,7 +252,7 @@ class Journal:
         return follower
 
     def last(self, count: int) -> list[Line]:
-        """The last `count` lines of exchanges and tool calls, oldest first."""
+        """Return the last `count` lines of exchanges and tool calls, oldest first."""
         found: list[Line] = []
         for line in self._backwards():
             if len(found) == count:
@@ -269,7 +270,7 @@ class Journal:
             if written != len(raw):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         except OSError:
-            # A full disk took a part of the line: away with it, now or before the next one.
+            # A full disk took a part of the line: remove it now, or before the next one.
             self._torn = True
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)
@@ -280,7 +281,7 @@ class Journal:
     def _resume(self) -> None:
         self.size = os.fstat(self._file).st_size
         self._period = self._now() // self._keeping.every if self._keeping.every else None
-        for one in closed_segments(self.path):  # a process that died while it began a new file left two names for one
+        for one in closed_segments(self.path):  # a process that died during rotation left two names for one file
             if one.path.samefile(self.path):
                 one.path.unlink()
         if self.size:
@@ -296,7 +297,7 @@ class Journal:
         self.seal()
 
     def _take_up_chain(self) -> dict[str, Json]:
-        """Find the last whole line, set aside what follows it, and say what that was."""
+        """Find the last whole line, set aside what follows it, and return a description of that."""
         end = self.size
         for offset, raw in raw_lines_backwards(self._file, self.size):
             try:
@@ -306,7 +307,7 @@ class Journal:
                 continue
             self._hash = line.hash
             if offset + len(raw) == self.size:
-                self._write(b"\n")  # nothing was lost of the last line but its end
+                self._write(b"\n")  # only the newline of the last line was lost
                 return {}
             break
         else:
@@ -318,7 +319,7 @@ class Journal:
         return self._set_aside(end) if end < self.size else {}
 
     def _take_up_notes(self) -> list[AuditRecord]:
-        """Find chain and number of the last head; give the intents of the last run without an outcome, last first."""
+        """Restore the state of the last head; return the intents of the last run without an outcome, last first."""
         unknown: list[AuditRecord] = []
         closed: set[str] = set()
         wanted: set[str] | None = None
@@ -363,7 +364,7 @@ class Journal:
 
     def _backwards(self) -> Iterator[Line]:
         for raw in lines_backwards(self.path):
-            with suppress(ValueError):  # `verify` tells of it
+            with suppress(ValueError):  # `verify` reports it
                 yield read_line(raw)
 
     def _unknown_outcome(self, intent: AuditRecord) -> AuditRecord:
@@ -379,7 +380,7 @@ class Journal:
 
 
 def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
-    """The hash of the last line that each sink had when a head was written, as its fields say."""
+    """Return, by sink, the hash of the last line that it had when a head was written."""
     copied = head.get("copied")
     if not isinstance(copied, dict):
         return {}
@@ -387,7 +388,10 @@ def copies_of(head: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _sayable(record: AuditRecord) -> AuditRecord:
-    """The record with words for numbers that JSON cannot write: what callers say never keeps it out. Raises OSError."""
+    """Return the record with text for numbers that JSON cannot represent. Raises OSError.
+
+    Callers can therefore not prevent a line by their values.
+    """
     try:
         fields = json.loads(json.dumps(dict(record.fields)), parse_constant=str)
     except (TypeError, ValueError, RecursionError) as error:
@@ -401,7 +405,7 @@ def _open_alone(path: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            raise BlockingIOError  # whoever had it began a new file in this moment
+            raise BlockingIOError  # its holder rotated the journal at this moment
         os.fchmod(descriptor, 0o600)
     except BlockingIOError as error:
         os.close(descriptor)

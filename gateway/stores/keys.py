@@ -1,4 +1,4 @@
-"""Idempotency keys that were used, each with the digest of its request: kept for a day, in the database."""
+"""Used idempotency keys, each with the digest of its request: stored for a day, in the database."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
 
 LIFE = 24 * 3600.0
-"""Seconds for which a key is known."""
+"""Seconds for which a key is stored."""
 
 PER_OWNER = 1000
-"""Keys of one principal in one app that are kept; the oldest goes first."""
+"""Keys of one principal in one app that are stored; the oldest is evicted first."""
 
 BOUNDS: Final = (
     Bound(
@@ -32,21 +32,21 @@ BOUNDS: Final = (
 
 
 class IdempotencyKeys:
-    """The keys of all callers, in `database`; never a body."""
+    """The keys of all callers, in `database`; request bodies are not stored."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
         self._secret = b""
 
     async def secret(self) -> bytes:
-        """What keys are hashed with: made once, the same for every process. Raises OSError."""
+        """Return the secret for hashing keys: created once, shared by all processes. Raises OSError."""
         if not self._secret:
             self._secret = await whole(self._made())
         return self._secret
 
     async def claim(self, owner: str, key: str, digest: str, now: float) -> bool:
-        """Whether `key` is new, or was used for this very request. Raises OSError while the database is down.
+        """Return whether `key` is new, or was used for the same request. Raises OSError while the database is down.
 
         `now` is in seconds since the epoch.
         """

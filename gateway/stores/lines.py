@@ -1,4 +1,4 @@
-"""The lines of the journal: how a record becomes bytes in a hash chain, and bytes a record again."""
+"""The line format of the journal: serializes records into a hash chain, and parses them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gateway.compact import compact_ascii
 from gateway.model import AuditRecord, Json
 
 NO_HASH = "0" * 64
-"""What the first line of a chain names as the hash before it."""
+"""The previous hash in the first line of a chain."""
 
 LINE_START = b'{"v":1,"writer":"'
-"""How every line begins."""
+"""The beginning of every line."""
 
 _text: Final = encode_basestring_ascii
 
@@ -41,9 +41,9 @@ _VALUES_START: Final = len(_SALT_START) + _SALT_LENGTH + len(b'","fields":')
 
 
 class Line(Struct, frozen=True):
-    """One line: the `seq`th of `writer`, naming the hash of the line before. `text` is the line itself, as JSON.
+    """One line: number `seq` of `writer`, with the hash of the previous line. `text` is the line itself, as JSON.
 
-    `kept` is False where its values were deleted; the record has no fields then.
+    `kept` is False if its values were deleted; the record has no fields then.
     """
 
     writer: str
@@ -57,7 +57,7 @@ class Line(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A line as the chain sees it, whose hashes fit; `values` are the bytes of its fields, None if they are gone."""
+    """A line with valid hashes, as the chain needs it; `values` are its fields' bytes, None if deleted."""
 
     writer: str
     seq: int
@@ -70,21 +70,20 @@ class Link:
 
 
 def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
-    """Put a record into the chain. Raises ValueError for what JSON cannot say."""
+    """Append a record to the chain. Raises ValueError for values that JSON cannot represent."""
     raw, digest = chained(writer, seq, prev, record, os.urandom(SALT_BYTES).hex())
     return Line(writer, seq, prev, digest, record, raw[:-1].decode("ascii"))
 
 
 def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) -> tuple[bytes, str]:
-    """The line of a record, with its newline, and its `hash`. Raises ValueError for what JSON cannot say.
+    """Return a record's line, with its newline, and `hash`. Raises ValueError for values that JSON cannot represent.
 
-    `hash` is SHA-256 over the line as it stands before it. In there, `values` is SHA-256 over `salt` and the JSON of
-    `fields`, which stand behind it: where these two are deleted, the chain still holds, and nobody can guess from it
-    what they said.
+    `hash` is SHA-256 over the line up to it. In there, `values` is SHA-256 over `salt` and the JSON of `fields`, which
+    follow it: if these two are deleted, the chain still holds, and their content cannot be guessed from it.
     """
     try:
         fields = compact_ascii(record.fields if type(record.fields) is dict else dict(record.fields))
-        time = repr(record.time) if isfinite(record.time) else compact_ascii(record.time)  # the first is quicker
+        time = repr(record.time) if isfinite(record.time) else compact_ascii(record.time)  # the first is faster
         words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{time}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
@@ -95,7 +94,7 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
 
 
 def read_link(raw: bytes) -> Link:
-    """Read a line (without its newline) as far as the chain needs it, and check its hashes. Raises ValueError."""
+    """Parse a line (without its newline) as far as the chain needs it, and verify its hashes. Raises ValueError."""
     found = _HEAD.match(raw)
     if found is None:
         raise ValueError("is not a line of a journal")
@@ -116,7 +115,7 @@ def read_link(raw: bytes) -> Link:
 
 
 def read_line(raw: bytes) -> Line:
-    """Read a line (without its newline) and check its hashes. Raises ValueError."""
+    """Parse a line (without its newline) and verify its hashes. Raises ValueError."""
     try:
         text = raw.decode("ascii")
         link = read_link(raw)
@@ -130,15 +129,15 @@ def read_line(raw: bytes) -> Line:
 
 
 def _word(quoted: bytes) -> str:
-    """A JSON text."""
+    """Parse a JSON string."""
     said: str = json.loads(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
     return said
 
 
 def without_values(raw: bytes) -> bytes | None:
-    """The line without its values and their salt, filled with blanks to its length; None where they are gone already.
+    """Return the line without values and salt, padded with spaces to its length; None if they were deleted before.
 
-    Raises ValueError for what is no line.
+    Raises ValueError for an invalid line.
     """
     found = _HEAD.match(raw)
     if found is None:
@@ -149,7 +148,7 @@ def without_values(raw: bytes) -> bytes | None:
 
 
 def fields_of(link: Link) -> Mapping[str, Json]:
-    """The values of a line; none where they were deleted. Raises ValueError."""
+    """Return the values of a line; empty if they were deleted. Raises ValueError."""
     fields = json.loads(link.values) if link.values is not None else {}
     if not isinstance(fields, dict):
         raise ValueError("is not a line of a journal")
@@ -157,7 +156,7 @@ def fields_of(link: Link) -> Mapping[str, Json]:
 
 
 def _values(rest: bytes, commitment: bytes) -> bytes | None:
-    """What stands behind the hash: salt and fields, or nothing any more."""
+    """Return the bytes of the fields behind the hash, None if they were deleted. Raises ValueError."""
     if rest.startswith(b"}") and not rest[1:].strip(b" "):
         return None
     values = rest[_VALUES_START:-1]
@@ -172,7 +171,7 @@ def _values(rest: bytes, commitment: bytes) -> bytes | None:
 
 
 def raw_lines(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The lines from the byte `start` on, each with the offset behind it; a last line without newline is left out."""
+    """Yield the lines from byte `start`, each with the offset behind it; a last line without newline is omitted."""
     file.seek(start)
     offset = start
     for raw in file:
@@ -183,9 +182,9 @@ def raw_lines(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def raw_lines_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that end before the byte `end`, last first, each with its offset; bytes behind the last newline too.
+    """Yield the lines before byte `end`, last first, each with its offset; also bytes behind the last newline.
 
-    The first one given is what stands behind the last newline: empty in a file that was left in order.
+    The first item is the rest behind the last newline: empty in an intact file.
     """
     rest = b""
     while end > 0:

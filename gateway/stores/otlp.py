@@ -1,4 +1,4 @@
-"""The record as OTLP logs: each line is one, with its values as attributes; how far it is stands in a file."""
+"""Exports the record as OTLP logs: one per line, with its values as attributes; a file stores the progress."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.stores.lines import Line
 
 
 class Collector(Protocol):
-    """Where logs go: `gateway.backends.otlp.Collector`."""
+    """The destination of logs: `gateway.backends.otlp.Collector`."""
 
     async def send(self, signal: str, body: Json) -> None: ...
 
 
 class OtlpLogs:
-    """A sink: lines may arrive twice after an outage, never none; `line` in each makes them one again."""
+    """A sink with at-least-once delivery: `line` in each log permits deduplication after an outage."""
 
     name = "otlp"
 
@@ -31,32 +31,32 @@ class OtlpLogs:
         self._resource = resource
 
     async def position(self, chain: str) -> Position | None:
-        """How far the journal `chain` was taken, as the file beside it says. Raises OSError."""
+        """Return the progress in the journal `chain`, from the file beside it. Raises OSError."""
         try:
             said = json.loads(self._place.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
-            return None  # a loss of power cut it off: all is sent again
+            return None  # a power failure truncated it: everything is sent again
         known = isinstance(said, dict) and said.get("chain") == chain
         return Position(int(said["end"]), str(said["hash"])) if known else None
 
     async def chains(self) -> Sequence[str]:
-        """Nobody asks a collector."""
+        """Return nothing: a collector cannot be queried."""
         return ()
 
     async def take_over(self, chain: str) -> int:
-        """The process that holds the journal alone sends it; nobody else has to be kept out."""
+        """Return 0: only the process that holds the journal sends it, so no fencing is needed."""
         return 0
 
     async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
-        """Send the lines, then keep the position. Raises OSError where they are not taken."""
+        """Send the lines, then store the position. Raises OSError if they are not accepted."""
         records: list[Json] = [_log(one.line) for one in lines]
         scope: Json = {"scope": {"name": "webmcp-gateway.audit"}, "logRecords": records}
         await self._collector.send("logs", {"resourceLogs": [{"resource": self._resource, "scopeLogs": [scope]}]})
         fresh = self._place.with_name(f"{self._place.name}.new")
         with suppress(FileNotFoundError):
-            fresh.unlink()  # of a process that died here
+            fresh.unlink()  # left by a process that died here
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps({"chain": chain, "end": position.end, "hash": position.hash}))
@@ -92,7 +92,7 @@ def _attribute(name: str, value: str | float | bool) -> Json:
 
 
 def said(value: str | float | bool) -> Json:
-    """A value as OTLP's JSON writes it."""
+    """Return a value in OTLP's JSON form."""
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What pages of apps keep for a person: their `localStorage`, sealed, by person and app."""
+"""The `localStorage` of apps' pages, sealed, by person and app."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
 
 QUOTA: Final = 1024 * 1024
-"""Characters, of keys and values together, that the pages of one app may keep for one person."""
+"""Characters, of keys and values together, that the pages of one app may store for one person."""
 
 _TRIES = 8
-"""How often a change is begun anew where another process was faster."""
+"""Attempts of a change that loses against another process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is known of a page's storage without opening it; `changed` is in seconds since the epoch."""
+    """The metadata of a page's storage, readable without a key; `changed` is in seconds since the epoch."""
 
     person: str
     app: str
@@ -38,16 +38,16 @@ class Kept:
 class PageStorage:
     """The storage of all persons and apps, in `database`. Each method raises OSError while that is down.
 
-    Where it opens or seals, also `Unreadable`, and StartError where there are no keys.
+    Methods that seal or open also raise `Unreadable`, and StartError without keys.
     """
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
         self._database = database
         self._ring = ring
-        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
     async def load(self, person: str, app: str) -> Mapping[str, str]:
-        """The items, in the order in which they were first put in."""
+        """Return the items, in insertion order."""
         async with self._database.connect() as connection:
             _, items = await self._items(connection, person, app)
         return items
@@ -55,25 +55,25 @@ class PageStorage:
     async def save(
         self, person: str, app: str, changes: Mapping[str, str | None], *, clear: bool = False, now: float
     ) -> bool:
-        """Change items, or remove them where the value is None, after all were removed if `clear`.
+        """Set items, or remove those whose value is None; with `clear`, remove all others first.
 
-        False, and nothing changed, where that would be more than `QUOTA`.
+        Return False, with nothing changed, if the result would exceed `QUOTA`.
         """
         return await whole(self._save(person, app, changes, clear, now))
 
     async def list(self) -> list[Kept]:
-        """All that is kept."""
+        """Return the metadata of all entries."""
         columns = PAGE_STORAGE.c.person, PAGE_STORAGE.c.app, PAGE_STORAGE.c.size, PAGE_STORAGE.c.changed
         async with self._database.connect() as connection:
             rows = await connection.execute(select(*columns).order_by(*columns[:2]))
             return [Kept(*row) for row in rows]
 
     async def delete(self, person: str | None = None, app: str | None = None) -> int:
-        """Forget what is kept for `person` (for all, if None) by `app` (by all, if None): for how many of them."""
+        """Delete the entries of `person` (of all, if None) and `app` (of all, if None); return their number."""
         return await whole(self._delete(person, app))
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal everything with the newest key: how many were, and how many no key opens."""
+        """Seal everything with the newest key; return how many entries were, and how many no key opens."""
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:
@@ -108,7 +108,7 @@ class PageStorage:
         raise OSError(f"the storage of {app} is changed by too many at once")
 
     async def _items(self, connection: AsyncConnection, person: str, app: str) -> tuple[int, dict[str, str]]:
-        """The version of what is there, 0 for nothing, and its items."""
+        """Return the version of the stored entry, 0 for none, and its items."""
         row = (await connection.execute(select(PAGE_STORAGE).where(_at(person, app)))).first()
         if row is None:
             return 0, {}
@@ -139,7 +139,7 @@ class PageStorage:
 
 
 async def _put(connection: AsyncConnection, row: Mapping[str, Any], before: int) -> bool:
-    """Whether `row` took the place of version `before`."""
+    """Store `row` in place of version `before`; return whether that was still the current one."""
     if not before:
         new = insert(connection, PAGE_STORAGE).values(dict(row)).on_conflict_do_nothing()
         return bool((await connection.execute(new)).rowcount)

@@ -1,4 +1,4 @@
-"""What is used of quotas: counted in the database, so that it outlives the process."""
+"""Quota usage, counted in the database, so that it outlives the process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gateway.stores.whole import whole
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 3600.0
-"""How often windows that have ended are forgotten."""
+"""Seconds between two deletions of ended windows."""
 
 KEPT_SECONDS = 2 * 86400.0
-"""For how long after its end a window is still known: a clock that is set back must not open it anew."""
+"""Seconds that a window is stored after its end: a clock that is set back must not restart it."""
 
 BOUNDS: Final = (
     Bound(
@@ -36,10 +36,10 @@ BOUNDS: Final = (
 )
 
 JUMP_SECONDS = 60.0
-"""A clock that leaves the steady one by more than this was set, or is wrong."""
+"""A wall clock that deviates from the steady one by more seconds than this was set, or is wrong."""
 
 CALM_SECONDS = 86400.0
-"""For how long after such a jump nothing is forgotten: the clock may be set right again."""
+"""Seconds after such a jump in which nothing is deleted: the clock may be corrected again."""
 
 
 class Quotas:
@@ -49,18 +49,18 @@ class Quotas:
         self._database = database
         self._steady = steady
         self._ahead: float | None = None
-        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
         self._next_sweep = 0.0
 
     async def take(self, quotas: Sequence[Quota], caller: Caller, now: float) -> Quota | None:
-        """Count one call against every quota, or, where one is used up, against none: that one is given.
+        """Count one call against every quota; if one is used up, count against none and return that one.
 
         `now` is in seconds since the epoch. Raises OSError while the database is down.
         """
         return await whole(self._take(quotas, caller, now))
 
     def _may_sweep(self, now: float) -> bool:
-        """Whether it is time to forget what is over, and the clock can be believed."""
+        """Whether a deletion of ended windows is due, and the clock is trustworthy."""
         steady = self._steady()
         before, self._ahead = self._ahead, now - steady
         if before is not None and abs(self._ahead - before) > JUMP_SECONDS:

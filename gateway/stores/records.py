@@ -1,4 +1,4 @@
-"""The record in the database: filled with the lines of journals, asked for what happened."""
+"""The record in the database: filled with the lines of journals, and queried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.stores.upsert import insert
 from gateway.stores.verify import Found
 
 COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace", "client")
-"""Fields of a line that have columns of their own."""
+"""Fields of a line that have separate columns."""
 
 _COLUMNS: Final = (
     *("writer", "seq", "chain", "position", "id", "phase", "opens", "time"),
@@ -38,7 +38,7 @@ _PLACE: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the record says of one exchange or tool call: the fields of its intent, and over them its outcome's.
+    """The record of one exchange or tool call: the fields of its intent, overridden by its outcome's.
 
     Times are in seconds since the epoch; `ended` is None while there is no outcome.
     """
@@ -51,9 +51,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records: each value that is given must fit. `since` and `until` are in seconds since the epoch.
+    """A filter for records: each given value must match. `since` and `until` are in seconds since the epoch.
 
-    `id` is that of a record, or of what caused it.
+    `id` is that of a record, or of its cause.
     """
 
     app: str | None = None
@@ -70,7 +70,7 @@ class Filter:
     until: float | None = None
 
     def fits(self, record: Record) -> bool:
-        """The same, for a record that was read from elsewhere."""
+        """Whether a record from another source matches."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         wanted = {name: value for name, value in named if value is not None}
         if self.since is not None and record.time < self.since:
@@ -93,11 +93,11 @@ class Records:
         self._caught_up: Callable[[], Awaitable[None]] | None = None
 
     def follow(self, caught_up: Callable[[], Awaitable[None]]) -> None:
-        """Before each query wait for `caught_up`: until the journal of this process is copied."""
+        """Make each query wait for `caught_up`: until the journal of this process is copied."""
         self._caught_up = caught_up
 
     async def query(self, limit: int, fitting: Filter = Filter(), before: str | None = None) -> list[Record]:
-        """The newest records first that fit, and older than the record with the id `before`.
+        """Return the newest matching records first, older than the record with the id `before`.
 
         Raises OSError while the database is down.
         """
@@ -106,7 +106,7 @@ class Records:
         async with self.database.connect() as connection:
             edge: Any = None
             if before is not None:
-                # By the id alone: with `opens` beside it SQLite walks the index of the newest instead.
+                # By the id alone: with `opens` in the condition SQLite scans the index of the newest instead.
                 wanted = select(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.opens).where(AUDIT.c.id == before)
                 edge = next((row for row in await connection.execute(wanted) if row.opens), None)
                 if edge is None:
@@ -114,7 +114,7 @@ class Records:
             return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
 
     async def named(self, ids: Collection[str]) -> dict[str, Record]:
-        """The records with these ids."""
+        """Return the records with these ids."""
         first = AUDIT.alias("first")
         wanted, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]
         found: dict[str, Record] = {}
@@ -126,13 +126,13 @@ class Records:
         return found
 
     async def position(self, chain: str) -> Position | None:
-        """How far the journal `chain` is in the database."""
+        """Return the progress of the journal `chain` in the database."""
         async with self.database.connect() as connection:
             found = (await connection.execute(select(FILLED).where(FILLED.c.chain == chain))).first()
         return Position(found.offset, found.hash) if found is not None else None
 
     async def take_over(self, chain: str) -> int:
-        """A new epoch of the journal `chain`: whoever stores with an older one is `Superseded` from now on."""
+        """Begin a new epoch of the journal `chain`: a store with an older one raises `Superseded` from now on."""
         async with self.database.connect() as connection:
             again = {"epoch": FILLERS.c.epoch + 1}
             row = insert(connection, FILLERS).values(chain=chain, epoch=1)
@@ -142,10 +142,10 @@ class Records:
         return epoch
 
     async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
-        """Put in what is not there yet, and the position, in one transaction that belongs to the last epoch."""
+        """Insert the missing lines and the position, in one transaction. Raises `Superseded` for an older epoch."""
         mine = and_(FILLERS.c.chain == chain, FILLERS.c.epoch == epoch)
         async with self.database.connect() as connection:
-            # The first statement, and one that writes: nobody can take over between it and the commit.
+            # The first statement, and a write: no other process can take over between it and the commit.
             if not (await connection.execute(FILLERS.update().where(mine).values(epoch=epoch))).rowcount:
                 raise Superseded
             await _insert(connection, chain, lines)
@@ -153,19 +153,19 @@ class Records:
             await connection.commit()
 
     async def chains(self) -> list[str]:
-        """The journals that were filled into the database."""
+        """Return the journals that were filled into the database."""
         async with self.database.connect() as connection:
             return [*await connection.scalars(select(FILLED.c.chain).order_by(FILLED.c.chain))]
 
     async def sizes(self) -> dict[str, int]:
-        """How many lines there are of each journal, also of one that was filled in and has none any more."""
+        """Return the number of lines of each journal, also of one whose lines are all missing."""
         wanted = select(AUDIT.c.chain, func.count().label("lines")).group_by(AUDIT.c.chain).order_by(AUDIT.c.chain)
         async with self.database.connect() as connection:
             found = {row.chain: row.lines for row in await connection.execute(wanted)}
         return dict.fromkeys(await self.chains(), 0) | found
 
     async def lines(self, chain: str) -> AsyncIterator[Found]:
-        """Every line of one journal, as it stands in the database, oldest first."""
+        """Yield every line of one journal from the database, oldest first."""
         last, columns = -1, (AUDIT.c.position, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.line)
         wanted = select(*columns).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
         async with self.database.connect() as connection:
@@ -176,11 +176,11 @@ class Records:
 
 
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
-    """Put in the lines that are not there yet."""
+    """Insert the lines that are missing."""
     known = await _opened(connection, [one.line for one in placed])
     rows = [_row(chain, one, known) for one in placed]
     if connection.dialect.name == "sqlite":
-        # One step for all: for each step SQLite's thread and that of the exchanges wait for each other.
+        # One step for all: at each step, SQLite's thread and the event loop wait for each other.
         await connection.exec_driver_sql(_sqlite_insert(len(rows)), tuple(joined.from_iterable(rows)))
     else:
         values = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
@@ -188,7 +188,7 @@ async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Plac
 
 
 async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
-    """The ids of these lines that have an intent, here or in the database."""
+    """Return the ids of these lines that have an intent, here or in the database."""
     asked = [line.record.id for line in lines if line.record.phase == "outcome"]
     here = {line.record.id for line in lines if line.record.phase == "intent"}
     elsewhere = [id for id in asked if id not in here]
@@ -206,7 +206,7 @@ def _sqlite_insert(rows: int) -> str:
 
 
 def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
-    """The values of `_COLUMNS`."""
+    """Return the values of `_COLUMNS`."""
     line = one.line
     record = line.record
     said, phase = record.fields.get, record.phase
@@ -227,7 +227,7 @@ def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
 
 
 def _word(value: Json) -> str | None:
-    """A text that every database takes: no NUL, no half of a character."""
+    """Return a text that every database accepts: no NUL, no lone surrogate."""
     if type(value) is str and value.isascii() and "\0" not in value:
         return value
     if not isinstance(value, str):
@@ -249,7 +249,7 @@ def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:
 
 
 def _joined_lines(first: FromClause, outcome: FromClause) -> Select[Any]:
-    """The first line of each record, with its outcome's where there is one."""
+    """Select the first line of each record, with its outcome's if there is one."""
     end = and_(outcome.c.id == first.c.id, outcome.c.phase == "outcome")
     columns = (first.c.id, first.c.time, first.c.line, outcome.c.time.label("ended"), outcome.c.line.label("end"))
     return select(*columns).select_from(first.outerjoin(outcome, end))
@@ -280,6 +280,6 @@ def _record(row: Row[Any]) -> Record:
 
 
 def _fields(line: str) -> dict[str, Json]:
-    """What a line says; nothing where retention deleted its values."""
+    """Return the fields of a line; empty if retention deleted its values."""
     found: dict[str, Json] = json.loads(line).get("fields", {})
     return found

@@ -1,4 +1,4 @@
-"""Values that must not be written down: named by JSON paths, replaced before a record is written."""
+"""Redaction: values at configured JSON paths are replaced before a record is written."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _STEP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Into the member `name`, or into every member and item where it is None; `deep` means at any depth."""
+    """A step into the member `name`, or into every member and item if None; `deep` means at any depth."""
 
     name: str | None
     deep: bool
 
 
 class Redaction:
-    """Replaces what `paths` name in the fields of a record, `$` being the fields.
+    """Replaces the values at `paths` in the fields of a record; `$` is the fields.
 
-    Of JSONPath (RFC 9535) it takes `$.a.b`, `$['a']`, `$..name`, `$.*` and `$.items[*]`. Raises ValueError for others.
+    Of JSONPath (RFC 9535) it supports `$.a.b`, `$['a']`, `$..name`, `$.*` and `$.items[*]`. Raises ValueError for
+    others.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
@@ -35,7 +36,7 @@ class Redaction:
         self.any = bool(self._paths)
 
     def __call__(self, fields: Mapping[str, Json]) -> Mapping[str, Json]:
-        """The fields with those values replaced; the given ones stay as they are."""
+        """Return the fields with those values replaced; the argument is not modified."""
         for steps in self._paths:
             first = steps[0].name
             if first is not None and not steps[0].deep:
@@ -77,7 +78,7 @@ def _redacted(value: Json, steps: tuple[_Step, ...]) -> Json:
 
 
 def _member(key: str | None, value: Json, steps: tuple[_Step, ...]) -> Json:
-    """What becomes of a member, or of an item of a list, whose `key` is None."""
+    """Redact a member, or an item of a list, whose `key` is None."""
     step = steps[0]
     if step.deep:
         value = _redacted(value, steps)

@@ -1,4 +1,4 @@
-"""Retention: values that are old enough are deleted, in the journal and in the database; the chain still holds."""
+"""Retention: old values are deleted, in the journal and in the database; the hash chain still holds."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from gateway.stores.sql import Database
 log = logging.getLogger(__name__)
 
 EVERY = 3600.0
-"""Seconds between two looks at what is old."""
+"""Seconds between two deletions."""
 
 _BATCH = 500
 _ORDERLY = 1000
-"""Young lines in a row after which none is taken to be old: a clock that jumped once does not hide the others."""
+"""Young lines in a row that end the search for old ones: a clock that jumped once does not hide the others."""
 
 
 class Retention:
-    """Deletes values that are older than `seconds`. What it deletes is written into the journal first, and signed."""
+    """Deletes values that are older than `seconds`. Each deletion is first noted in the journal, signed."""
 
     def __init__(
         self, journal: Journal, database: Database | None, seconds: float, now: Callable[[], float] = time.time
@@ -43,7 +43,7 @@ class Retention:
         self._now = now
 
     async def run(self) -> None:
-        """Once now, then every hour, until cancelled; what fails is tried again."""
+        """Delete now, then every hour, until cancelled; retry after failures."""
         while True:
             try:
                 await self.delete()
@@ -52,14 +52,14 @@ class Retention:
             await asyncio.sleep(EVERY)
 
     async def delete(self) -> int:
-        """Delete what is old; gives how many lines of the journal lost their values.
+        """Delete old values; return how many lines of the journal lost theirs.
 
-        A file, or the database, where that fails keeps nothing else from it. Raises the first `OSError` at the end.
+        A failure in one file does not prevent the others, nor the database. Raises the first `OSError` at the end.
         """
         before = self._now() - self._seconds
         segments = all_segments(self._journal.path)
         if await asyncio.to_thread(_has_old, segments, before):
-            # The note comes first: values that are gone without one count as tampering.
+            # The note comes first: values that are missing without one count as tampering.
             self._journal.note("values were deleted, as audit.retain says", deleted_before=before)
         deleted = 0
         failures: list[OSError] = []
@@ -80,14 +80,14 @@ class Retention:
 
 
 def _forget_torn(journal: Path, before: float) -> None:
-    """What was set aside because it was no line may hold values as well."""
+    """Delete old files of torn lines, which may contain values as well."""
     for path in journal.parent.glob(f"{glob.escape(journal.name)}.torn-*"):
         if path.stat().st_mtime < before:
             path.unlink()
 
 
 def _has_old(segments: list[Segment], before: float) -> bool:
-    """Whether there is something to delete; a file that cannot be read says so when its turn comes."""
+    """Whether there are old values; unreadable files are reported later, by the deletion."""
     for segment in segments:
         with suppress(OSError), segment.path.open("rb") as file:
             if _old_lines(file, before, 1):
@@ -96,14 +96,14 @@ def _has_old(segments: list[Segment], before: float) -> bool:
 
 
 def _old_lines(file: BinaryIO, before: float, most: int | None = None) -> list[tuple[int, bytes]]:
-    """Offset and blank form of lines that are old and have values. Notes keep theirs: they are signed, and say none."""
+    """Return offset and blanked form of old lines with values. Notes keep theirs, which are signed and hold no call."""
     found: list[tuple[int, bytes]] = []
     young = 0
     for end, raw in raw_lines(file):
         try:
             link = read_link(raw)
         except ValueError:
-            continue  # `verify` tells of it
+            continue  # `verify` reports it
         young = young + 1 if link.time >= before else 0
         if young > _ORDERLY:
             break
@@ -117,14 +117,14 @@ def _old_lines(file: BinaryIO, before: float, most: int | None = None) -> list[t
 
 
 def _blank(segment: Segment, before: float) -> int:
-    """Overwrite old values where they stand: no line moves, and an interrupted run is taken up by the next."""
+    """Overwrite old values in place: no line moves, and the next run completes an interrupted one."""
     with segment.path.open("rb") as file:
         lines = _old_lines(file, before)
         if lines:
             descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
-                    return 0  # the journal went on in a new file of this name: the next run finds the old one
+                    return 0  # the journal was rotated: the next run finds the old file
                 for offset, blank in lines:
                     os.pwrite(descriptor, blank, offset)
                 os.fsync(descriptor)
@@ -134,7 +134,7 @@ def _blank(segment: Segment, before: float) -> int:
 
 
 async def _shorten(database: Database, before: float) -> None:
-    """The same in the database, where the columns go as well."""
+    """Delete the same values in the database, including the separate columns."""
     table, last = AUDIT.c, ("", 0)
     old = and_(table.time < before, table.phase != NOTE, table.line.contains('"fields":'))
     wanted = select(table.writer, table.seq, table.line).where(old).order_by(table.writer, table.seq).limit(_BATCH)
@@ -144,7 +144,7 @@ async def _shorten(database: Database, before: float) -> None:
             rows = (await connection.execute(wanted.where(tuple_(table.writer, table.seq) > last))).all()
             for row in rows:
                 last = (row.writer, row.seq)
-                with suppress(ValueError):  # a line that was altered: `verify` tells of it
+                with suppress(ValueError):  # an altered line: `verify` reports it
                     blank = without_values(row.line.encode("ascii", "replace"))
                     if blank is not None:
                         values = {"line": blank.decode().rstrip(" "), **gone}

@@ -1,4 +1,4 @@
-"""The tables of the database, and how an older database becomes a newer one."""
+"""The tables of the database, and the migrations of older versions."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ AUDIT: Final = Table(
     Index("audit_newest_of_app", "opens", "app", "time", "writer", "seq"),
     Index("audit_trace", "trace"),
 )
-"""The lines of all journals: `line` as it stands there, `position` the byte behind it; `opens` marks the first line of
-an id, for paging. The other columns are of its fields, for queries."""
+"""The lines of all journals: `line` is the journal's text, `position` the offset behind it.
+
+`opens` marks the first line of an id, for paging. The other columns are copies of fields, for queries.
+"""
 
 FILLED: Final = Table(
     "audit_filled",
@@ -64,7 +66,7 @@ FILLED: Final = Table(
     Column("offset", BigInteger, nullable=False),
     Column("hash", String, nullable=False),
 )
-"""How far each journal, known by its first writer, is in the database: the byte after a line, and that line's hash."""
+"""The progress of each journal, identified by its first writer: the offset behind a line, and that line's hash."""
 
 FILLERS: Final = Table(
     "audit_fillers",
@@ -72,7 +74,7 @@ FILLERS: Final = Table(
     Column("chain", String, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
 )
-"""The fencing token of each journal: whoever fills it in with an older one was superseded, and stores nothing."""
+"""The fencing token of each journal: a filler with an older one was superseded, and stores nothing."""
 
 QUOTAS: Final = Table(
     "quotas",
@@ -82,7 +84,7 @@ QUOTAS: Final = Table(
     Column("ends", Float, nullable=False),
     Index("quotas_ends", "ends"),
 )
-"""How much of each quota is used in the window that ends at `ends`, in seconds since the epoch."""
+"""The usage of each quota in the window that ends at `ends`, in seconds since the epoch."""
 
 IDEMPOTENCY_KEYS: Final = Table(
     "idempotency_keys",
@@ -94,7 +96,7 @@ IDEMPOTENCY_KEYS: Final = Table(
     Index("idempotency_keys_expires", "expires"),
     Index("idempotency_keys_owner", "owner", "expires"),
 )
-"""The idempotency keys that went out: hashes, with the digest of the request that each belongs to."""
+"""The idempotency keys that were sent: hashes, with the digest of the request that each belongs to."""
 
 SECRETS: Final = Table(
     "secrets",
@@ -114,7 +116,7 @@ TOKENS: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("changed", Float, nullable=False),
 )
-"""Tokens of credentials, sealed with the key `key`; a credential that all share has the empty principal."""
+"""Tokens of credentials, sealed with the key `key`; a shared credential has the empty principal."""
 
 LEASES: Final = Table(
     "credential_leases",
@@ -124,7 +126,7 @@ LEASES: Final = Table(
     Column("holder", String, nullable=False),
     Column("until", Float, nullable=False),
 )
-"""Who renews a token now, so that nobody else does."""
+"""The leases for renewing tokens: one holder at a time."""
 
 CONNECTS: Final = Table(
     "credential_connects",
@@ -134,7 +136,7 @@ CONNECTS: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("expires", Float, nullable=False),
 )
-"""Logins at authorization servers that began and did not end yet, sealed; each can be taken out once."""
+"""Pending logins at authorization servers, sealed; each can be taken once."""
 
 ISSUED: Final = Table(
     "issued_tokens",
@@ -149,7 +151,7 @@ ISSUED: Final = Table(
     Column("revoked", Float),
     Index("issued_tokens_name", "name"),
 )
-"""Tokens that the gateway gave out: hashes, with the capabilities of each, parted by spaces."""
+"""Tokens that the gateway issued: hashes, with the capabilities of each, separated by spaces."""
 
 SESSIONS: Final = Table(
     "sessions",
@@ -162,7 +164,7 @@ SESSIONS: Final = Table(
     Index("sessions_family", "family"),
     Index("sessions_expires", "expires"),
 )
-"""Logins of people, and the codes that lead to one: `key` is a hash; what has the same `family` ends together."""
+"""Logins of people, and the codes that lead to one: `key` is a hash; rows with the same `family` end together."""
 
 TOUCH_KEYS: Final = Table(
     "touch_keys",
@@ -175,7 +177,7 @@ TOUCH_KEYS: Final = Table(
     Column("created", Float, nullable=False),
     Index("touch_keys_person", "person"),
 )
-"""The security keys that people touch to approve: public keys, and how often each was used."""
+"""The security keys that people touch to approve: public keys, and their signature counters."""
 
 PAGE_STORAGE: Final = Table(
     "page_storage",
@@ -188,7 +190,7 @@ PAGE_STORAGE: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("changed", Float, nullable=False),
 )
-"""What pages of apps keep for a person, sealed with the key `key`; `size` is in characters."""
+"""The `localStorage` of apps' pages by person, sealed with the key `key`; `size` is in characters."""
 
 
 UPSTREAM_TOOLS: Final = Table(
@@ -199,10 +201,10 @@ UPSTREAM_TOOLS: Final = Table(
     Column("accepted", String, nullable=False),
     Column("latest", String, nullable=False),
 )
-"""What the tools of upstreams looked like, as `pin` of a policy writes it: when they were accepted, and at last.
+"""Digests of upstreams' tools, in the form of a policy's `pin`: as accepted, and the latest.
 
-`tool` is a hash of the name, which may have any characters. Of prompts and resources, under the upstream's name with
-the method that lists them, there are the names and addresses alone.
+`tool` is a hash of the name, which may have any characters. Of prompts and resources, only names and URIs are stored,
+under the upstream's name with the method that lists them.
 """
 
 TAINTS: Final = Table(
@@ -213,11 +215,11 @@ TAINTS: Final = Table(
     Column("evidence", String, nullable=False),
     Column("call", String),
 )
-"""The apps of principals whose views are the model's, until a person acts in one of them."""
+"""The apps of principals whose views are tainted, until a person acts in one of them."""
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
+    """Migrate the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
     found = 0
     if inspect(connection).has_table(SCHEMA_VERSION.name):
         found = connection.execute(SCHEMA_VERSION.select()).scalar() or 0
@@ -231,14 +233,14 @@ def migrate(connection: Connection) -> None:
 
 
 def _audit_anew(connection: Connection) -> None:
-    """The lines are others than before; what is in the journal comes back by itself."""
+    """Recreate the tables with a new line format; the journal fills them again."""
     for table in (AUDIT, FILLED):
         table.drop(connection, checkfirst=True)
     METADATA.create_all(connection, [AUDIT, FILLED])
 
 
 def _add(column: Column[Any]) -> Callable[[Connection], None]:
-    """A column that lines have which come from now on; a table that was made by this version has it already."""
+    """Return a migration that adds a column, unless the table has it already; old rows have no value."""
 
     def step(connection: Connection) -> None:
         if column.name not in {known["name"] for known in inspect(connection).get_columns(column.table.name)}:
@@ -269,4 +271,4 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(TAINTS),
     _add(AUDIT.c.client),
 )
-"""What makes version n + 1 of version n, from nothing on."""
+"""The migration from each version n to n + 1, beginning with an empty database."""

@@ -29,22 +29,22 @@ REMEDY: Final = "a key is 32 random bytes in base64: `webmcp-gateway credential 
 
 
 class Unreadable(Exception):
-    """What is stored was sealed with a key that is not there, or was altered."""
+    """The stored value was sealed with a missing key, or was altered."""
 
 
 class KeySource(Protocol):
-    """Where the keys are: the newest first, in one text. Raises StartError where they cannot be had."""
+    """The storage of keys: the newest first, in one text. Methods raise StartError if it is unavailable."""
 
     def read(self) -> str:
-        """All keys, separated by white space; made where there is none and the place allows it."""
+        """Return all keys, separated by white space; create one if there is none and the storage permits it."""
         ...
 
     def write(self, keys: str) -> None:
-        """Replace them. Raises StartError where the gateway cannot write there."""
+        """Replace the keys. Raises StartError if the storage is read-only."""
         ...
 
     def stamp(self) -> object:
-        """Another value when the keys may have changed."""
+        """Return a value that differs when the keys may have changed."""
         ...
 
 
@@ -56,26 +56,26 @@ class GivenKeys:
     keys: Secret
 
     def read(self) -> str:
-        """As they are."""
+        """Return the keys of the variable."""
         return self.keys.reveal()
 
     def write(self, keys: str) -> None:
-        """An environment is not ours to write."""
+        """Raise StartError: the environment is read-only."""
         raise StartError(f"{self.name} is a variable: put the new key in front of the old ones there, and start again")
 
     def stamp(self) -> object:
-        """It stays as it is."""
+        """Return None: the keys do not change."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A file that its owner alone can read; it is made when it is not there."""
+    """A file that its owner alone can read; it is created if missing."""
 
     path: Path
 
     def read(self) -> str:
-        """Raises StartError for a file that others can read."""
+        """Return the keys; raises StartError for a file that others can read."""
         try:
             mode = self.path.stat().st_mode
             if stat.S_IMODE(mode) & 0o077:
@@ -88,11 +88,11 @@ class KeyFile:
             raise StartError(f"the key file {self.path} cannot be read: {reason}") from error
 
     def write(self, keys: str) -> None:
-        """In one step: who reads meanwhile sees the old file or the new one."""
+        """Replace the file atomically: readers see the old one or the new one."""
         self._place(keys, replace=True)
 
     def stamp(self) -> object:
-        """Its identity and its time."""
+        """Return inode and modification time."""
         try:
             found = self.path.stat()
         except OSError:
@@ -128,7 +128,7 @@ class SystemKeyring:
     account: str
 
     def read(self) -> str:
-        """Makes a key where there is none."""
+        """Return the keys; create one if there is none."""
         found = self._call("get_password", _SERVICE, self.account)
         if found is None:
             self.write(new_key())
@@ -138,11 +138,11 @@ class SystemKeyring:
         return found
 
     def write(self, keys: str) -> None:
-        """Replace what is there."""
+        """Replace the keys."""
         self._call("set_password", _SERVICE, self.account, keys)
 
     def stamp(self) -> object:
-        """It is not looked at again: a keyring may ask the person."""
+        """Return None: the keyring is read once, since it may ask the person."""
         return None
 
     def _call(self, name: str, *arguments: str) -> object:
@@ -152,13 +152,13 @@ class SystemKeyring:
             raise StartError("stores.encryption_key: keyring needs the package: pip install keyring") from error
         try:
             result: object = getattr(keyring, name)(*arguments)
-        except Exception as error:  # noqa: BLE001  a keyring is foreign code with errors of its own; its words may be secret
+        except Exception as error:  # noqa: BLE001  a keyring is foreign code with its own errors; texts may be secret
             raise StartError(f"the system's keyring cannot be used: {type(error).__name__}") from None
         return result
 
 
 class KeyRing:
-    """The keys of a gateway: the first seals, all of them open. They are read at the first use."""
+    """The keys of a gateway: the first one seals, all of them open. They are read at the first use."""
 
     def __init__(self, source: KeySource) -> None:
         self._source = source
@@ -166,16 +166,16 @@ class KeyRing:
         self._keys: dict[str, bytes] = {}
 
     def seal(self, text: str, place: str) -> tuple[str, bytes]:
-        """The id of the key, and `text` sealed for `place`: it opens nowhere else. Raises StartError."""
+        """Return the key's id and `text` sealed for `place`, with which alone it opens. Raises StartError."""
         self.load()
         id, key = next(iter(self._keys.items()))
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _bound(id, place))
 
     def open(self, id: str, sealed: bytes, place: str) -> str:
-        """The text. Raises `Unreadable`; StartError where the keys cannot be had."""
+        """Return the text. Raises `Unreadable`; StartError if the keys are unavailable."""
         self.load()
-        if id not in self._keys:  # another process has changed the key
+        if id not in self._keys:  # another process has rotated the key
             self._read()
         key = self._keys.get(id)
         if key is None:
@@ -186,12 +186,15 @@ class KeyRing:
             raise Unreadable("it was altered, or belongs to another place") from error
 
     def load(self) -> None:
-        """Read the keys, if that did not happen or they may have changed. Raises StartError."""
+        """Read the keys if that was not done, or they may have changed. Raises StartError."""
         if not self._keys or self._source.stamp() != self._stamp:
             self._read()
 
     def rotate(self) -> tuple[str, ...]:
-        """Put a new key in front. The one before stays, since others may hold it; the ids of all. Raises StartError."""
+        """Prepend a new key, keep the previous one, which other processes may use; return all ids.
+
+        Raises StartError.
+        """
         kept = self._source.read().split()[:1]
         self._source.write(" ".join((new_key(), *kept)))
         self._read()
@@ -209,12 +212,12 @@ class KeyRing:
 
 
 def new_key() -> str:
-    """A fresh key as text."""
+    """Return a new key as text."""
     return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def parse_keys(text: str) -> dict[str, bytes]:
-    """Keys by their ids, in order. Raises StartError, without a word of the text."""
+    """Return keys by their ids, in order. Raises StartError, without quoting the text."""
     found: dict[str, bytes] = {}
     for word in text.replace(",", " ").split():
         try:

@@ -1,4 +1,4 @@
-"""The files of one journal: the one that grows, and those before it, which begin at the byte that their names say."""
+"""The files of one journal: the growing one, and its predecessors, whose names contain their start offset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gateway.stores.lines import fields_of, raw_lines, raw_lines_backwards, read
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file; `start` is the byte of the whole journal with which it begins. `size` is its own.
+    """One file; `start` is the offset of its beginning in the whole journal. `size` is its own.
 
-    `descriptor` is that of the one that grows, within `pinned`.
+    `descriptor` is that of the growing file, within `pinned`.
     """
 
     path: Path
@@ -26,22 +26,22 @@ class Segment:
     descriptor: int = -1
 
     def open(self) -> BinaryIO:
-        """The file itself, whatever stands under its name now."""
+        """Open the file itself, even if it was renamed."""
         return os.fdopen(os.dup(self.descriptor), "rb") if self.descriptor >= 0 else self.path.open("rb")
 
     @property
     def end(self) -> int:
-        """The byte of the whole journal behind it."""
+        """The offset of its end in the whole journal."""
         return self.start + self.size
 
 
 def closed_path(path: Path, start: int) -> Path:
-    """What the file of the journal `path` that begins at `start` is called when it grows no more."""
+    """Return the name of a closed file of the journal `path` that begins at `start`."""
     return path.with_name(f"{path.name}.{start:015d}")
 
 
 def closed_segments(path: Path) -> list[Segment]:
-    """The files of before that are still there, oldest first."""
+    """Return the closed files that still exist, oldest first."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{15})")
     found = ((pattern.fullmatch(one.name), one) for one in path.parent.iterdir())
     return sorted(
@@ -50,16 +50,16 @@ def closed_segments(path: Path) -> list[Segment]:
 
 
 def all_segments(path: Path) -> list[Segment]:
-    """Every file of a journal, oldest first; the last is the one that grows, if it is there."""
+    """Return every file of a journal, oldest first; the last is the growing one, if it exists."""
     with pinned(path) as segments:
         return [replace(segment, descriptor=-1) for segment in segments]
 
 
 @contextmanager
 def pinned(path: Path) -> Iterator[list[Segment]]:
-    """The same, to be read within this context, though the journal may go on in a new file meanwhile.
+    """Yield every file, readable within this context even if the journal is rotated meanwhile.
 
-    The one that grows is opened first: under its name there is another file when the journal was rotated.
+    The growing file is opened first: after a rotation, its name belongs to another file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -73,14 +73,14 @@ def pinned(path: Path) -> Iterator[list[Segment]]:
             start = _start_in(descriptor)
             closed = [one for one in closed if one.start < start]  # others were closed while this one was opened
         else:
-            start = closed[-1].end if closed else 0  # it was begun in this moment
+            start = closed[-1].end if closed else 0  # it was just begun
         yield [*closed, Segment(path, start, growing.st_size, descriptor)]
     finally:
         os.close(descriptor)
 
 
 def start_of(path: Path) -> int:
-    """The byte of the whole journal with which the file `path` begins, as its first line says."""
+    """Return the offset of the file `path` in the whole journal, from its first line."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _start_in(descriptor)
@@ -100,9 +100,9 @@ def _start_in(descriptor: int) -> int:
 
 
 def lines_from(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The lines of a whole journal from the byte `start` on, each with the offset behind it.
+    """Yield the lines of a whole journal from byte `start`, each with the offset behind it.
 
-    Files that are gone are passed over.
+    Missing files are skipped.
     """
     with pinned(path) as segments:
         for segment in segments:
@@ -114,7 +114,7 @@ def lines_from(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def lines_backwards(path: Path) -> Iterator[bytes]:
-    """The lines of a whole journal, last first."""
+    """Yield the lines of a whole journal, last first."""
     with pinned(path) as segments:
         for segment in reversed(segments):
             with segment.open() as file:
@@ -122,7 +122,7 @@ def lines_backwards(path: Path) -> Iterator[bytes]:
 
 
 def line_before(path: Path, offset: int) -> bytes | None:
-    """The line of a whole journal that ends at the byte `offset`, None where none does."""
+    """Return the line of a whole journal that ends at byte `offset`, None if there is none."""
     with pinned(path) as segments:
         for segment in segments:
             if segment.start < offset <= segment.end:

@@ -1,4 +1,4 @@
-"""Logins of people in the database, and the one-time codes that lead to one: known by their hashes alone."""
+"""Logins of people in the database, and the one-time codes that lead to one: stored as hashes only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.stores.whole import whole
 
 
 class Kind(StrEnum):
-    """What is kept: a browser's session on the console or on an app's site, or a code that gives one once."""
+    """The kind of an entry: a browser's session on the console or on an app's site, or a one-time code for one."""
 
     CONSOLE = "console"
     SITE = "site"
@@ -31,9 +31,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A session or code: whose, until when (seconds since the epoch), and what else was kept with it.
+    """A session or code: its principal, expiry (seconds since the epoch), and extra values.
 
-    `family` is what a logout ends together.
+    Entries with the same `family` end together at a logout.
     """
 
     principal: Principal
@@ -50,7 +50,7 @@ class Sessions:
         self._secret = b""
 
     async def secret(self) -> bytes:
-        """What login states are derived from: made once, the same for every process."""
+        """Return the secret for login states: created once, shared by all processes."""
         if not self._secret:
             self._secret = await whole(self._made())
         return self._secret
@@ -58,7 +58,7 @@ class Sessions:
     async def put(
         self, kind: Kind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
     ) -> Secret:
-        """Keep a login for `life` seconds. The result is what its owner shows, and is kept nowhere."""
+        """Store a login for `life` seconds. Return the bearer value, of which only a hash is stored."""
         shown = secrets.token_urlsafe(32)
         key = _key(kind, shown)
         row = {
@@ -72,11 +72,11 @@ class Sessions:
         return Secret(shown)
 
     async def find(self, kind: Kind, shown: str, now: float) -> Kept | None:
-        """The login that `shown` stands for, if it has not ended."""
+        """Return the login of the value `shown`, if it has not ended."""
         return await whole(self._find(kind, shown, now))
 
     async def take(self, kind: Kind, shown: str, now: float) -> Kept | None:
-        """The same, once: of all that ask, one gets it."""
+        """Return and delete the login: of concurrent callers, one gets it."""
         return await whole(self._take(kind, shown, now))
 
     async def lives(self, family: str, now: float) -> bool:
@@ -84,7 +84,7 @@ class Sessions:
         return await whole(self._lives(family, now))
 
     async def end(self, family: str) -> None:
-        """End a login and what came of it."""
+        """End a login and all entries of its family."""
         await whole(self._end(family))
 
     async def _put(self, row: Mapping[str, Any], now: float) -> None:

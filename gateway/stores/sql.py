@@ -1,4 +1,4 @@
-"""The database, SQLite or PostgreSQL: opened, brought to this version, and lent to the stores that live in it."""
+"""The database, SQLite or PostgreSQL: opened, migrated, and shared by the stores."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gateway.stores.whole import whole
 DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 SQLITE_BUSY_SECONDS = 2
 POSTGRESQL_SECONDS = 5
-"""Seconds to connect, and for one statement: what takes longer counts as down."""
+"""Seconds to connect, and for one statement: beyond that the database counts as down."""
 LENT_SECONDS = 10
-"""Seconds that the end waits for connections that are still lent: one that comes back later is never closed."""
+"""Seconds that the shutdown waits for borrowed connections: one that is returned later is never closed."""
 
 MIGRATING_SECONDS = 60
-"""The same at the start: processes that start together wait for each other."""
+"""Seconds for connections and statements at the start: processes that start together wait for each other."""
 
 _MIGRATING = 7_238_104_655
-"""The number of the advisory lock under which PostgreSQL's tables are changed: processes start at the same time."""
+"""The number of the advisory lock for PostgreSQL's migrations: processes may start at the same time."""
 
 
 class Database:
     """The database at an SQLAlchemy URL such as `sqlite:///gateway.db`; an async context manager.
 
-    Its tables are made, or brought to this version, at the start.
+    Its tables are created or migrated at the start.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,7 +46,7 @@ class Database:
         self._back = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Raises StartError where the database cannot be opened, or belongs to a newer gateway."""
+        """Open and migrate. Raises StartError if the database cannot be opened, or belongs to a newer gateway."""
         shown = "of this configuration"
         try:
             url = make_url(self._url)
@@ -66,21 +66,21 @@ class Database:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[AsyncConnection]:
-        """A connection whose changes are lost unless they are committed. Raises OSError while the database is down."""
+        """Yield a connection; uncommitted changes are rolled back. Raises OSError while the database is down."""
         if self._engine is None:
             raise OSError("the database is not open")
         self._lent += 1
         try:
             opening = self._engine.connect()
             try:
-                await whole(_opened(opening))  # SQLite's thread would outlive a caller that gives up here
+                await whole(_opened(opening))  # SQLite's thread would outlive a caller that is cancelled here
                 yield opening
             finally:
                 if opening.sync_connection is not None:
                     await whole(opening.close())
         except (SQLAlchemyError, TimeoutError) as error:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # who is told of an error instead would try again, and go on
+            if task is not None and task.cancelling():  # a cancelled caller would retry after an error
                 raise asyncio.CancelledError from error
             raise OSError(f"the database cannot be used: {first_line(error)}") from error
         finally:
@@ -88,7 +88,7 @@ class Database:
             self._back.set()
 
     async def reconnect(self) -> None:
-        """Let go of the connections that are there; the next use opens new ones."""
+        """Close the pooled connections; the next use opens new ones."""
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -109,7 +109,7 @@ async def _opened(connection: AsyncConnection) -> None:
 
 
 async def _migrated(url: URL) -> None:
-    """Bring the tables to this version, however long other processes do so first."""
+    """Migrate the tables, waiting for other processes that do so first."""
     engine = _engine(url, MIGRATING_SECONDS)
     try:
         async with engine.begin() as connection:
@@ -136,16 +136,16 @@ def _engine(url: URL, seconds: float = POSTGRESQL_SECONDS) -> AsyncEngine:
 
 
 def _make(file: Path) -> None:
-    """Make it, if it is not there, for us alone: SQLite would let others read it.
+    """Create the file with access for its owner alone: SQLite would let others read it.
 
-    One that is there is not opened: to close it again would end the locks of all connections that this process has.
+    An existing file is not opened: closing it again would release the locks of all connections of this process.
     """
     if not file.exists():
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
-    """Readers and the filler do not wait for each other; the last transactions may be lost, the journal has them."""
+    """Let readers and the filler run concurrently; the last transactions may be lost, but the journal has them."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
@@ -153,5 +153,5 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line: SQLAlchemy puts the statement and its values, which may be private, on the next ones."""
+    """Return an error's first line: SQLAlchemy puts the statement and its private values on the next ones."""
     return next(iter(str(error).splitlines()), type(error).__name__)

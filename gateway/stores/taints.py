@@ -1,4 +1,4 @@
-"""The apps of principals whose views are the model's, in the database: a restart does not end that."""
+"""The apps of principals whose views are tainted, in the database, so that a restart ends no taint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class StoredTaint:
-    """Why, and the id of the model's call if it was one."""
+    """The evidence, and the id of the model's call if there was one."""
 
     evidence: str
     call: str | None
@@ -32,7 +32,7 @@ class TaintStore:
         self._database = database
 
     async def all(self, most: int) -> dict[Key, StoredTaint]:
-        """So many of them."""
+        """Return up to `most` taints."""
         table = TAINTS.c
         query = select(table.principal, table.app, table.evidence, table.call).limit(most)
         async with self._database.connect() as connection:
@@ -40,11 +40,11 @@ class TaintStore:
             return {(row.principal, row.app): StoredTaint(row.evidence, row.call) for row in rows}
 
     async def put(self, taints: Mapping[Key, StoredTaint]) -> None:
-        """Remember these."""
+        """Store these."""
         await whole(self._put(taints))
 
     async def remove(self, keys: Collection[Key]) -> None:
-        """A person acted since: forget these."""
+        """Delete these, after a person acted."""
         await whole(self._remove(keys))
 
     async def _put(self, taints: Mapping[Key, StoredTaint]) -> None:

@@ -1,4 +1,4 @@
-"""Tokens at rest, sealed, by credential and principal; and who may renew one now, across all processes."""
+"""Tokens at rest, sealed, by credential and principal; and the leases for renewing them, shared by all processes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gateway.stores.whole import whole
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A token as it is stored. `connection` is the same for all tokens that come of one consent.
+    """A token as it is stored. `connection` is the same for all tokens of one consent.
 
-    `version` is another one after each change; `changed` is in seconds since the epoch.
+    `version` differs after each change; `changed` is in seconds since the epoch.
     """
 
     credential: str
@@ -40,7 +40,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What is known of a stored token without using it; `kept` is None where no key opens it."""
+    """A stored token in a list; `kept` is None if no key opens it."""
 
     credential: str
     principal: str
@@ -52,22 +52,22 @@ class Listed:
 class TokenStore:
     """The tokens of all principals in `database`; a shared credential's principal is the empty text.
 
-    Every method raises OSError while the database is down, and StartError where there are no keys.
+    Every method raises OSError while the database is down, and StartError without keys.
     """
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
         self._database = database
         self._ring = ring
-        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
     async def load(self, credential: str, principal: str) -> Kept | None:
-        """The token. Raises `Unreadable` where it cannot be opened."""
+        """Return the token. Raises `Unreadable` if it cannot be opened."""
         async with self._connected() as connection:
             row = (await connection.execute(select(TOKENS).where(_at(credential, principal)))).first()
         return _kept(self._ring, row) if row is not None else None
 
     async def version(self, credential: str, principal: str) -> str | None:
-        """The version of what is stored, None where there is nothing."""
+        """Return the version of the stored token, None if there is none."""
         async with self._connected() as connection:
             found: str | None = await connection.scalar(select(TOKENS.c.version).where(_at(credential, principal)))
         return found
@@ -75,18 +75,18 @@ class TokenStore:
     async def save(
         self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
     ) -> Kept | None:
-        """Keep `token` in place of version `before`, None for nothing; None where that has changed meanwhile."""
+        """Replace version `before` (None: no token) by `token`; return None if it has changed meanwhile."""
         kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
         return kept if await whole(self._save(kept, before)) else None
 
     async def put(self, credential: str, principal: str, token: Token, connection: str, now: float) -> Kept:
-        """Keep `token`, whatever is there."""
+        """Store `token` unconditionally."""
         kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
         await whole(self._put(kept))
         return kept
 
     async def delete(self, credential: str, principal: str, version: str | None = None) -> bool:
-        """Forget what is stored, that of `version` alone if it is given; whether there was anything."""
+        """Delete the token, only that of `version` if given; return whether there was one."""
 
         async def work() -> bool:
             async with self._changing() as connection:
@@ -97,7 +97,7 @@ class TokenStore:
         return await whole(work())
 
     async def list(self, principal: str | None = None) -> list[Listed]:
-        """What is stored, of one principal if given."""
+        """Return the stored tokens, of one principal if given."""
         wanted = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
         if principal is not None:
             wanted = wanted.where(TOKENS.c.principal == principal)
@@ -106,13 +106,13 @@ class TokenStore:
         return [_listed(self._ring, row) for row in rows]
 
     async def claim(self, credential: str, principal: str, holder: str, now: float, seconds: float) -> bool:
-        """Whether `holder` may renew the token until `now + seconds`; a holder that died is outlived."""
+        """Take the lease to renew the token until `now + seconds`; return False if another holder has it."""
 
         async def work() -> bool:
             async with self._changing() as connection:
                 row = {"credential": credential, "principal": principal, "holder": holder, "until": now + seconds}
                 taken = insert(connection, LEASES).values(row)
-                # also taken where it is held for longer than anyone may hold it: a clock went back
+                # also taken if it lasts longer than any lease: a clock went back
                 free = or_(LEASES.c.until <= now, LEASES.c.until > now + 2 * seconds, LEASES.c.holder == holder)
                 taken = taken.on_conflict_do_update(
                     index_elements=["credential", "principal"],
@@ -124,7 +124,7 @@ class TokenStore:
         return await whole(work())
 
     async def release(self, credential: str, principal: str, holder: str) -> None:
-        """Let others renew the token."""
+        """Release the lease."""
 
         async def work() -> None:
             async with self._changing() as connection:
@@ -136,7 +136,7 @@ class TokenStore:
         await whole(work())
 
     async def remember(self, state: str, text: str, now: float, expires: float) -> None:
-        """Keep what belongs to a login that began, sealed, until `expires`."""
+        """Store the state of a pending login, sealed, until `expires`."""
 
         async def work() -> None:
             async with self._changing() as connection:
@@ -148,7 +148,7 @@ class TokenStore:
         await whole(work())
 
     async def recall(self, state: str, now: float) -> str | None:
-        """What was kept under `state`; it can be had once. Raises `Unreadable`."""
+        """Return and delete the pending login `state`, None if it expired or is missing. Raises `Unreadable`."""
 
         async def work() -> Any:
             async with self._changing() as connection:
@@ -162,7 +162,7 @@ class TokenStore:
         return self._ring.open(row.key, bytes(row.sealed), f"connect\n{state}")
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal everything with the newest key: how many rows were, and how many no key opens."""
+        """Seal everything with the newest key; return how many rows were, and how many no key opens."""
         newest = self._ring.ids[0]
         done = lost = 0
         for listed in await self.list():

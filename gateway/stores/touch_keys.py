@@ -1,4 +1,4 @@
-"""The security keys that people touch to approve, in the database: public parts alone."""
+"""The security keys that people touch to approve, in the database: public keys only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.stores.whole import whole
 
 @dataclass(frozen=True, slots=True)
 class TouchKey:
-    """A key of one person. `count` is how often it says that it was used; `created` is in seconds since the epoch."""
+    """A key of one person. `count` is its signature counter; `created` is in seconds since the epoch."""
 
     id: str
     person: str
@@ -31,21 +31,21 @@ class TouchKeys:
         self._database = database
 
     async def of(self, person: str) -> list[TouchKey]:
-        """The keys of a person, oldest first."""
+        """Return the keys of a person, oldest first."""
         wanted = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
         async with self._database.connect() as connection:
             return [TouchKey(**row._mapping) for row in await connection.execute(wanted)]
 
     async def add(self, key: TouchKey) -> bool:
-        """Keep a new key. False if this one is known already, whoever's it is."""
+        """Store a new key. Return False if it is registered already, by any person."""
         return await whole(self._add(key))
 
     async def used(self, id: str, count: int) -> None:
-        """The key was touched, and counts on."""
+        """Store the signature counter after a touch."""
         await whole(self._changed(id, count))
 
     async def remove(self, person: str, id: str) -> bool:
-        """Forget a key. False if this person has no such key."""
+        """Delete a key. Return False if this person has no such key."""
         return await whole(self._remove(person, id))
 
     async def _add(self, key: TouchKey) -> bool:

@@ -1,4 +1,4 @@
-"""Put a row in or change the one that is there, in one statement, for both kinds of database."""
+"""Inserts or updates a row in one statement, for both kinds of database."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
-    """An insert into `table` that can say `on_conflict_…`."""
+    """Return an insert into `table` that supports `on_conflict_…`."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

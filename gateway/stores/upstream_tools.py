@@ -1,4 +1,4 @@
-"""What the tools of upstreams looked like, so that a change does not go by unnoticed at a restart."""
+"""Digests of upstreams' tools, so that a change is noticed after a restart."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
 
 PORTION: Final = 500
-"""Tools that are written in one go: the event loop writes them out for the database, and all else waits meanwhile."""
+"""Tools per statement: the event loop is blocked while it serializes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One tool: the digest of the form in which it was accepted, and of the one that it had at last."""
+    """One tool: the digests of its accepted and its latest form."""
 
     accepted: str
     latest: str
@@ -33,17 +33,17 @@ class UpstreamTools:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._writing = asyncio.Lock()  # SQLite lets one write at a time, and makes the others sleep
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
     async def of(self, upstream: str) -> dict[str, Known]:
-        """What is known of the tools of one upstream, by `key_of` their names."""
+        """Return the stored tools of one upstream, by `key_of` their names."""
         table = UPSTREAM_TOOLS.c
         query = select(table.tool, table.accepted, table.latest).where(table.upstream == upstream)
         async with self._database.connect() as connection:
             return {tool: Known(accepted, latest) for tool, accepted, latest in await connection.execute(query)}
 
     async def keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
-        """Remember these, by `key_of` their names."""
+        """Store these, by `key_of` their names."""
         await whole(self._keep(upstream, tools))
 
     async def _keep(self, upstream: str, tools: Mapping[str, Known]) -> None:
@@ -62,5 +62,5 @@ def _row(upstream: str, tool: str, known: Known) -> dict[str, str]:
 
 
 def key_of(tool: str) -> str:
-    """The name of a tool as it stands in the database."""
+    """Return the hash of a tool's name, its key in the database."""
     return hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Whether a record is what was written: each line in its place, unaltered, as the signed heads prove."""
+"""Verifies a record: each line in its place, unaltered, as the signed heads prove."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gateway.stores.lines import NO_HASH, Link, fields_of, raw_lines, read_link
 from gateway.stores.segments import pinned
 
 MOST = 100
-"""Problems that are told one by one; behind the first nearly everything follows from it."""
+"""Problems that are listed; after the first, nearly all are consequences."""
 
 PATIENCE = 3 * EVERY
-"""Seconds of lines behind the last head that are usual; heads come every ten."""
+"""Seconds of lines behind the last head that are normal; heads are written every ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A line as it stands in a file or a database; `place` names it for a person, `raw` None is one without an end."""
+    """A line of a file or a database; `place` names it for a person, `raw` is None for a torn one."""
 
     place: str
     raw: bytes | None
@@ -29,7 +29,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a line. `proven` says that a signed head shows it; else the chain alone does."""
+    """A problem of a line."""
 
     place: str
     message: str
@@ -40,11 +40,11 @@ class Problem:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found of one chain.
+    """The result for one chain.
 
-    `head` is the number of the last head that fits, at `head_place`; `tail` counts the lines behind it, which nothing
-    proves, and `deleted` those whose values retention deleted. `beside` are other journals that its heads know of.
-    `last_place` and `last_time` are of the last line that can be read.
+    `head` is the number of the last valid head, at `head_place`; `tail` counts the unproven lines behind it, and
+    `deleted` those whose values retention deleted. `beside` are other journals that its heads list. `last_place` and
+    `last_time` are of the last readable line.
     """
 
     chain: str = ""
@@ -64,15 +64,15 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
 class Check:
-    """Reads the lines of one chain, oldest first. `trusted` are the public keys that may sign; None takes any.
+    """Verifies the lines of one chain, oldest first. `trusted` are the public keys that may sign; None permits any.
 
-    `in_order` says that each of them was replaced by the next one, and signs no more then. `begins_at` is the number of
-    the head with which files begin whose predecessors were put away. `reaches` are hashes of lines that must be there.
+    `in_order`: each key was replaced by the next one, and is invalid afterwards. `begins_at` is the number of the first
+    head if older files were archived. `reaches` are hashes of lines that must exist.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Check:
         self._blank_places: list[str] = []
 
     def take(self, found: Found) -> None:
-        """Look at one line."""
+        """Check one line."""
         self.verdict.lines += 1
         self.verdict.tail += 1
         if found.raw is None:
@@ -125,7 +125,7 @@ class Check:
         self.verdict.tail_seconds = max(0.0, link.time - self._head_time) if self.verdict.tail else 0.0
 
     def end(self, known_head: int = 0) -> Verdict:
-        """The verdict; `known_head` is the number of a head that is known to be there from elsewhere."""
+        """Return the verdict; `known_head` is the number of a head that is known from elsewhere."""
         verdict = self.verdict
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
             if time >= self._retained:
@@ -146,7 +146,7 @@ class Check:
                 self._begins_later(found, link)
             return
         if self._broken:
-            return  # what stood between was altered, and is told of
+            return  # an altered line between them is reported already
         seq = before.seq + 1 if before.writer == link.writer else 1
         if link.seq > seq:
             self._say(found, f"has the number {link.seq} instead of {seq}: {link.seq - seq} before it are missing")
@@ -196,7 +196,7 @@ class Check:
             self._head_time = link.time
 
     def _replaced(self, found: Found, key: Json) -> None:
-        """Whoever has found an old key, or broken it, signs nothing with it any more."""
+        """Check that a replaced key signs no more: it may have been stolen or broken."""
         if self._trusted is None or not self._in_order or not isinstance(key, str):
             return
         last = len(self._trusted) - 1 - [*reversed(self._trusted)].index(key)
@@ -205,7 +205,7 @@ class Check:
         self._key = max(self._key, self._trusted.index(key))
 
     def missing_end(self, why: str = "") -> None:
-        """It is known from elsewhere that lines behind the last one were here."""
+        """Report that lines behind the last one are missing, as known from elsewhere."""
         if self._before is None:
             self._say(Found("nothing", b""), "is there any more: all its lines are missing")
         else:
@@ -224,14 +224,14 @@ class Check:
 
 
 def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
-    """What is wrong with a journal, each with its file and line number."""
+    """Return the problems of a journal, each with its file and line number."""
     return [str(problem) for problem in verified(found_in(path), trusted).problems]
 
 
 def verified(
     lines: Iterable[Found], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
 ) -> Verdict:
-    """The verdict on the lines of one chain."""
+    """Return the verdict on the lines of one chain."""
     check = Check(trusted, begins_at)
     for found in lines:
         check.take(found)
@@ -239,7 +239,7 @@ def verified(
 
 
 def found_in(path: Path) -> Iterator[Found]:
-    """Every line of the files of a journal, oldest first."""
+    """Yield every line of the files of a journal, oldest first."""
     with pinned(path) as segments:
         for segment in segments:
             with segment.open() as file:

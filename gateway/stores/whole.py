@@ -1,4 +1,4 @@
-"""A change of the database is made whole, or not at all, also for a caller that gives up in the middle."""
+"""Shields a database change from cancellation, so that it is made completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def whole(work: Awaitable[T]) -> T:
-    """Run `work` to its end, then be cancelled: a driver that is cut off keeps its lock on the file for a while.
+    """Run `work` to its end, then raise a cancellation: an interrupted driver keeps its file lock for a while.
 
-    Scopes of anyio cancel again and again until they are obeyed.
+    A loop, since anyio's scopes cancel repeatedly.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
