@@ -1,4 +1,4 @@
-"""The calls of one upstream's tools: who may make them, what they ask of a person, and who is shown what they open."""
+"""The calls of one upstream's tools: visibility, approvals, and the views that show their results."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from gateway.traces import Trace
 from gateway.views.shown import Shown
 
 ShownIn = Callable[[Principal, str], Shown | None]
-"""The view of the app at an address that a host page of ours shows to a principal, if there is one."""
+"""Returns the view of an app, by address, that a host page of the gateway shows to a principal, or None."""
 
 Held = Callable[[Principal, Callable[[], None]], AbstractContextManager[None]]
-"""Calls the second within a block if the first is nobody any more."""
+"""Calls the callback if the principal's credential is revoked or expires within the block."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A call on its way: what its client said, which comes again while a person is asked."""
+    """A call in progress with its client's current request, which is repeated while a person is asked."""
 
     client: UpstreamClient
     params: Message
     context: Context | None
 
     def moved(self, context: Context) -> None:
-        """The client came again: it is told of progress there, under the token that it gave now."""
+        """Send later notifications to the client's new request, with its new progress token."""
         if self.client.way is not None:
             way = self.client.way
             way.session, way.request_id, way.request = context.session, context.request_id, context.request
@@ -58,9 +58,9 @@ class _Turn:
 
 
 class ToolCalls:
-    """Carries them out. `calls` are those whose clients can ask a person, `tool` asks for a tool that was never seen.
-
-    `shown_in` finds the view that shows what a tool opens; what goes on without a connection is `held`.
+    """Executes tool calls.
+    `calls` are those whose clients can ask a person, `tool` requests a tool that is unknown. `shown_in` finds the view
+    that shows what a tool opens; `held` keeps calls that continue without a connection.
     """
 
     def __init__(
@@ -82,17 +82,16 @@ class ToolCalls:
         self._tool = tool
 
     def may_ask(self, name: str) -> bool:
-        """Whether a call of the tool may send the person behind its client somewhere."""
+        """Whether a call of the tool may send the client's person to a page."""
         return self._gate.may_ask(self._upstream.spec, name)
 
     def close(self) -> None:
-        """Give up what waits for a person."""
+        """End the calls that wait for a person."""
         self._calls.close()
 
     async def call(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
-        """The result of a call; what the gateway refuses is a result, too.
-
-        With its `context`, a client that can ask its person is sent where the call needs one.
+        """Return the result of a call; the gateway's refusals are results, too.
+        With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
         name, state = str(params.get("name")), params.get("requestState")
         turn = _Turn(client, params, context)
@@ -108,7 +107,7 @@ class ToolCalls:
                 return await self._call(turn, tell)
             except MCPError:
                 raise
-            except Exception:  # whatever an upstream provokes must not reach the other calls
+            except Exception:  # an upstream's errors must not reach the other calls
                 log.exception("a call of %s failed", name)
                 return refused(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
 
@@ -142,7 +141,8 @@ class ToolCalls:
         async def run(trace: Trace | None) -> Message:
             if turn.context is None or client.modern:
                 return await sent(trace)
-            # 2025-11-25, Transports: a disconnection is no cancellation, the stream can be taken up. Later it is one.
+            # 2025-11-25, Transports: a disconnection is no cancellation, since the stream can be resumed. Later it is
+            # one.
             lasting = ending_of(turn.context.request).outlived()
             with lasting, anyio.CancelScope() as scope, self._held(client.principal, scope.cancel):
                 return await sent(trace)
@@ -172,9 +172,8 @@ class ToolCalls:
             return refused(refusal)
 
     async def _shown(self, client: UpstreamClient, tool: Mapping[str, Any] | None, params: Message) -> Message:
-        """The result of a call, which the view hears of that shows what it opens.
-
-        A client that shows apps shows this one itself; that of another may stand in a host page of ours.
+        """Return the result of a call, and pass it to the view that shows what it opens.
+        A client that shows apps shows this one itself; for another client it may be in a host page of the gateway.
         """
         uri = listing.app_of(tool) if tool is not None and client.caller is None and not client.is_app else None
         shown = self._shown_in(client.principal, uri) if uri is not None else None
@@ -202,18 +201,18 @@ class ToolCalls:
 
 
 def refused(refusal: Refusal) -> Message:
-    """The result of a call that was refused."""
+    """Return the result of a refused call."""
     result: Message = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
     return result
 
 
 def complete(client: UpstreamClient, result: Message) -> Message:
-    """A result as the client's era writes it."""
+    """Return a result in the form of the client's era."""
     return {**result, "resultType": "complete"} if client.modern and "resultType" not in result else result
 
 
 def _traced(params: Message, trace: Trace) -> Message:
-    """A call with its place in a trace, as MCP writes it (`_meta`, W3C Trace Context)."""
+    """Return a call with its trace context, as in MCP (`_meta`, W3C Trace Context)."""
     meta = params.get("_meta")
     kept = {key: value for key, value in meta.items() if key != "tracestate"} if isinstance(meta, dict) else {}
     return {**params, "_meta": {**kept, **dict(trace.headers())}}

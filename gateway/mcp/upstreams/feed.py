@@ -1,4 +1,4 @@
-"""What an upstream tells of its changes, once for all who follow it: list changes, and updates of single resources."""
+"""Change notifications of an upstream, shared by all followers: of lists, and of single resources."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ KINDS = {
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 PATIENCE = 10.0
-"""Seconds that an upstream has to confirm that it will tell."""
+"""Seconds that an upstream has to acknowledge a subscription."""
 
 INTERVAL = 1.0
-"""Seconds between two times that followers are told of a change of the same list: to each they all ask for it."""
+"""Seconds between two notifications of the same list's change: after each, all followers request the list."""
 
 MAX_URIS = 1000
 """Resources of one upstream that are followed at a time."""
 
 LONGEST, DEEPEST = 4096, 64
-"""Characters and parts of the address of a resource that may be a part of one that is followed."""
+"""Limits on a resource's address, in characters and parts, within which enclosing resources are matched."""
 
 _BORDER: Final = re.compile("[/?#]")
 
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """Wants to hear of changes; `tell` must not block."""
+    """A follower of changes; `tell` must not block."""
 
     tell: Callable[[str, Message], None]
     uris: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Follower:
 
 @dataclass(slots=True)
 class _Resource:
-    """One resource that so many follow; `asked` says that the upstream tells of it."""
+    """One resource with its number of followers; `asked` means that the upstream was asked to send its updates."""
 
     followers: int = 0
     asked: bool = False
@@ -65,7 +65,7 @@ class _Resource:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class _Covered:
-    """What the stream of a modern upstream was opened for, and what of it the upstream says that it will tell."""
+    """The resources that a modern upstream's stream was opened for, and those that the upstream acknowledged."""
 
     session: Session
     uris: frozenset[str]
@@ -73,7 +73,7 @@ class _Covered:
 
 
 class Feed:
-    """The followers of one link; `level` is what an upstream of the handshake was asked to log for them."""
+    """The followers of one link; `level` is the log level set at a handshake upstream for them."""
 
     def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
         self.followers: set[Follower] = set()
@@ -88,11 +88,11 @@ class Feed:
         self._due: set[str] = set()
 
     def add(self, follower: Follower) -> None:
-        """From now on it hears of changes of lists."""
+        """Send the follower changes of lists from now on."""
         self.followers.add(follower)
 
     async def remove(self, link: Link, follower: Follower) -> None:
-        """It hears no more; nobody listens for nobody."""
+        """Remove the follower; without followers the stream ends."""
         self.followers.discard(follower)
         if not self.followers and self._listening is not None:
             self._listening.cancel()
@@ -100,9 +100,8 @@ class Feed:
         await self.unsubscribe(link, follower, *follower.uris)
 
     async def subscribe(self, link: Link, follower: Follower, *uris: str) -> None:
-        """It hears of changes of those of the resources `uris`, too, that the upstream does not refuse.
-
-        Those are among its `uris` then. Raises `MCPError` where all are refused, `UpstreamLost`, `Refusal`.
+        """Send the follower updates of those of the resources `uris` that the upstream accepts.
+        They are then among its `uris`. Raises `MCPError` if all are refused, `UpstreamLost`, `Refusal`.
         """
         async with self._alone(*uris):
             if follower not in self.followers:
@@ -115,7 +114,7 @@ class Feed:
                 self._uris.setdefault(uri, _Resource()).followers += 1
             try:
                 refused = await self._have_told(link, new)
-            except BaseException:  # cancelled too: nobody follows them then
+            except BaseException:  # also on cancellation, as there is no follower then
                 self._leave(follower, *new)
                 raise
             self._leave(follower, *refused)
@@ -124,14 +123,14 @@ class Feed:
 
     @asynccontextmanager
     async def _alone(self, *uris: str) -> AsyncIterator[None]:
-        """Nobody else follows or leaves these resources meanwhile: what is asked of the upstream keeps its order."""
+        """Lock these resources, so that subscriptions reach the upstream in order."""
         async with AsyncExitStack() as stack:
             for uri in sorted(set(uris)):
                 await stack.enter_async_context(self._busy.setdefault(uri, asyncio.Lock()))
             yield
 
     async def _have_told(self, link: Link, uris: set[str]) -> dict[str, MCPError]:
-        """Ask the upstream to tell of resources; those that it refuses, and why."""
+        """Subscribe to resources at the upstream; return those that it refuses, with the errors."""
         refused: dict[str, MCPError] = {}
         if not uris:
             return refused
@@ -148,7 +147,7 @@ class Feed:
         return refused
 
     async def _subscribe(self, link: Link, uri: str) -> None:
-        """Ask an upstream of the handshake, once for all; where the first was refused, or left, the next asks."""
+        """Subscribe at a handshake upstream, once for all followers; after a refusal the next follower tries again."""
         resource = self._uris.get(uri)
         if resource is None or resource.asked:
             return
@@ -161,7 +160,7 @@ class Feed:
         resource.asked = True
 
     async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
-        """It no longer hears of the resources `uris`."""
+        """Send the follower no more updates of the resources `uris`."""
         async with self._alone(*uris):
             left = self._leave(follower, *uris)
             session, unfollowed = link.now, left - self._uris.keys()
@@ -177,7 +176,7 @@ class Feed:
                     log.debug("a resource was not unsubscribed: %s", error)
 
     def heard(self, method: str, params: Message) -> None:
-        """Pass on what the upstream told."""
+        """Pass on a notification of the upstream."""
         if method == UPDATED:
             means = set(_with_wholes(str(params.get("uri"))))
             for follower in [one for one in self.followers if not one.uris.isdisjoint(means)]:
@@ -189,7 +188,7 @@ class Feed:
                 follower.tell(method, params)
 
     def _changed(self, method: str, params: Message) -> None:
-        """Tell that a list changed: at once, and then at most once in a while."""
+        """Notify followers of a list's change: at once, and then at most once per `INTERVAL`."""
         now, due = asyncio.get_running_loop().time(), self._told.get(method, -math.inf) + INTERVAL
         if method in self._due:
             return
@@ -206,7 +205,7 @@ class Feed:
             follower.tell(method, params)
 
     async def listen(self, session: Session) -> None:
-        """Open the stream of a modern upstream anew where other things are followed now; the old one ends then."""
+        """Reopen the stream of a modern upstream if the followed resources changed; the old one ends."""
         try:
             if session.terms.modern:
                 await self._open(session)
@@ -214,7 +213,7 @@ class Feed:
             log.debug("an upstream refuses to tell of changes: %s", error)
 
     async def _open(self, session: Session) -> None:
-        """As `listen`. Raises `MCPError` where the upstream refuses that; the old stream stays then."""
+        """Do the same as `listen`. Raises `MCPError` if the upstream refuses, and keeps the old stream."""
         async with self._changing:
             if not self.followers or self._covers(session):
                 return
@@ -237,7 +236,7 @@ class Feed:
         return covered is not None and covered.session is session and covered.told == self._uris.keys()
 
     async def restore(self, session: Session, *, again: bool) -> None:
-        """A new connection stands: follow on it what was followed before, and say that everything may have changed."""
+        """Follow the same changes on a new connection, and report that everything may have changed."""
         try:
             if session.terms.modern:
                 await self.listen(session)
@@ -249,18 +248,18 @@ class Feed:
             self._missed()
 
     async def log_again(self, session: Session) -> None:
-        """Have an upstream log what it did before, on a new connection that nobody has been given yet."""
+        """Set the former log level on a new connection, before its first use."""
         if self.level is not None and not session.terms.modern:
             with suppress(MCPError, UpstreamLost, TimeoutError):
                 await _ask(session, "logging/setLevel", {"level": self.level}, patience=PATIENCE)
 
     async def _subscribe_again(self, session: Session) -> None:
-        """What it refuses now leaves the rest as it was."""
+        """Subscribe to each resource again; a refusal does not affect the others."""
         for uri in list(self._uris):
             async with self._alone(uri):
                 resource = self._uris.get(uri)
                 if resource is None:
-                    continue  # nobody follows it any more
+                    continue  # no longer followed
                 try:
                     await _ask(session, "resources/subscribe", {"uri": uri})
                 except MCPError as error:
@@ -268,16 +267,15 @@ class Feed:
                     log.warning("a resource could not be followed again: %s", error)
 
     def _missed(self) -> None:
-        """Nobody listened for a while: everything may have changed."""
+        """Report every list and resource as changed after a gap."""
         for method in KINDS.values():
             self.heard(method, {})
         for uri in list(self._uris):
             self.heard(UPDATED, {"uri": uri})
 
     async def _stream(self, session: Session, told: asyncio.Future[None]) -> None:
-        """Listen, and again when the stream ends, as long as somebody follows and the connection stands.
-
-        `told` becomes done when the upstream says that it will tell, or refuses.
+        """Keep a stream open while there are followers and the connection is open.
+        `told` resolves when the upstream acknowledges the stream, or refuses it.
         """
         failures = 0
         while True:
@@ -288,7 +286,7 @@ class Feed:
                 log.debug("an upstream tells of no changes: %s", error)
                 if isinstance(error, MCPError) and not told.done():
                     told.set_exception(error)
-                    told.exception()  # nobody may wait any more
+                    told.exception()  # marks the exception as retrieved
                 if isinstance(error, MCPError) and error.error.code == types.METHOD_NOT_FOUND:
                     return
             if not told.done():
@@ -299,7 +297,7 @@ class Feed:
             await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))
 
     async def _listened(self, session: Session, begun: Callable[[], None]) -> None:
-        """One stream, until it ends; `begun` is called when the upstream says that it will tell."""
+        """Read one stream until it ends; `begun` is called when the upstream acknowledges it."""
         uris = frozenset(self._uris)
         wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
         params: Message = {"notifications": wanted, "_meta": envelope(session.terms.version, {}, INFO)}
@@ -324,7 +322,7 @@ class Feed:
                 self._covered = None
 
     def _leave(self, follower: Follower, *uris: str) -> set[str]:
-        """It follows them no more; which of them it did."""
+        """Remove the follower from these resources; return those that it followed."""
         left = follower.uris & set(uris)
         follower.uris -= left
         for uri in left:
@@ -335,14 +333,14 @@ class Feed:
 
 
 def _acknowledged(params: Message) -> frozenset[str]:
-    """The resources of which an upstream says that it will tell."""
+    """Return the resources that an upstream acknowledged."""
     said = params.get("notifications")
     uris = said.get("resourceSubscriptions") if isinstance(said, dict) else None
     return frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
 
 
 def _with_wholes(uri: str) -> Iterator[str]:
-    """An address, and those of which it may be a part: an upstream may name that where the whole is followed."""
+    """Yield an address and those that may enclose it: an upstream may report a part of a followed resource."""
     yield uri
     for part in islice(_BORDER.finditer(uri), DEEPEST) if len(uri) <= LONGEST else ():
         yield uri[: part.start()]

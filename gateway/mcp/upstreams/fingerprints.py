@@ -1,4 +1,4 @@
-"""What each tool of an upstream looked like when it was accepted, so that a change does not go by unnoticed."""
+"""Fingerprints of an upstream's tools as they were accepted, so that changes are noticed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 
 class Fingerprints:
-    """The tools of one upstream, and the names of what else it lists.
-
-    `changed` is told the name of a tool that changed, what it was, and what it is. The first form of a tool is
-    accepted, and every form to which `pinned` says that the policy pins it. `held_back` is the last tool for which
-    there was no room.
+    """The tools of one upstream, and the names of its other things.
+    `changed` is called with the name of a changed tool, its former and its present form. The first form of a tool is
+    accepted, and every form that the policy pins, by `pinned`. `held_back` is the last tool for which there was no
+    room.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Fingerprints:
         self.held_back: str | None = None
 
     async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Compare `tools` with what they were; `flagged` are those that differ, with both forms."""
+        """Compare `tools` with their former forms; `flagged` are those that differ, with both forms."""
         await self._tools.load()
         news: dict[str, Known] = {}
         async for tool in by_turns(tools):
@@ -57,23 +56,23 @@ class Fingerprints:
         await self._tools.keep(news)
 
     async def meet(self, method: str, names: Iterable[str]) -> None:
-        """Remember the names, or addresses, of what is listed beside tools."""
+        """Remember the names, or addresses, of listed things other than tools."""
         await self._others[method].meet(names)
 
     def had(self, method: str, name: str) -> bool:
-        """Whether there was a thing of this name, or address, on a list."""
+        """Whether a thing of this name, or address, was listed before."""
         return self._of(method).knew(name)
 
     def may_have(self, method: str, name: str) -> bool:
-        """Whether a list that is not known yet may have such a thing: it had, or nobody has seen one."""
+        """Whether an unknown list may have such a thing: it had, or nothing of it is remembered."""
         return self._of(method).knew(name) or not self._of(method).known
 
     def holds_back(self, name: str) -> bool:
-        """Whether nobody would notice that the tool changed, for want of room to remember it."""
+        """Whether a change of the tool would go unnoticed, for lack of room to remember it."""
         return self._tools.full and not self._tools.knew(name) and self._pinned(name) is None
 
     async def load(self, method: str) -> None:
-        """Read what was listed before the gateway was started."""
+        """Load what was listed before the gateway started."""
         await self._of(method).load()
 
     def _of(self, method: str) -> Remembered:

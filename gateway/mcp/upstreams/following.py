@@ -1,4 +1,4 @@
-"""Who follows the changes of one upstream: sessions of the handshake, and streams of modern clients."""
+"""The followers of one upstream's changes: sessions of the handshake protocols, and streams of modern clients."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
 
 BACKLOG = 256
-"""Notifications of other kinds that wait for one client; a client that does not read is told of no more of them."""
+"""Notifications of other kinds queued for one client; beyond, further ones are dropped."""
 
 MOST = 2 * feed.MAX_URIS
-"""Those of any kind: an upstream may tell of ever other parts of a resource."""
+"""Limit of list and resource notifications in the queue: an upstream may report ever new parts of a resource."""
 
 MAX_STREAMS = 1024
 
 STREAMS_EACH = 128
-"""Those of one principal."""
+"""Streams of one principal."""
 
 BOUNDS: Final = (
     Bound(
@@ -50,14 +50,14 @@ BOUNDS: Final = (
 
 
 class News:
-    """What a client has yet to be told: of each list and each resource that it follows only once that it changed."""
+    """The queue of notifications for a client, with at most one for each list and each resource that changed."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, object], Message] = {}
         self._some = asyncio.Event()
 
     def tell(self, method: str, params: Message) -> None:
-        """One more; must not block."""
+        """Add a notification; must not block."""
         if method == feed.UPDATED:
             key = (method, str(params.get("uri")))
             if key in self._waiting or len(self._waiting) < MOST:
@@ -69,7 +69,7 @@ class News:
         self._some.set()
 
     async def get(self) -> tuple[str, Message]:
-        """The oldest, once there is one."""
+        """Return the oldest notification, once there is one."""
         while not self._waiting:
             self._some.clear()
             await self._some.wait()
@@ -78,14 +78,14 @@ class News:
 
 
 class Streams:
-    """The streams of modern clients that are open at one mount."""
+    """The open streams of modern clients at one mount."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.Event, Principal] = {}
 
     @contextmanager
     def one(self, principal: Principal) -> Iterator[asyncio.Event]:
-        """One more, which ends when what this gives is set. Raises `MCPError` where there are too many."""
+        """Register a stream; yield the event that ends it. Raises `MCPError` beyond the limits."""
         mine = sum(other == principal for other in self._open.values())
         if len(self._open) >= MAX_STREAMS or mine >= STREAMS_EACH:
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
@@ -97,14 +97,14 @@ class Streams:
             del self._open[over]
 
     def drain(self) -> None:
-        """End them all."""
+        """End all streams."""
         for stream in list(self._open):
             stream.set()
 
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One session of a client of the handshake: what it follows, and what it has yet to be told."""
+    """One session of the handshake protocols: its follower, and its queue."""
 
     joined: Joined
     follower: Follower
@@ -112,7 +112,7 @@ class _Session:
 
 
 class Following:
-    """Those who follow `upstream` at its own mount."""
+    """The followers of `upstream` at its own mount."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -120,34 +120,34 @@ class Following:
         self.streams = Streams()
 
     async def follow(self, client: UpstreamClient) -> None:
-        """Tell a session what changes, until this is cancelled."""
+        """Notify a session of changes, until cancelled."""
         try:
             known = self._session(client)
             await self._listen(client, known.joined)
             while True:
                 await client.announce(*await known.news.get())
         except Refusal:
-            return  # an upstream that is gone tells of no changes
+            return  # a removed upstream sends no changes
         finally:
             gone = self._sessions.pop(client.who, None)
             if gone is not None:
                 self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
-        """A session hears of one resource, too."""
+        """Send a session updates of one resource."""
         known = self._session(client)
         with lost_is_refused():
             await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
         return {}
 
     async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
-        """It hears of that no more."""
+        """Send a session no more updates of the resource."""
         known = self._session(client)
         await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
         return {}
 
     async def listen(self, client: UpstreamClient, params: Message) -> Message:
-        """The stream of changes of a modern client."""
+        """Serve the stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
             joined = self._upstream.link(client)
             news = News()
@@ -164,7 +164,7 @@ class Following:
                 self._upstream.spawn(joined.feed.remove(joined.link, follower))
 
     async def _listen(self, client: UpstreamClient, joined: Joined) -> None:
-        """Have the upstream tell of changes; one that needs an account tells of them once that is connected."""
+        """Open the upstream's stream of changes; one that needs an account opens once that is connected."""
         try:
             _, session = await self._upstream.session(client)
         except Refusal as refusal:
@@ -186,7 +186,7 @@ class Following:
 async def tell_all(
     client: UpstreamClient, params: Message, followed: Collection[str], news: News, over: asyncio.Event
 ) -> Message:
-    """Say what a modern client hears of, then all of it, until `over`; what ends the stream."""
+    """Acknowledge a modern client's stream, and send it all notifications until `over`; return the stream's result."""
     honored: Message = dict.fromkeys(_kinds_of(params), True)
     methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
     if uris := [uri for uri in uris_of(params) if uri in followed]:
@@ -201,21 +201,21 @@ async def tell_all(
 
 
 def uris_of(params: Message) -> list[str]:
-    """The resources of which a modern client wants to hear."""
+    """Return the resources that a modern client wants to follow."""
     wanted = params.get("notifications")
     uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
     return [str(uri) for uri in uris] if isinstance(uris, list) else []
 
 
 def _kinds_of(params: Message) -> list[str]:
-    """The kinds of lists of which a modern client wants to hear."""
+    """Return the kinds of lists that a modern client wants to follow."""
     wanted = params.get("notifications")
     return [kind for kind in feed.KINDS if isinstance(wanted, dict) and wanted.get(kind) is True]
 
 
 @contextmanager
 def refused_is_left_out(params: Message) -> Iterator[None]:
-    """A modern client that wants to hear of lists, too, does so where it cannot follow any resource."""
+    """Suppress a refusal of all resources if the client also follows lists."""
     try:
         yield
     except (MCPError, Refusal):
@@ -225,7 +225,7 @@ def refused_is_left_out(params: Message) -> Iterator[None]:
 
 @contextmanager
 def lost_is_refused() -> Iterator[None]:
-    """An upstream that is gone, or silent, is told as a refusal."""
+    """Convert an unavailable or silent upstream into a `Refusal`."""
     try:
         yield
     except (UpstreamLost, TimeoutError) as error:
@@ -233,7 +233,7 @@ def lost_is_refused() -> Iterator[None]:
 
 
 async def _next(news: News, over: asyncio.Event) -> tuple[str, Message] | None:
-    """What is to be told next; None when the stream ends."""
+    """Return the next notification; None when the stream ends."""
     coming, ending = asyncio.ensure_future(news.get()), asyncio.ensure_future(over.wait())
     try:
         await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -34,10 +34,10 @@ from gateway.policy import Decision, Policy, decide_tool
 from gateway.traces import Trace
 
 ROUNDS = 10_000
-"""Calls that upstreams asked to be repeated, and that are remembered."""
+"""Remembered calls whose repetition an upstream requested."""
 
 ROUNDS_EACH = 256
-"""Those of one principal."""
+"""Remembered calls of one principal."""
 
 BOUNDS: Final = (
     Bound(
@@ -49,24 +49,24 @@ BOUNDS: Final = (
 )
 
 SHOWN = 2048
-"""Bytes of the largest arguments that stand in the record."""
+"""Bytes of the largest arguments that the audit log contains."""
 
 UNSAYABLE = f"The arguments hold a number that is too large for JSON, or are nested deeper than {DEPTH_LIMIT}."
 
 ECHOED = ("inputResponses", "requestState", "_meta")
-"""What a repeated call brings besides the call itself."""
+"""Members that a repeated call has besides the call itself."""
 
 _in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool of `spec`. `listed` gives the tool as the upstream lists it now, None where it is unknown.
-
-    `admit` gets to know the tool, and raises `Refusal` where it is not for this caller. `run` carries the call out; it
-    is told the trace to hand on, where anybody wants to know. `tell` sends the person behind the client to a page,
-    where that client can: it waits until they were there. `typed` says that such a client may be trusted to ask for a
-    yes itself, `own` that the tool is the gateway's, on which no policy decides.
+    """A call of a tool of `spec`.
+    `listed` returns the tool as currently listed, None if it is unknown. `admit` loads the tool, and raises `Refusal`
+    if it is not for this caller. `run` executes the call; it receives the trace to propagate, if tracing is on. `tell`
+    sends the client's person to a page, if the client can do that, and waits until they were there. `typed` means that
+    such a client may be trusted to ask for a yes by itself, `own` that the tool is the gateway's, which no policy
+    covers.
     """
 
     spec: Upstream
@@ -81,7 +81,7 @@ class ToolCall:
 
     @property
     def name(self) -> str:
-        """The name of the tool, as the upstream knows it."""
+        """The name of the tool at the upstream."""
         return str(self.params.get("name"))
 
     @property
@@ -92,14 +92,13 @@ class ToolCall:
 
     @property
     def body(self) -> str:
-        """The arguments in one form, as a person is shown them."""
+        """The arguments in canonical JSON, as shown to a person."""
         return _in_one_form(self.arguments)
 
 
 class Gate:
-    """Decides on calls. `spec_now` gives an upstream as it is configured now, None where it is gone.
-
-    `page` and an id show a person one question.
+    """Decides on calls. `spec_now` returns an upstream's current configuration, None if it was removed.
+    `page` with an id is the page where a person answers one question.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Gate:
         return spec.personal or (rule is not None and rule.confirm is not None)
 
     async def call(self, call: ToolCall) -> Message:
-        """The result of the call, if it may run. Raises `Refusal`, and what it raises; both stand in the record."""
+        """Return the result of the call, if it may run. Raises `Refusal` and the call's errors; both are recorded."""
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], upstream=call.spec.name)
         try:
@@ -159,7 +158,7 @@ class Gate:
         goes_on = self._continues(call)
         if not goes_on:
             await self._limit(decision, call, record)
-            await self._account(call, record)  # nobody approves what cannot be sent
+            await self._account(call, record)  # checked first, since approving an unsendable call is useless
         await call.admit()
         tool = call.listed()
         if (pinned := _pinned(call, tool)) is not None:
@@ -179,7 +178,7 @@ class Gate:
         if decision.obligations.reported:
             record.report(*decision.reasons)
         caller, name = call.caller, call.spec.name
-        # One count, whichever way the call came.
+        # One count, whichever path the call took.
         counted = caller if caller.app == name else structs.replace(caller, app=name)
         if exceeded := await self._limiter.take(decision.obligations, counted):
             record.report(*exceeded)
@@ -194,7 +193,7 @@ class Gate:
         call: ToolCall,
         record: Record,
     ) -> None:
-        """Go on where a person said so, about the tool as they were shown it. Raises `Refusal`."""
+        """Continue if a person approved the call of the tool as shown. Raises `Refusal`."""
         name, lasting = call.name, decision.obligations.grant if tool is not None else None
         rule = f"upstream {call.spec.name} tool {name} {pin_of(tool) if tool is not None else ''}"
         digest, shown = _digest(call, tool), call.body.encode("utf-8", "replace")
@@ -202,7 +201,7 @@ class Gate:
         ask = replace(ask, patience=decision.obligations.patience)
 
         def now() -> tuple[str, str]:
-            """It may have changed while a person thought about it."""
+            """Return digest and policy version again, which may have changed while the person decided."""
             spec = self._spec_now(call.spec.name)
             version = spec.policy.version if spec is not None and spec.policy is not None else ""
             return _digest(call, call.listed()), version
@@ -211,7 +210,9 @@ class Gate:
         record.mark("approve")
 
     async def _account(self, call: ToolCall, record: Record) -> None:
-        """Go on where the account of the caller is connected, or once it is, where its person can be sent there."""
+        """Continue once the caller's account is connected; a client that can do so sends its person there. Raises
+        `Refusal`.
+        """
         name = call.spec.credential
         if name is None or not call.spec.personal:
             return
@@ -223,7 +224,7 @@ class Gate:
             await self._absences.until_there(refusal, ready, caller, name)
 
     def _continues(self, call: ToolCall) -> bool:
-        """Whether this is the next round of a call that was let through, which the upstream asked to be repeated."""
+        """Whether this repeats an admitted call at the upstream's request."""
         state = call.params.get("requestState")
         return isinstance(state, str) and self._rounds.pop(_round(call, state)) is not None
 
@@ -234,7 +235,7 @@ class Gate:
 
 
 async def _size(call: ToolCall) -> int:
-    """Characters of the arguments. Raises `Refusal` for those that no message and no record can carry."""
+    """Return the characters of the arguments. Raises `Refusal` if no message or record can represent them."""
     arguments = call.arguments
     try:
         return await asyncio.to_thread(_in_pieces, arguments) if is_large(arguments) else len(sayable(arguments))
@@ -260,7 +261,7 @@ def _decided(call: ToolCall) -> Decision:
 
 
 def _pinned(call: ToolCall, tool: Mapping[str, Any] | None) -> Decision | None:
-    """The refusal of a tool that the policy pins to another form."""
+    """Return the denial if the policy pins the tool to another form, else None."""
     rule = rule_of(call.spec, call.name)
     if rule is None or rule.pin is None or (tool is not None and not held_back(rule, tool)):
         return None

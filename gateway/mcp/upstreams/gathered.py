@@ -1,4 +1,4 @@
-"""What clients of `/mcp` follow: the changes of all upstreams, and single resources of any of them."""
+"""Subscriptions of clients of `/mcp`: to the changes of all upstreams, and to single resources of any of them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from gateway.model import Principal
 TOOLS = feed.KINDS["toolsListChanged"]
 
 AT_ONCE = 64
-"""Resources whose upstreams are looked for side by side: a client may name any number of them."""
+"""Resources whose upstreams are looked up concurrently: a client may name any number of them."""
 
 _CHANGES = {
     "prompts/list": feed.KINDS["promptsListChanged"],
     "resources/list": feed.KINDS["resourcesListChanged"],
     "resources/templates/list": feed.KINDS["resourcesListChanged"],
 }
-"""What is told where a list came late."""
+"""The notification for a list that came late."""
 
 Owner = Callable[[UpstreamClient, str], Awaitable[tuple[str, str] | None]]
-"""Which upstream has a resource of `/mcp`, and that one's own address of it."""
+"""Returns the upstream that has a resource of `/mcp`, and its own address of it."""
 
 OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
-"""Calls a listener when the tools that a principal has on `/mcp` change; what it gives ends that."""
+"""Registers a listener for changes of a principal's tools on `/mcp`; the result unsubscribes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class _Part:
 
 
 class Gathered:
-    """What one client follows at the upstreams that there are, `uris` by their owners; it ends with `close`."""
+    """One client's subscriptions at the current upstreams, `uris` with their owners; ended by `close`."""
 
     def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
         self.client = client
@@ -61,7 +61,7 @@ class Gathered:
         self.renew()
 
     def renew(self) -> None:
-        """Follow the upstreams that there are now."""
+        """Follow the current upstreams."""
         proxies = self._proxies()
         for name in [name for name, part in self._parts.items() if proxies.get(name) is not part.proxy]:
             del self._parts[name]
@@ -70,7 +70,7 @@ class Gathered:
                 self._follow(name, proxy)
 
     async def subscribe(self, *uris: str) -> None:
-        """Hear of those of these resources, too, that are not refused. Raises `MCPError`, `Refusal` where all are."""
+        """Follow those of these resources that are not refused. Raises `MCPError` or `Refusal` if all are."""
         own: dict[_Part, dict[str, str]] = {}
         refused: list[MCPError | Refusal] = []
         for begin in range(0, len(uris), AT_ONCE):
@@ -92,7 +92,7 @@ class Gathered:
             raise refused[0]
 
     async def _owned(self, uri: str) -> tuple[_Part, str] | MCPError | Refusal:
-        """The upstream of a resource, and its own address of it, or why there is none."""
+        """Return the upstream of a resource, and its own address of it, or the error."""
         try:
             with lost_is_refused():
                 found = await self._owner(self.client, uri)
@@ -104,14 +104,14 @@ class Gathered:
         return part, found[1]
 
     async def unsubscribe(self, uri: str) -> None:
-        """Hear of it no more."""
+        """Stop following a resource."""
         part = self._parts.get(self.uris.pop(uri, ""))
         found = await self._owner(self.client, uri)
         if part is not None and found is not None:
             await part.joined.feed.unsubscribe(part.joined.link, part.follower, found[1])
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """End all subscriptions."""
         for part in self._parts.values():
             part.proxy.upstream.spawn(part.joined.feed.remove(part.joined.link, part.follower))
 
@@ -119,7 +119,7 @@ class Gathered:
         try:
             joined = proxy.upstream.link(self.client)
         except Refusal:
-            return  # it has no room for this client, who hears of the others
+            return  # no room for this client at this upstream; the others are followed
         follower = Follower(partial(self._heard, name))
         self._parts[name] = _Part(name, proxy, joined, follower)
         joined.feed.add(follower)
@@ -131,16 +131,16 @@ class Gathered:
     def _heard(self, name: str, method: str, params: Message) -> None:
         if method == feed.UPDATED:
             params = {**params, "uri": public_uri(name, str(params.get("uri")))}
-        if method != TOOLS:  # the names of tools are those of `/mcp`, which tells of them itself
+        if method != TOOLS:  # `/mcp` has its own names of tools, and reports their changes itself
             self.news.tell(method, params)
 
     def own_tools_changed(self) -> None:
-        """The tools of `/mcp` are others now."""
+        """Queue a notification that the tools of `/mcp` changed."""
         self.news.tell(TOOLS, {})
 
 
 class Gathering:
-    """The clients that follow something. `own` tells of the tools on `/mcp`."""
+    """The clients with subscriptions. `own` reports changes of the tools on `/mcp`."""
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
         self._proxies = proxies
@@ -151,17 +151,17 @@ class Gathering:
         self.own: OwnChanges = lambda _, __: lambda: None
 
     def renew(self) -> None:
-        """There are other upstreams now."""
+        """Follow the new upstreams of a changed configuration."""
         for one in list(self._all):
             one.renew()
 
     def changed(self, method: str) -> None:
-        """A list that clients were told is another now, which no upstream tells of."""
+        """Notify clients of a list's change that no upstream reports."""
         for one in list(self._all):
             one.news.tell(_CHANGES[method], {})
 
     async def follow(self, client: UpstreamClient) -> None:
-        """Tell a session of the handshake what changes, until this is cancelled; its tools are told of elsewhere."""
+        """Notify a session of the handshake protocols of changes, except those of tools, until cancelled."""
         known = self._session(client)
         try:
             while True:
@@ -171,17 +171,17 @@ class Gathering:
             self._end(known)
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
-        """A session hears of one resource, too."""
+        """Send a session updates of one resource."""
         await self._session(client).subscribe(str(params["uri"]))
         return {}
 
     async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
-        """It hears of that no more."""
+        """Send a session no more updates of the resource."""
         await self._session(client).unsubscribe(str(params["uri"]))
         return {}
 
     async def listen(self, client: UpstreamClient, params: Message) -> Message:
-        """The stream of changes of a modern client."""
+        """Serve the stream of changes of a modern client."""
         with self.streams.one(client.principal) as over:
             one = Gathered(client, self._proxies, self._owner)
             self._all.add(one)

@@ -1,4 +1,4 @@
-"""What an upstream lists, as its clients may see it: what is included, what the policy lets through, whom it is for."""
+"""The lists of an upstream as its clients may see them, filtered by configuration, policy and visibility."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ KEYS = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""The lists, by their methods, and where their things stand in a result."""
+"""The lists, by their methods, and the keys of their entries in a result."""
 
 RESOURCE_URI = "ui/resourceUri"
-"""The older key of what MCP Apps calls `_meta.ui.resourceUri` now; hosts differ in which they read."""
+"""The older key of `_meta.ui.resourceUri` in MCP Apps; hosts differ in which they read."""
 
 VISIBILITY = "ui/visibility"
-"""The same of `_meta.ui.visibility`: hosts read it nowhere, but servers that write it mean it."""
+"""The flat key of `_meta.ui.visibility`, which some servers write and no host reads."""
 
 APP_SCHEMES = ("ui://", "mcp-app://")
 
 
 def tools_of(listed: object) -> Iterator[Message]:
-    """The tools in a result of `tools/list`; what is no tool is left out, so that one never spoils the list.
-
-    So is one with the name of another before it: two forms of one name would be a change at each look.
+    """Yield the tools in a result of `tools/list`; an invalid one is left out, so that it never spoils the list.
+    So is a repeated name: two forms of one name would count as a change each time.
     """
     tools = listed.get("tools") if isinstance(listed, dict) else None
     names = set[str]()
@@ -43,12 +42,12 @@ def tools_of(listed: object) -> Iterator[Message]:
 
 
 def rule_of(spec: Upstream, name: str) -> ToolRule | None:
-    """The policy's rule for a tool; None without a policy, or where it has none."""
+    """Return the policy's rule for a tool; None without one."""
     return spec.policy.tools.get(name) if spec.policy is not None else None
 
 
 def pin_of(tool: Mapping[str, Any]) -> str:
-    """The digest of all that a model goes by, as `pin` of a policy writes it."""
+    """Return the digest of everything that a model relies on, as `pin` in a policy."""
     annotations, schema, output = tool.get("annotations"), tool.get("inputSchema"), tool.get("outputSchema")
     return tool_pin(
         str(tool.get("name")),
@@ -77,7 +76,7 @@ def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
 
 
 def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -> frozenset[str]:
-    """Who may call a tool: `model`, `app`, both or nobody; `default` is what it means to say nothing."""
+    """Return the permitted callers of a tool: `model`, `app`, both or none; `default` applies without a declaration."""
     said = ui_of(tool).get("visibility")
     if said is None:
         said = _meta_of(tool).get(VISIBILITY)
@@ -88,7 +87,7 @@ def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -
 
 
 def ui_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """`_meta.ui` of a tool or a resource."""
+    """Return `_meta.ui` of a tool or a resource."""
     ui = _meta_of(thing).get("ui")
     return ui if isinstance(ui, dict) else {}
 
@@ -99,19 +98,19 @@ def _meta_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def app_of(tool: Mapping[str, Any]) -> str | None:
-    """The URI of the app that a call of the tool shows."""
+    """Return the URI of the app that a call of the tool shows."""
     uri = ui_of(tool).get("resourceUri", _meta_of(tool).get(RESOURCE_URI))
     return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
 
 
 def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
-    """The tools that a client may see; `to_app` says that it shows MCP Apps, whose calls come through it."""
+    """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
     return [described(spec, _nested(tool)) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
 
 
 def _nested(tool: Message) -> Message:
-    """The tool with what its flat key says of callers where hosts read it."""
+    """Return the tool with the visibility of its flat key in the place where hosts read it."""
     ui, meta = ui_of(tool), _meta_of(tool)
     if VISIBILITY not in meta or ui.get("visibility") is not None:
         return tool
@@ -119,13 +118,13 @@ def _nested(tool: Message) -> Message:
 
 
 def described(spec: Upstream, tool: Message) -> Message:
-    """The tool with the policy's description, where it has one."""
+    """Return the tool with the policy's description, if there is one."""
     rule = rule_of(spec, str(tool["name"]))
     return tool if rule is None or rule.description is None else {**tool, "description": rule.description}
 
 
 def is_shown(name: str) -> bool:
-    """Whether a name is what it looks like, wherever it is shown: in a terminal, too."""
+    """Whether a name has only printable characters, so that no display misrepresents it, not even a terminal."""
     return name.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""What the upstreams were heard to list, side by side; one that is slow delays none of the others."""
+"""A cache of the upstreams' lists, refreshed concurrently; a slow upstream delays none of the others."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import Principal
 
 FIRST = 3.0
-"""Seconds that lists wait for an upstream which the gateway itself starts, from when it was first asked for one: all
-of them together, and no call of a client waits as long again."""
+"""Seconds that lists wait for an upstream started by the gateway, from the first request for any of its lists; no
+client waits that long again.
+"""
 
 NEW = 1.0
-"""Seconds that they wait for one that runs elsewhere, and for a list of one that gave others: it comes later, then."""
+"""Seconds that they wait for a remote upstream, or for a new list of one that gave others; later it is announced."""
 
 LATER = 0.25
-"""Seconds that it waits for one whose last list is known."""
+"""Seconds that they wait for an upstream whose last list is known."""
 
 NEEDS = {
     "tools/list": "tools",
@@ -41,19 +42,17 @@ NEEDS = {
 }
 
 STARTED = frozenset((Kind.COMMAND, Kind.INSIDE))
-"""What the gateway itself starts."""
+"""The kinds of upstreams that the gateway itself starts."""
 
 NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}
-"""By what member a client asks for a thing of a list."""
+"""The member that identifies an entry of a list."""
 
 
 @dataclass(eq=False, slots=True)
 class Heard:
-    """What one upstream was heard to list, by method, to whom an offer of it is for, what is being asked, and why
-    that was not answered.
-
-    `since` says when each list was first asked for. `missed` are those without which clients were answered, and `slow`
-    those that no list waits for until they are there.
+    """The known lists of one upstream for one offer, by method, the running requests, and the last refusals.
+    `since` is the time of each list's first request. `missed` are those without which clients were answered, and `slow`
+    those that are not awaited until they arrive.
     """
 
     known: dict[str, list[Message]] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class Heard:
     watched: Joined | None = None
 
     def patience(self, method: str, *, starts: bool) -> float:
-        """Seconds that a list waits for this one now; `starts` says that the gateway itself starts the upstream."""
+        """Return the seconds to wait for this list now; `starts` means that the gateway itself starts the upstream."""
         now = time.monotonic()
         self.since.setdefault(method, now)
         if method in self.slow:
@@ -78,9 +77,8 @@ class Heard:
 
 
 class Lists:
-    """The lists of all upstreams. `proxies` are those that there are now.
-
-    `changed` hears of each list that is another now than clients were told.
+    """The lists of all upstreams. `proxies` returns the current ones.
+    `changed` is called for each list that differs from what clients received.
     """
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[str], None]) -> None:
@@ -89,7 +87,7 @@ class Lists:
         self._heard: WeakKeyDictionary[Offer, Heard] = WeakKeyDictionary()
 
     def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
-        """What each upstream lists to `principal`, in the order of the configuration."""
+        """Return what each upstream lists to `principal`, in the order of the configuration."""
         found: dict[str, list[Message]] = {}
         for name, proxy in self._proxies().items():
             heard = self._heard.get(proxy.upstream.offer(principal))
@@ -98,7 +96,7 @@ class Lists:
         return found
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
-        """Ask every upstream for its list, side by side, and wait for each only as long as it does not delay others."""
+        """Request every upstream's list concurrently, and wait for each no longer than `Heard.patience` allows."""
         waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies().values()]
         await asyncio.gather(*waiting)
 
@@ -115,10 +113,10 @@ class Lists:
     async def hear(
         self, client: UpstreamClient, methods: Iterable[str], names: Iterable[str], enough: Callable[[], bool]
     ) -> None:
-        """Wait for these lists of upstreams, side by side, until it is `enough`. Raises the `Refusal` of the first of
-        them without which it is not.
+        """Wait for these lists of upstreams, concurrently, until `enough` returns True. Raises the first `Refusal` if
+        they all end before that.
         """
-        proxies = self._proxies()  # once: the configuration may be read anew meanwhile
+        proxies = self._proxies()  # once: the configuration may be reloaded meanwhile
         hearing = [asyncio.ensure_future(self._hear(client, methods, name, proxies[name])) for name in names]
         pending = set(hearing)
         try:
@@ -131,7 +129,9 @@ class Lists:
             raise refused[0]
 
     async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
-        """Wait for lists of one upstream, each for as long as a call of it may take; why there is none."""
+        """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal if one is
+        missing.
+        """
         for method in methods:
             heard, task = self._asked(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
@@ -140,12 +140,12 @@ class Lists:
         return None
 
     async def remember(self, principal: Principal | None, *methods: str) -> None:
-        """Read what all upstreams listed before the gateway was started, side by side: the database may be down."""
+        """Load what all upstreams listed before the gateway started, concurrently, as the database may be down."""
         offers = [proxy.upstream.offer(principal) for proxy in self._proxies().values()]
         await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
 
     def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
-        """What is known of an upstream, and the task that asks it for a list now."""
+        """Return what is known of an upstream, and the task that requests a list now."""
         heard = self._heard.setdefault(proxy.upstream.offer(client.principal), Heard())
         task = heard.asking.get(method)
         if task is None or task.done():
@@ -163,7 +163,7 @@ class Lists:
     async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
         alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
         fingerprints = proxy.upstream.offer(client.principal).fingerprints
-        await self.remember(client.principal, method)  # or its names would go to who is faster than the database
+        await self.remember(client.principal, method)  # otherwise its names would go to a faster upstream
         try:
             joined, session = await proxy.upstream.session(alone)
         except Refusal as refusal:
@@ -180,8 +180,8 @@ class Lists:
                 pages = proxy.all_tools(alone) if method == "tools/list" else proxy.pages(alone, method)
                 now = await pages
             except MCPError:
-                now = []  # it has none
-        if before != now:  # what was made of the list that was known is good as long as it stays
+                now = []  # the upstream has none
+        if before != now:  # keep the known list if it is equal, so that caches made from it stay valid
             heard.known[method] = now
         told = method in heard.missed or (method == "tools/list" and before is not None)
         heard.missed.discard(method)
@@ -194,7 +194,7 @@ class Lists:
             self._changed(method)
 
     async def _watch(self, proxy: Proxy, joined: Joined, heard: Heard) -> None:
-        """Hear of its changes, from now on, on one of its connections: the others may be given up."""
+        """Follow its changes on one of its connections, as the others may be closed."""
         if heard.watched is not None and proxy.upstream.has(heard.watched):
             return
         heard.watched = joined

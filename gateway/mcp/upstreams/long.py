@@ -1,4 +1,4 @@
-"""A long message of an upstream, read piece by piece for a moment in each turn of the event loop."""
+"""An incremental parser of long JSON messages that runs in short slices of the event loop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from gateway.mcp.upstreams.decode import DEPTH, LONG, SURROGATE, TooLarge, decod
 from gateway.mcp.upstreams.listing import KEYS
 
 MOST: Final = 1_000_000
-"""Commas and opening brackets outside texts of a list, whose things are read one by one. All else has `AT_ONCE`."""
+"""Limit of commas and opening brackets outside strings in a list whose entries are parsed one by one; elsewhere it is
+`AT_ONCE`.
+"""
 
 EACH: Final = 25_000
-"""Those of each of these things: what is made of one is made in one go."""
+"""The limit for each of these entries, since one entry is parsed without a pause."""
 
 THINGS: Final = 5000
-"""Things of a list that are kept."""
+"""Entries of a list that are kept."""
 
 PIECE: Final = 32 * 1024
-"""Bytes that are looked at in one go; a longer value is read part by part."""
+"""Bytes parsed without a pause; a longer value is parsed in parts."""
 
 VAIN: Final = 1000
-"""Objects and lists that are tried in one go and turn out to be longer; those after them are not tried any more."""
+"""Failed attempts to parse an object or list without a pause, after which there are no more attempts."""
 
-_scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]  # typeshed has it not
+_scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]  # typeshed lacks it
 
 _SPACES: Final = " \t\r\n"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -43,7 +45,7 @@ Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
 async def read(said: bytes | bytearray | str, moments: Moments, echo: Echo | None = None) -> object:
-    """The JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
+    """Return the JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
     echo = echo or Echo(())
     if len(said) <= LONG:
         return decode_text(echo.text(said)) if isinstance(said, str) else decode(echo.whole(bytes(said)))
@@ -71,8 +73,7 @@ def _sayable(text: str, errors: str) -> str:
 
 
 class Values:
-    """Reads the JSON value in `pieces` value by value, small ones together.
-
+    """Parses the JSON value in `pieces` value by value, small ones together.
     Only the lists of an answer may have very many parts, and only the first `THINGS` of each are kept.
     """
 
@@ -90,7 +91,7 @@ class Values:
         self._each = self._most = AT_ONCE
 
     async def message(self) -> object:
-        """The value. Raises ValueError."""
+        """Return the value. Raises ValueError."""
         self._fill()
         self._text = self._text.removeprefix("\ufeff")
         lists = dict.fromkeys(KEYS.values(), self._things)
@@ -101,11 +102,11 @@ class Values:
         return message
 
     async def _one(self, ways: Ways) -> object:
-        """An object of which some members are read in these ways, or another value."""
+        """Return an object whose members in `ways` are parsed by those functions, or another value."""
         return await self._object(ways) if await self._next() == "{" else await self._value()
 
     async def _things(self) -> object:
-        """A list, each thing of which may have `EACH` parts, or another value."""
+        """Return a list, each entry of which may have `EACH` parts, or another value."""
         return await self._list(things=True) if await self._next() == "[" else await self._value()
 
     async def _value(self) -> object:
@@ -119,7 +120,7 @@ class Values:
                     raise ValueError("nested too deep") from error
                 except ValueError:
                     end = -1
-                if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may go on, with `e+`
+                if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may continue, with `e+`
                     start, self._at = self._at, end
                     return self._kept(value, start, self._depth)
                 if not self._more:
@@ -180,9 +181,9 @@ class Values:
         return found
 
     def _together(self, opening: str, closing: str) -> object:
-        """The next small values of a list or an object, as far as they are here; None where it is not seen how far.
-
-        They are mostly alike: as the one before them ends, so may they.
+        """Return the next small values of a list or an object, as far as they are loaded; None if their end is not
+        found.
+        Values are mostly alike, so the search is for the end of the previous one.
         """
         mark = f"{self._last}," if self._last in ('"', "]", "}") else ","
         end = len(self._text)
@@ -200,7 +201,7 @@ class Values:
         return None
 
     async def _string(self) -> str:
-        """A long text."""
+        """Return a long string."""
         parts: list[str] = []
         self._at += 1
         while True:
@@ -233,7 +234,7 @@ class Values:
         self._depth -= 1
 
     async def _mark(self, marks: str) -> str:
-        """The next character, which must be one of `marks`."""
+        """Consume and return the next character, which must be one of `marks`."""
         self._last = self._text[self._at - 1 : self._at]
         found = await self._next()
         if not found or found not in marks:
@@ -242,7 +243,7 @@ class Values:
         return found
 
     async def _next(self) -> str:
-        """The next character that is no space; "" at the end."""
+        """Return the next character that is no whitespace; "" at the end."""
         await self._pause()
         while True:
             found = self._text[self._at : self._at + 1]
@@ -257,14 +258,14 @@ class Values:
                 await self._pause()
 
     def _fill(self) -> None:
-        """There is more."""
+        """Load the next piece."""
         self._drop()
         piece = next(self._pieces, None)
         self._more = piece is not None
         self._text += piece or ""
 
     def _drop(self) -> None:
-        """What was read is not needed any more."""
+        """Discard the text that was parsed, and count its parts. Raises `TooLarge`."""
         self._parts.add(self._text[: self._at])
         self._text, self._at = self._text[self._at :], 0
         if self._parts.over(min(self._most, MOST)):
@@ -278,7 +279,7 @@ class Values:
 
 
 def _cut(text: str) -> int:
-    """Where a text may be cut: within no escape at its end, and no pair of surrogates."""
+    """Return where a string may be cut: not within an escape at its end, nor within a surrogate pair."""
     end = len(text)
     for broken in (_BROKEN, _HIGH):
         start = text.rfind("\\", max(0, end - 6), end)
@@ -289,5 +290,5 @@ def _cut(text: str) -> int:
 
 
 def _clean(text: str) -> str:
-    """With `?` for lone surrogates."""
+    """Return `text` with `?` for lone surrogates."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

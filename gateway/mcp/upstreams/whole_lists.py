@@ -1,4 +1,4 @@
-"""A list of an upstream, read whole: page after page, up to so many things, and so many bytes of them."""
+"""Reads a paginated list of an upstream whole, within limits on entries and bytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ PAGES: Final = 100
 """Pages of a list that are read."""
 
 LARGEST: Final = 16 * 1024 * 1024
-"""Bytes of the things of one list; those beyond are left out."""
+"""Bytes of the entries of one list; those beyond are left out."""
 
 Page = Callable[[Message], Awaitable[tuple[list[Message], object]]]
-"""Reads one page: its things, and the cursor of the next one."""
+"""Reads one page: its entries, and the cursor of the next one."""
 
 log = logging.getLogger(__name__)
 
 
 async def whole(page: Page, what: str) -> tuple[list[Message], int]:
-    """Every thing of the list `what`, as far as its pages lead on and there is room, and their bytes.
-
+    """Return the entries of the list `what`, within the limits, and their bytes.
     Raises what `page` does.
     """
     found: list[Message] = []
@@ -47,5 +46,5 @@ async def whole(page: Page, what: str) -> tuple[list[Message], int]:
 
 
 def size_of(thing: Message) -> int:
-    """Bytes of it, written as JSON."""
+    """Return its bytes, serialized as JSON."""
     return len(encode(thing))
