@@ -1,1 +1,1 @@
-"""The ways to a backend: every connection that leaves the gateway is made here."""
+"""Backends: every outgoing connection of the gateway is made here."""

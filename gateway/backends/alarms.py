@@ -1,4 +1,4 @@
-"""Alarms of one length, of which nearly all are cancelled: one timer of the event loop serves all that wait."""
+"""Timeouts of one length, nearly all of which are cancelled: they share one timer of the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ring: TypeAlias = Callable[[], object]
 
 
 class Alarms:
-    """Each rings `seconds` after it was set, unless it was cancelled. To be used within one event loop."""
+    """Calls each callback `seconds` after it was set, unless it was cancelled. For use within one event loop."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -20,7 +20,7 @@ class Alarms:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, ring: Ring) -> int:
-        """What `cancel` takes."""
+        """Register a callback, and return the key for `cancel`."""
         key = self._last = self._last + 1
         self._waiting[key] = (time.monotonic() + self.seconds, ring)
         if self._timer is None:
@@ -28,18 +28,18 @@ class Alarms:
         return key
 
     def cancel(self, key: int) -> None:
-        """This one does not ring any more."""
+        """Cancel one callback."""
         self._waiting.pop(key, None)
 
     def close(self) -> None:
-        """None rings any more."""
+        """Cancel all callbacks."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """The oldest stand first, since all wait equally long."""
+        """Call those that are due; the oldest are first, since all have the same delay."""
         self._timer = None
         now = time.monotonic()
         due = []

@@ -1,5 +1,7 @@
-"""Something that one task waits for, and with which it can go on at once: after a future it goes on a turn of the event
-loop later, and a turn with nothing else in it costs more than all that it does."""
+"""A future that resumes its task at once: a regular one does so an iteration of the event loop later.
+
+That costs more than the task's own work if nothing else runs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ T = TypeVar("T")
 
 
 class Arrival(Generic[T]):
-    """A value or an error, once, for one task; what is not here of a future no task asks for.
+    """A value or an error, set once, for one task; has only the methods of a future that a task calls.
 
     https://docs.python.org/3/library/asyncio-extending.html#future-lifetime-support
     """
@@ -35,12 +37,12 @@ class Arrival(Generic[T]):
         return self.result()
 
     def set_result(self, value: T) -> None:
-        """Let the task go on, if it waits already: within this call, where no other task runs."""
+        """Set the value; resume a waiting task within this call, if no other task runs."""
         self._value = value
         self._go_on(at_once=True)
 
     def set_exception(self, error: BaseException) -> None:
-        """Let the task go on with an error."""
+        """Set an error; the task resumes in the next iteration."""
         self._error = error
         self._go_on(at_once=False)
 
@@ -54,18 +56,18 @@ class Arrival(Generic[T]):
         else:
             self._loop.call_soon(wake, self, context=context)
 
-    # What the task asks of it:
+    # The methods that a task calls:
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the task."""
+        """Return the loop of the task."""
         return self._loop
 
     def done(self) -> bool:
-        """Whether it is there."""
+        """Whether the value or error is set."""
         return self._done
 
     def result(self) -> T:
-        """The value. Raises the error, once: it will know all who were told of it, and would be a cycle with them."""
+        """Return the value. Raises the error, once: its traceback would otherwise form a reference cycle with this."""
         error, self._error = self._error, None
         if error is None:
             value: T = self._value
@@ -76,11 +78,11 @@ class Arrival(Generic[T]):
             del error
 
     def add_done_callback(self, wake: Callable[[Any], object], *, context: Context) -> None:
-        """The task waits."""
+        """Register the wake-up of the waiting task."""
         self._wake, self._context = wake, context
 
     def cancel(self, msg: Any = None) -> bool:
-        """The task is cancelled, and goes on with that; False where it goes on with something else already."""
+        """Resume the waiting task with a cancellation; False if it does not wait, or is resuming already."""
         if self._wake is None or self._done:
             return False
         self.set_exception(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))

@@ -1,4 +1,4 @@
-"""A backend in this process: an ASGI application, called without a connection."""
+"""An in-process backend: an ASGI application, called without a connection."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Application: TypeAlias = Callable[
 """An ASGI 3 application."""
 
 AHEAD = 8
-"""Messages that an application may send before they are read: what it streams waits for the reader."""
+"""Messages that an application may send before they are read (backpressure)."""
 
 log = logging.getLogger(__name__)
 
 
 class AsgiBackend:
-    """Calls `application`; `name` is the policy's name of it. Its lifespan begins with the first request."""
+    """Calls `application`; `name` is its name in the policy. Its lifespan begins with the first request."""
 
     def __init__(self, name: str, application: Application) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class AsgiBackend:
         self._lifespan = _Lifespan(name, self._application)
 
     async def send(self, request: Outbound) -> Response:
-        """The application's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
+        """Return the application's response. Raises `Refusal`: `backend-*`, `response-too-large`."""
         try:
             async with asyncio.timeout(request.timeout), self.stream(request) as arriving:
                 body = b"".join([part async for part in arriving.parts])
@@ -47,7 +47,7 @@ class AsgiBackend:
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The answer while it arrives; the application is cancelled when the context ends."""
+        """Yield the response while it arrives; the application is cancelled when the context ends."""
         await self._lifespan.begin()
         call = _Call(request, self._application)
         try:
@@ -65,7 +65,7 @@ class AsgiBackend:
             await call.give_up()
 
     async def close(self) -> None:
-        """The application's lifespan ends."""
+        """End the application's lifespan."""
         await self._lifespan.end()
 
     async def _parts(self, call: _Call, decoder: Decoder, method: str, timeout: float) -> AsyncIterator[bytes]:
@@ -94,7 +94,7 @@ class AsgiBackend:
 
 
 def _staying(application: Application) -> Application:
-    """An application that exits ends its own call: the process is the gateway's."""
+    """Wrap an application so that `SystemExit` ends its own call only: the process is the gateway's."""
 
     async def call(
         scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
@@ -108,7 +108,7 @@ def _staying(application: Application) -> Application:
 
 
 class _Call:
-    """One request in the hands of the application, with the two ends that it is given."""
+    """One running call of the application, with its `receive` and `send`."""
 
     def __init__(self, request: Outbound, application: Application) -> None:
         self._body: bytes | None = request.body
@@ -117,7 +117,7 @@ class _Call:
         self.running = asyncio.ensure_future(application(_scope(request), self._receive, self._send))
 
     async def next(self, seconds: float) -> Message | None:
-        """What the application sends next; None where it ended, or nothing came in time."""
+        """Return the application's next message; None if it ended, or none came in time."""
         if not self._sent.empty():
             return self._sent.get_nowait()
         getting = asyncio.ensure_future(self._sent.get())
@@ -128,7 +128,7 @@ class _Call:
             getting.cancel()
 
     async def give_up(self) -> None:
-        """The application is told, and ended where it goes on."""
+        """Notify the application of the disconnect, and cancel it."""
         self._gone.set()
         self.running.cancel()
         await asyncio.wait({self.running})
@@ -169,7 +169,7 @@ def _scope(request: Outbound) -> Message:
 
 
 class _Lifespan:
-    """The start and the end of an application (ASGI lifespan 2.0); one that does not know them is served as it is."""
+    """Startup and shutdown of an application (ASGI lifespan 2.0); one without lifespan support is served as it is."""
 
     def __init__(self, name: str, application: Application) -> None:
         self._name = name
@@ -180,7 +180,7 @@ class _Lifespan:
         self._answers: asyncio.Queue[Message] = asyncio.Queue()
 
     async def begin(self) -> None:
-        """Once; every other call waits for that. Raises `Refusal` where the application says that it failed."""
+        """Start up once; concurrent calls wait for it. Raises `Refusal` if the application reports a failure."""
         async with self._lock:
             if self._running is not None:
                 return
@@ -195,7 +195,7 @@ class _Lifespan:
             self._running = running
 
     async def end(self) -> None:
-        """The application may clean up."""
+        """Let the application clean up."""
         running, self._running = self._running, None
         if running is not None:
             await self._say("lifespan.shutdown", running)

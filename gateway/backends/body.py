@@ -1,4 +1,4 @@
-"""The body of an answer, decompressed while it arrives, so that neither a bomb nor an endless body fills memory."""
+"""Decompresses the body of a response while it arrives, so that no bomb or endless body fills memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
-"""The codings that the gateway asks for."""
+"""The content codings that the gateway accepts."""
 
 RATIO = 200
 """Bytes out per byte in, beyond which a body larger than `RATIO_FROM` counts as a bomb (Apache's default)."""
@@ -28,11 +28,11 @@ BOUNDS: Final = (
 
 
 class Decoder:
-    """Undoes `coding` (a `content-encoding` value, RFC 9110 8.4) of a body that may have `limit` bytes.
+    """Decodes `coding` (a `content-encoding` value, RFC 9110 8.4) of a body that may have `limit` bytes.
 
-    What each of several codings gives is held to the limit and to the ratio, as the body itself is. One that ends
-    before the body does, or is cut off, is taken as browsers take it. Raises `Refusal`: `response-too-large`, or
-    `backend-protocol` for a coding that is broken or was not asked for.
+    Limit and ratio apply to the output of each of several codings, as to the body itself. A coding that ends before the
+    body does, or is truncated, is handled as in browsers. Raises `Refusal`: `response-too-large`, or `backend-protocol`
+    for a coding that is broken or was not requested.
     """
 
     def __init__(self, coding: str, limit: int) -> None:
@@ -46,17 +46,17 @@ class Decoder:
         self._given = [0] * (len(self._layers) + 1)
 
     def expect(self, told: int | None) -> None:
-        """The head told how long the body is, before the first of its bytes."""
+        """Check the content length of the head, before the first byte of the body."""
         if told is not None and told > self._limit:
             raise self._too_large()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The body's next bytes, in pieces, from the next ones of the wire."""
+        """Decode the next bytes from the connection into pieces of the body."""
         self._read += len(data)
         if not self._layers:
             yield self._counted(data, 0)
             return
-        # A compressed body may be a little larger than what it holds; more than that is padding without end.
+        # A compressed body may be slightly larger than its content; more than that is endless padding.
         if self._read > self._limit + self._limit // 1000 + 1024:
             raise self._too_large()
         try:
@@ -65,12 +65,12 @@ class Decoder:
             raise Refusal(Reason.BACKEND_PROTOCOL, "the answer's content-encoding is broken") from error
 
     def check_end(self) -> None:
-        """The wire has ended, and nothing but the body itself tells whether that was its end."""
+        """Check that the coding is complete, when the connection's end alone marks the end of the body."""
         if not all(layer.whole for layer in self._layers):
             raise Refusal(Reason.BACKEND_PROTOCOL, "the answer's content-encoding ends too early")
 
     def _undone(self, data: bytes, layer: int) -> Iterator[bytes]:
-        """What the codings from `layer` on make of `data`."""
+        """Decode `data` by the codings from `layer` on."""
         if layer == len(self._layers):
             yield data
             return
@@ -78,7 +78,7 @@ class Decoder:
             yield from self._undone(self._counted(piece, layer), layer + 1)
 
     def _counted(self, piece: bytes, layer: int) -> bytes:
-        """`piece`, which `layer` gave, unless that gave too much."""
+        """Count the output of `layer`, and return it. Raises `Refusal` beyond the limits."""
         self._given[layer] += len(piece)
         size = self._given[layer]
         if size > self._limit or (self._layers and size > RATIO_FROM and size > RATIO * self._read):
@@ -90,14 +90,14 @@ class Decoder:
 
 
 class Body:
-    """Collects a body of at most `limit` bytes, undoing `coding`. Raises `Refusal` as `Decoder` does."""
+    """Collects a body of at most `limit` bytes, decoding `coding`. Raises `Refusal` as `Decoder` does."""
 
     def __init__(self, coding: str, limit: int) -> None:
         self._decoder = Decoder(coding, limit)
         self._whole = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes from the wire."""
+        """Take the next bytes from the connection."""
         for piece in self._decoder.feed(data):
             self._whole += piece
 
@@ -106,5 +106,5 @@ class Body:
         self._decoder.check_end()
 
     def close(self) -> bytes:
-        """The whole body, after the last `feed`."""
+        """Return the whole body, after the last `feed`."""
         return bytes(self._whole)

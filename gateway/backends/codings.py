@@ -1,4 +1,4 @@
-"""The content codings of HTTP (RFC 9110 8.4.1), undone in bounded steps, with what browsers make of broken ones."""
+"""Decodes the content codings of HTTP (RFC 9110 8.4.1) in bounded steps, and broken ones as browsers do."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ else:
     from backports import zstd
 
 STEP: Final = 64 * 1024
-"""Bytes of the largest piece that one step gives; brotli's library ends one up to 32 KiB later."""
+"""Bytes of the largest piece of one step; brotli's library exceeds a limit by up to 32 KiB."""
 
 WINDOW: Final = 23
-"""The binary logarithm of the largest window of zstd (RFC 9659 3): what a body may make the gateway hold."""
+"""The binary logarithm of the largest window of zstd (RFC 9659 3), which bounds the memory of a body."""
 
 MOST: Final = 16
-"""Codings of one body that are undone."""
+"""Codings of one body that are decoded."""
 
 LONGEST_HEAD: Final = 64 * 1024
 """Bytes of the longest head of a gzip member; its names and comments may be of any length."""
 
 AGAIN: Final = 256 * 1024
-"""Bytes of the longest brotli body that is read once more, to find its end before other bytes."""
+"""Bytes of the longest brotli body that is decoded again, to find its end before trailing bytes."""
 
 SNIFFED: Final = 1000
-"""Bytes after which what says `deflate` is known to be zlib's format, where nothing was wrong until then."""
+"""Bytes without error after which `deflate` is known to be the zlib format."""
 
 _BROTLI_STEP: Final = STEP // 2
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]*", re.ASCII)
@@ -43,7 +43,7 @@ _HEAD_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 
 
 class Undone(ValueError):
-    """Bytes that are not of the coding."""
+    """Bytes that are invalid in the coding."""
 
 
 class Coding(Protocol):
@@ -51,16 +51,16 @@ class Coding(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether its end has come, or nothing of it."""
+        """Whether the coding is complete, or has not begun."""
         ...
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What the next bytes stand for, in pieces of up to `STEP` bytes. Raises `Undone`."""
+        """Decode the next bytes into pieces of up to `STEP` bytes. Raises `Undone`."""
         ...
 
 
 class Gzip:
-    """One member of gzip (RFC 1952). As in browsers, its check sum and all that follows it are passed over."""
+    """One member of gzip (RFC 1952). As in browsers, its checksum and all that follows it are ignored."""
 
     def __init__(self) -> None:
         self._head: bytes | None = b""
@@ -90,13 +90,13 @@ class Gzip:
 
 
 class Deflate:
-    """The zlib format, or what some servers take for it: its contents alone (RFC 9110 8.4.1.2)."""
+    """The zlib format, or raw deflate, which some servers send instead (RFC 9110 8.4.1.2)."""
 
     def __init__(self) -> None:
         self._seen: bytes | None = b""
         self._stream = zlib.decompressobj()
         self._sum: int | None = None
-        """The check sum of contents alone."""
+        """The checksum of raw deflate's output; None for the zlib format."""
         self._behind = b""
 
     @property
@@ -126,7 +126,7 @@ class Deflate:
         yield from _inflated(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
 
     def _contents(self, data: bytes, checked: int) -> Iterator[bytes]:
-        """Contents alone: browsers take what follows them for the check sum of zlib's format (RFC 1950 2.2)."""
+        """Decode raw deflate: browsers take the bytes behind it for the checksum of the zlib format (RFC 1950 2.2)."""
         if self._stream.eof:
             self._behind = (self._behind + data)[:4]
         else:
@@ -139,10 +139,10 @@ class Deflate:
 
 
 class Brotli:
-    """Brotli (RFC 7932). As in browsers, what follows its end is passed over.
+    """Brotli (RFC 7932). As in browsers, trailing bytes are ignored.
 
-    The library fails there, gives nothing of that step, and does not say that it was the end: such a body is read once
-    more, byte by byte at last, if it is not longer than `AGAIN`.
+    The library fails there without the output of that step, or a sign of the end: such a body is decoded again, its
+    last bytes one by one, unless it is longer than `AGAIN`.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Brotli:
             self._kept += data
 
     def _up_to_the_end(self, before: bytes, data: bytes) -> Iterator[bytes]:
-        """What is still to be given of `data`, in which the end is, behind what came `before`."""
+        """Decode the rest of the output of `data`, which contains the end; `before` is the earlier input."""
         stream, skipped = brotli.Decompressor(), self._given
         for part in (before, *(data[at : at + 1] for at in range(len(data)))):
             try:
@@ -203,7 +203,7 @@ def _unpacked(stream: brotli.Decompressor, data: bytes) -> Iterator[bytes]:
 
 
 class Zstd:
-    """Frames of zstd (RFC 8878), one behind the other."""
+    """Consecutive frames of zstd (RFC 8878)."""
 
     def __init__(self) -> None:
         self._stream = _frame()
@@ -243,14 +243,14 @@ _KNOWN: Final[dict[str, Callable[[], Coding]]] = {
 
 
 _NOT_ASKED_FOR: Final = frozenset({"dcb", "dcz"})
-"""Codings with a dictionary (RFC 9842), which browsers undo where they asked for them with one."""
+"""Codings with a dictionary (RFC 9842), which browsers decode only if they requested them with one."""
 
 
 def codings(value: str) -> tuple[Callable[[], Coding], ...]:
-    """The codings that a `content-encoding` names, in the order in which they were applied.
+    """Return the codings in a `content-encoding`, in the order in which they were applied.
 
-    One that is not known, `identity` and an empty one among them, leaves the body as it is, as in browsers. Raises
-    ValueError for what is no list of names, for too many, and for those that browsers alone undo.
+    An unknown one, among them `identity` and an empty one, leaves the body as it is, as in browsers. Raises ValueError
+    for an invalid list, for too many, and for codings that only browsers decode.
     """
     names = [name.strip(" \t") for name in value.lower().split(",")]
     if not all(map(_TOKEN.fullmatch, names)):
@@ -266,7 +266,7 @@ def codings(value: str) -> tuple[Callable[[], Coding], ...]:
 
 
 def is_coded(value: str) -> bool:
-    """Whether a `content-encoding` makes the body another one than is given."""
+    """Whether a `content-encoding` changes the body, or is invalid."""
     try:
         return bool(codings(value))
     except ValueError:
@@ -274,7 +274,7 @@ def is_coded(value: str) -> bool:
 
 
 def _inflated(stream: zlib._Decompress, data: bytes, *, more: bool = False) -> Iterator[bytes]:
-    """What `data` stands for; `more` says that some of what came before it is still to be given."""
+    """Decompress `data`; `more`: the stream still holds output of earlier input."""
     while (data or more) and not stream.eof:
         try:
             piece = stream.decompress(data, STEP)
@@ -286,7 +286,7 @@ def _inflated(stream: zlib._Decompress, data: bytes, *, more: bool = False) -> I
 
 
 def _head_end(head: bytes) -> int | None:
-    """Where the head of a gzip member ends; None where that is still to come. Raises `Undone`."""
+    """Return the end of a gzip member's head; None if it is incomplete. Raises `Undone`."""
     if not head.startswith(_GZIP[: len(head)]):
         raise Undone
     if len(head) < _FIXED_HEAD:

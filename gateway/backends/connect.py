@@ -1,4 +1,4 @@
-"""The one way out: connections are opened here alone, and only to addresses that the network setting allows."""
+"""Opens all outgoing connections, and only to addresses that the network setting allows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from gateway.backends.reaper import Reaper
 from gateway.errors import Reason, Refusal
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
-"""What the gateway calls itself where the app's request says nothing."""
+"""The gateway's user agent, unless the app's request has one."""
 
 CONNECTIONS_PER_HOST = 100
-"""Of whole answers; streams have connections beside them, as many as may be open."""
+"""Connections for complete responses; streams have separate ones, as many as may be open."""
 
 LINE_BYTES = 8190
 HEADER_FIELDS = 128
 KEEP_ALIVE_SECONDS = 15.0
 
 PROBE_SECONDS = 30
-"""After so long a silence the system asks whether the other end is there, and again: an event stream may be silent."""
+"""Seconds of silence before a TCP keep-alive probe, and between probes: an event stream may be silent."""
 
 _PROBED = [
     getattr(socket, name) for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL") if hasattr(socket, name)
@@ -47,26 +47,26 @@ _SET_BY_AIOHTTP = ("accept", "accept-encoding", "content-type", "user-agent")
 
 
 OpenSession: TypeAlias = Callable[[], aiohttp.ClientSession]
-"""`Connections.open` with its network: gives the session for the next connection, or raises `Refusal`."""
+"""`Connections.open` with its network: returns the session for the next connection, or raises `Refusal`."""
 
 
 class Network(Protocol):
-    """Which addresses may be connected to; equal networks share their connections, so it must be hashable."""
+    """The addresses that may be connected to; equal networks share connections, so it must be hashable."""
 
     def allows(self, ip: str) -> bool:
-        """True for an address (no name, no port) that may be connected to."""
+        """Whether an IP address (no name, no port) may be connected to."""
         ...
 
 
 class AddressDenied(PermissionError):
-    """An address that its network setting does not allow; an OSError, so that aiohttp carries it to `translated`."""
+    """An address that its network setting does not allow; an OSError, so that aiohttp passes it to `translated`."""
 
     def __init__(self) -> None:
         super().__init__("the address is not allowed")
 
 
 class Redirected(Refusal):
-    """A redirect that was not followed: `code` is its status, `location` the address that it names."""
+    """A redirect that was not followed: `code` is its status, `location` its target."""
 
     def __init__(self, place: str, code: int, location: str | None) -> None:
         super().__init__(Reason.BACKEND_PROTOCOL, f"{place} leads elsewhere: HTTP status {code}")
@@ -75,7 +75,7 @@ class Redirected(Refusal):
 
 
 class Origin(NamedTuple):
-    """Where a connection leads: `host` is a name in ASCII or an address, `place` what messages call it."""
+    """The target of connections: `host` is an ASCII name or an address, `place` its form in messages."""
 
     scheme: str
     host: str
@@ -91,10 +91,10 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Connections:
-    """All connections out of this process, pooled by network and origin, and what ends the processes that it starts.
+    """All outgoing connections, pooled by network and origin, and the reaper of the processes that are started.
 
-    An async context manager. `resolver` turns names into addresses (the system's by default); `tls` replaces the
-    default TLS context, which verifies certificates against the system's authorities.
+    An async context manager. `resolver` resolves names (the system's by default); `tls` replaces the default TLS
+    context, which verifies certificates against the system's authorities.
     """
 
     def __init__(self, *, resolver: AbstractResolver | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -124,11 +124,11 @@ class Connections:
             await resolver.close()
 
     def open(self, network: Network, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-        """The session whose every connection goes to an address that `network` allows.
+        """Return the session whose every connection goes to an address that `network` allows.
 
-        It follows no proxy of the environment, keeps no cookies, and raises `Refusal` where a connection fails.
-        `tls` replaces the TLS context of all.
-        Raises `Refusal` (`backend-unavailable`) before the start and after the end of this context manager.
+        It uses no proxy of the environment, stores no cookies, and raises `Refusal` if a connection fails. `tls`
+        replaces the TLS context of all. Raises `Refusal` (`backend-unavailable`) before the start and after the end of
+        this context manager.
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
@@ -144,10 +144,10 @@ class Connections:
         protocol: Callable[[Callable[[asyncio.Protocol], None]], P],
         tls: ssl.SSLContext | None = None,
     ) -> P:
-        """A new connection to an address that `network` allows; `protocol` is given what to call when it has ended.
+        """Open a connection to an address that `network` allows; `protocol` receives a callback for its end.
 
-        `tls` replaces the context of all connections.
-        Raises `Refusal` where there is none, and TimeoutError where that is the system's word.
+        `tls` replaces the context of all connections. Raises `Refusal` if it fails, and TimeoutError if the system
+        reports a timeout.
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
@@ -184,7 +184,7 @@ class Connections:
             limit_per_host=CONNECTIONS_PER_HOST,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
-        # There is no public name for what reads WebSockets.
+        # aiohttp has no public name for the reader of WebSockets.
         connector._factory = cast(Any, partial(Handler, self.in_turn, asyncio.get_running_loop()))
         return aiohttp.ClientSession(
             connector=connector,
@@ -203,7 +203,7 @@ class Connections:
 
 
 class _VettedSockets:
-    """Makes the socket of each connection attempt; the last word on its address, for names and literals alike."""
+    """Creates the socket of each connection attempt; the final check of its address, for names and literals alike."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -220,7 +220,7 @@ class _VettedSockets:
 
 
 def _staying() -> aiohttp.TraceConfig:
-    """Refuses to be led elsewhere: aiohttp follows redirects of a WebSocket, with all header fields, without asking."""
+    """Refuse redirects: aiohttp follows those of a WebSocket, with all header fields."""
 
     async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
         led.response.close()
@@ -233,7 +233,7 @@ def _staying() -> aiohttp.TraceConfig:
 
 
 class _VettedResolver(AbstractResolver):
-    """Leaves out the denied addresses of a name, so that the error of an allowed one is not hidden behind them."""
+    """Omits the denied addresses of a name, so that an allowed one's error is reported instead of theirs."""
 
     def __init__(self, inner: AbstractResolver, network: Network) -> None:
         self._inner = inner
@@ -252,7 +252,7 @@ class _VettedResolver(AbstractResolver):
         return allowed
 
     async def close(self) -> None:
-        """Nothing: the inner resolver is shared."""
+        """Do nothing: the inner resolver is shared."""
 
 
 def _allowed(network: Network, host: str) -> bool:
@@ -264,7 +264,7 @@ def _allowed(network: Network, host: str) -> bool:
 
 
 async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo]:
-    """Where to connect to. Raises `Refusal`."""
+    """Return the addresses to connect to. Raises `Refusal`."""
     try:
         literal = ipaddress.ip_address(origin.host)
     except ValueError:
@@ -298,15 +298,15 @@ def _denied(place: str) -> Refusal:
 
 @lru_cache(maxsize=1)
 def _default_tls() -> ssl.SSLContext:
-    """Made once: to read the system's authorities takes 20 ms."""
+    """Return the default context, created once: loading the system's authorities takes 20 ms."""
     return ssl.create_default_context()
 
 
 async def translated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request and raise `Refusal` where no answer's head comes back.
+    """Send a request and raise `Refusal` if no response head arrives.
 
-    A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2); aiohttp would do
-    this for PUT and DELETE too, which could run an unsafe request twice.
+    A safe request is repeated once if its connection proves to be closed (RFC 9110 9.2.2); aiohttp would do this for
+    PUT and DELETE too, which could run an unsafe request twice.
     """
     try:
         return await handler(request)
@@ -326,7 +326,7 @@ def _never_connected(error: aiohttp.ClientConnectionError) -> bool:
 
 
 def refusal(request: aiohttp.ClientRequest, error: aiohttp.ClientError | OSError) -> Refusal:
-    """What the caller is told; names the configured host, never the address that it resolved to."""
+    """Return the caller's refusal; it contains the configured host, never the address that it resolved to."""
     place = f"{request.url.raw_host}:{request.url.port}"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
@@ -346,7 +346,7 @@ def refusal(request: aiohttp.ClientRequest, error: aiohttp.ClientError | OSError
 
 
 def _words(error: OSError) -> str:
-    """The system's words for an error: aiohttp's own text names the address."""
+    """Return the system's text for an error: aiohttp's own text contains the address."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):

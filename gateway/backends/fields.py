@@ -1,4 +1,4 @@
-"""The fields of a backend's answer: what a message may hold, and what of it belongs to the connection alone."""
+"""Validates the header fields of a backend's response, and removes those of the connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.model import Headers, Response
 from gateway.policy.headers import HOP_BY_HOP
 
 FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
-"""Fields that belong to one connection (RFC 9110 7.6.1) or frame a message; each side writes its own."""
+"""Fields of one connection (RFC 9110 7.6.1) or of message framing; each side writes its own."""
 
 NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}\Z")
@@ -21,13 +21,13 @@ _PHRASE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 _QUIET: Final = 86_400.0
-"""Seconds for which an event stream may say nothing: browsers end none for that."""
+"""Seconds for which an event stream may be silent: browsers do not end one for that."""
 
 
 def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
-    """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them.
+    """Return names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them.
 
-    Raises `Refusal` (`backend-protocol`) for what is no header field.
+    Raises `Refusal` (`backend-protocol`) for an invalid header field.
     """
     fields = tuple(raw)
     for name, value in fields:
@@ -39,14 +39,14 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
 
 
 def follows(method: str, status: int) -> bool:
-    """Whether the length that a head tells is that of a body behind it (RFC 9110 8.6)."""
+    """Whether the content length in a head is that of a body behind it (RFC 9110 8.6)."""
     return method != "HEAD" and status != HTTPStatus.NOT_MODIFIED
 
 
 def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """What a head says of the body that follows, or that an answer to HEAD leaves out (RFC 9110 8.6).
+    """Return the content length of the body that follows, or that a response to HEAD omits (RFC 9110 8.6).
 
-    None where that is not one number, and where the body is coded: it is given decoded.
+    None if it is not a single number, or the body is coded: it is passed on decoded.
     """
     lengths: list[bytes] = []
     coded: list[str] = []
@@ -66,12 +66,12 @@ def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
 
 
 def length_kept(method: str, told: int | None) -> int | None:
-    """What stays of it beside a whole body: what HEAD leaves out, and that there is nothing."""
+    """Return the content length that is kept beside a whole body: that of a HEAD response, and 0."""
     return told if method == "HEAD" or told == 0 else None
 
 
 def without_framing(headers: Headers) -> Headers:
-    """The fields that do not belong to the connection alone, by their own or the message's word."""
+    """Return the fields without those of the connection, by name or by the `connection` field."""
     named = [value for name, value in headers if name == "connection"]
     hop = FRAMING.union(*map(_tokens, named)) if named else FRAMING
     return tuple([pair for pair in headers if pair[0] not in hop])
@@ -85,7 +85,7 @@ def head(
     body: bytes = b"",
     length: int | None = None,
 ) -> Response:
-    """An answer, its body given or still to come.
+    """Return the response, with its body or without it yet.
 
     Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
     """
@@ -101,12 +101,12 @@ def head(
 
 
 def silence(answer: Response, timeout: float) -> float:
-    """Seconds that the backend has for the next part of an answer."""
+    """Return the seconds that the backend has for the next part of a response."""
     return max(timeout, _QUIET) if answer.says_by_and_by() else timeout
 
 
 def coding(headers: Headers) -> str:
-    """The `content-encoding` of an answer."""
+    """Return the `content-encoding` of a response."""
     return ", ".join(value for name, value in headers if name == "content-encoding")
 
 

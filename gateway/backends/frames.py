@@ -1,4 +1,4 @@
-"""The frames of a WebSocket are read for a moment in each turn of the event loop, however many came at once."""
+"""Time-slices the parsing of WebSocket frames, however many arrive at once."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from aiohttp.web_protocol import RequestHandler
 from gateway.backends.in_turn import MOMENT, InTurn
 
 NORMAL: Final = b"\x03\xe8"
-"""How a connection ends as it should (RFC 6455 7.4.1)."""
+"""The close code of a normal end (RFC 6455 7.4.1)."""
 
 SLICE: Final = 1024
-"""Bytes that are read before the clock is asked: some hundred frames at most."""
+"""Bytes that are parsed between two looks at the clock: some hundred frames at most."""
 
 FULL: Final = 0.005
-"""Seconds until it is seen again whether there is room for more messages."""
+"""Seconds between two checks whether there is room for more messages."""
 
 LONGEST: Final = 1.0
-"""Seconds of work that one message of a server may take: one of so many fragments is none."""
+"""Seconds of parsing that one message of a server may take: more means an attack by fragments."""
 
 
 class Handler(ResponseHandler):
-    """Aiohttp's end of a connection to a server; what comes with the answer that opens a WebSocket is read so, too.
+    """Aiohttp's end of a client connection; also slices frames that arrive with the opening response of a WebSocket.
 
-    `flooded` says that it was ended because of a message of too many fragments.
+    `flooded`: it was ended because of a message of too many fragments.
     """
 
     def __init__(self, in_turn: InTurn, loop: asyncio.AbstractEventLoop) -> None:
@@ -45,13 +45,13 @@ class Handler(ResponseHandler):
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         super().set_exception(exc, *cause)
-        # What its parser finds wrong in a body aiohttp does not tell who reads that: it would wait for ever.
+        # Aiohttp does not pass parse errors of a body to its reader, which would wait forever.
         body = None if self._frames is not None else self._payload
         if body is not None and not body.is_eof() and body.exception() is None:
             body.set_exception(ClientPayloadError("the body is broken"), exc)
 
     def heard(self) -> None:
-        """A message is whole."""
+        """A message is complete."""
         if self._frames is not None:
             self._frames.worked = 0.0
 
@@ -61,9 +61,9 @@ class Handler(ResponseHandler):
 
 
 def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
-    """Read the frames of a client so: aiohttp parses all that came at once, in one turn.
+    """Slice the frames of a client: aiohttp parses all that arrived at once, in one iteration.
 
-    aiohttp has no public name for what reads them, nor for stopping it.
+    aiohttp has no public name for their reader, nor for pausing it.
     """
     parser = protocol._payload_parser
     if parser is not None:
@@ -71,9 +71,9 @@ def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
 
 
 class _Frames:
-    """Stands before the parser; while it holds a rest back, nothing more is read of the connection.
+    """Wraps the parser; while it holds back a rest, the connection is not read.
 
-    `worked` are the seconds that it took while a rest was held back; after more than `longest` the connection ends.
+    `worked` are the seconds of parsing with a rest held back; after more than `longest` the connection ends.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class _Frames:
         return self.worked > self._longest
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Take what came; as aiohttp's parser, give whether it is wrong."""
+        """Take received bytes; return, as aiohttp's parser does, whether they are invalid."""
         if self._rest:
             self._hold(self._rest + data)
             return False, b""
@@ -111,7 +111,7 @@ class _Frames:
         return False, b""
 
     def feed_eof(self) -> None:
-        """No more comes."""
+        """The connection has ended."""
         self._rest = b""
         self._parser.feed_eof()
 
@@ -120,7 +120,7 @@ class _Frames:
         self._protocol._pause_reading_for_buffer()
 
     def _go_on(self) -> None:
-        """Read more, unless messages wait to be taken."""
+        """Parse more, unless messages wait to be read."""
         protocol = self._protocol
         if protocol.transport is None or protocol.transport.is_closing():
             self._rest = b""

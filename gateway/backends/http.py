@@ -1,4 +1,4 @@
-"""A backend that is reached by HTTP: one request out exactly as it was decided on, one bounded answer back."""
+"""An HTTP backend: sends each request exactly as it was decided on, and reads one bounded response."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\
 
 
 class Spec(Protocol):
-    """What a backend, or a credential's issuer, says of the way to it."""
+    """The connection settings of a backend, or of a credential's issuer."""
 
     @property
     def name(self) -> str:
-        """The name that the policy or the configuration gives it."""
+        """Its name in the policy or the configuration."""
         ...
 
     @property
     def network(self) -> Network:
-        """Which addresses may be connected to."""
+        """The addresses that may be connected to."""
         ...
 
 
 class HttpBackend:
-    """Sends requests over connections of `connections`, to addresses that the network of `spec` allows."""
+    """Sends requests over `connections`, to addresses that the network of `spec` allows."""
 
     def __init__(self, spec: Spec, connections: Connections, tls: ssl.SSLContext | None = None) -> None:
         self._spec = spec
         self._connections = connections
         self._tls = tls
         self._wires: dict[Origin, Wires] = {}
-        self._streams: dict[Origin, Wires] = {}  # bounded by who asks for them: they hold no other request up
+        self._streams: dict[Origin, Wires] = {}  # the callers bound their number: they delay no other request
 
     async def send(self, request: Outbound) -> Response:
-        """The backend's answer: decompressed, its framing and `content-encoding` fields removed.
+        """Return the backend's response: decompressed, without framing and `content-encoding` fields.
 
         Fields of `FRAMING` and `accept-encoding` in the request are replaced by our own. Raises `Refusal`:
-        `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`,
-        and `bad-request` for what cannot be sent as it is.
+        `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`, and
+        `bad-request` for a request that cannot be sent as it is.
         """
         origin, data = _written(request)
         wires = self._to(origin, self._wires, CONNECTIONS_PER_HOST)
@@ -71,13 +71,13 @@ class HttpBackend:
         return head(found.status, found.shown, found.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
-        """End what is idle; connections in use end with their exchange, all of them with `Connections`."""
+        """Close idle connections; those in use end with their exchange, all of them with `Connections`."""
         for wires in (*self._wires.values(), *self._streams.values()):
             wires.close()
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The answer while it arrives, under the same limits; its `timeout` holds for the head, `silence` after it."""
+        """Yield the response while it arrives, with the same limits; `timeout` is for the head, `silence` after it."""
         async with AsyncExitStack() as held:
             async with self._in_time(request.timeout):
                 incoming, found = await self._begun(request, held)
@@ -96,7 +96,7 @@ class HttpBackend:
         return wires
 
     async def _begun(self, request: Outbound, held: AsyncExitStack) -> tuple[Incoming, Head]:
-        """An answer whose head is there; `held` ends it."""
+        """Return a response whose head has arrived; `held` ends it."""
         origin, data = _written(request)
         wires = self._to(origin, self._streams, sys.maxsize)
 
@@ -159,7 +159,7 @@ def _unsendable(name: str) -> Refusal:
 
 
 def _written(request: Outbound) -> tuple[Origin, bytes]:
-    """Where a request goes, and its head as it goes over the wire. Raises `Refusal` (`bad-request`)."""
+    """Return a request's origin, and its head as sent. Raises `Refusal` (`bad-request`)."""
     method, body = request.method, request.body
     origin, host, target = place(request.url)
     if not _METHOD.match(method):
@@ -188,7 +188,7 @@ def _is_name(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def place(text: str) -> tuple[Origin, str, str]:
-    """Where a URL leads: the origin, its `Host` field, and path and query as they are. Raises `Refusal`."""
+    """Return a URL's origin, its `Host` field, and its unchanged path and query. Raises `Refusal`."""
     parts = _URL.match(text)
     if parts is None:
         raise Refusal(Reason.BAD_REQUEST, "the URL to send to is not absolute, or not percent-encoded")

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 answer: bytes in, head and body out, no I/O.
+"""Parses one HTTP/1.1 response: bytes in, head and body out, no I/O.
 
-What RFC 9112 lets a recipient mend, and browsers do, is mended; all else that is no HTTP is refused, and so is whatever
-could be read as more than one answer: the RFC has intermediaries do so (6.3).
+Errors that RFC 9112 permits a recipient to repair, and browsers do, are repaired; all other invalid input is refused,
+as is any that could be read as more than one response, as the RFC requires of intermediaries (6.3).
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from gateway.backends.fields import without_framing
 from gateway.model import Headers
 
 LINE_BYTES: Final = 8190
-"""Bytes of the longest line, but for header fields: they may be as long as the head."""
+"""Bytes of the longest line; header fields may be as long as the head."""
 
 HEADER_FIELDS: Final = 128
 HEAD_BYTES: Final = 64 * 1024
 TRAILERS: Final = 1000
-"""Fields that may follow the last chunk."""
+"""Trailer fields after the last chunk."""
 
 INTERIM: Final = 1000
-"""Interim answers that may come before the answer."""
+"""Interim responses before the final one."""
 
 CHUNKS: Final = 200
-"""Chunks that are read in one go; others have their turn before the next ones."""
+"""Chunks that are parsed in one time slice."""
 
 CODED: Final = 16 * 1024
-"""Bytes of a compressed body that are undone in one go: they may become two hundred times as many."""
+"""Bytes of a compressed body that are decoded in one time slice: the output may be two hundred times as large."""
 
 REMEMBERED: Final = 1024
-"""Bytes of the longest head that is remembered: a backend says the same one again and again, for a second at least."""
+"""Bytes of the longest head that is cached: a backend repeats the same one, for a second at least."""
 
 _START: Final = b"HTTP/1."
 _STATUS: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _MEANT: Final = re.compile(rb"(?i)[\0\r]|content.length|transfer.encoding")
-"""A line that may be two, or tell how long the body is, is not passed over."""
+"""An invalid line that may be two, or contain the body's length, is not ignored."""
 
 _LENGTH: Final = re.compile(r"0*([0-9]{1,18})", re.ASCII)
 _CHUNK: Final = re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _NO_CODING: Final = frozenset({"", "identity"})
-"""Transfer codings that change nothing; the second one was of HTTP/1.1 until 2014 (RFC 2616 3.6)."""
+"""Transfer codings without effect; `identity` was part of HTTP/1.1 until 2014 (RFC 2616 3.6)."""
 
 _BODILESS: Final = frozenset({204, 304})
 
 
 class Malformed(ValueError):
-    """Bytes that are no answer; the message says why."""
+    """Bytes that are not a valid response; the message tells why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an answer, and what it says of the body and the connection (RFC 9112 6.3, 9.3).
+    """The head of a response, with its framing and connection state (RFC 9112 6.3, 9.3).
 
-    `length` is None where it names none, `coding` is its `content-encoding`. `shown` are the fields that do not belong
-    to the connection alone.
+    `length` is None without a content length, `coding` is its `content-encoding`. `shown` are the fields without those
+    of the connection.
     """
 
     status: int
@@ -77,48 +77,46 @@ _NO_HEAD: Final = Head(0, "")
 
 
 class Awaited(Protocol):
-    """What calls back once it is there, as a task does."""
+    """A future, as far as callbacks are concerned."""
 
     def add_done_callback(self, fn: Callable[[Any], object], /) -> None: ...
 
 
 class Taker(Protocol):
-    """Takes a body as it comes."""
+    """A consumer of a body."""
 
     def feed(self, data: bytes) -> None:
-        """The next bytes."""
+        """Take the next bytes."""
         ...
 
     def close(self) -> bytes:
-        """All of it, where it was kept."""
+        """Return the whole body, if it was stored."""
         ...
 
 
 class Reading:
-    """Reads the answer to one request with `method`; its body may have `limit` bytes.
+    """Parses the response to one request with `method`; its body may have `limit` bytes.
 
-    `taker` gives what takes the body, once the head is there: by default what keeps it and undoes its coding, within
-    the limit.
-    `begun` says that something arrived, `reusable` that the connection is good for another request, once `feed` has
-    said that the answer is complete. Raises `Malformed`, and `Refusal` as `Body` does.
+    `taker` creates the consumer of the body once the head is complete: by default a `Body`, which decodes and stores it
+    within the limit. `begun`: something arrived. `reusable`: the connection can carry another request, once `feed` has
+    returned True. Raises `Malformed`, and `Refusal` as `Body` does.
     """
 
     def __init__(self, method: str, limit: int, taker: Callable[[Reading, str], Taker] | None = None) -> None:
         self.begun = False
         self.complete = False
         self.enough = False
-        """Set by who takes the body: nobody waits for the rest."""
+        """Set by the consumer of the body: the rest is not needed."""
         self.held = False
-        """Nothing more is read until it is let go on: there were many chunks, or much that was compressed, or who takes
-        the body set this."""
+        """Parsing is paused: after many chunks or much compressed data, or by the consumer of the body."""
         self.until: Awaited | None = None
-        """What that waits for, with `held`; None where others shall have their turn, and no more."""
+        """The future that a pause waits for; None to only let other tasks run."""
         self.reusable = False
         self.head = _NO_HEAD
         self._method = method
         self._limit = limit
         self._kept = b""
-        self._at = 0  # what stands before it in `_kept` is read: to cut it off each time costs more with each piece
+        self._at = 0  # start of the unparsed part of `_kept`: cutting it off each time would cost more with each piece
         self._trailers = 0
         self._interim = 0
         self._chunks = 0
@@ -126,11 +124,11 @@ class Reading:
         self._body: Taker | None = None
         self._plain: bytes | None = None
         self._left = 0
-        self._step: Callable[[Reading], bool] = Reading._head  # a bound method would be a cycle, for the collector
+        self._step: Callable[[Reading], bool] = Reading._head  # a bound method would be a reference cycle
         self._until_close = False
 
     def feed(self, data: bytes) -> bool:
-        """Take what came; True once the answer is complete."""
+        """Parse received bytes; return True once the response is complete."""
         self.begun = True
         if data:
             self._kept = self._kept[self._at :] + data if len(self._kept) > self._at else data
@@ -139,15 +137,15 @@ class Reading:
             pass
         self.complete = self._step is Reading._done
         if self.complete and len(self._kept) > self._at:
-            self.reusable = False  # it said more than it was asked
+            self.reusable = False  # the backend sent more than was requested
         return self.complete
 
     def go_on(self) -> None:
-        """It is held no more."""
+        """End the pause."""
         self.held, self.until, self._chunks = False, None, 0
 
     def eof(self) -> bool:
-        """The connection has ended: True where that is the end of the answer too."""
+        """The connection has ended: return True if that also ends the response."""
         if self._until_close:
             self.reusable = False
             return True
@@ -157,11 +155,11 @@ class Reading:
 
     @property
     def in_body(self) -> bool:
-        """Whether the head is there."""
+        """Whether the head is complete."""
         return self._step is not Reading._head
 
     def body(self) -> bytes:
-        """The whole body, once the answer is complete. Raises `Refusal` as `Body` does."""
+        """Return the whole body of a complete response. Raises `Refusal` as `Body` does."""
         if self._plain is not None:
             return self._plain
         if self._until_close and isinstance(self._body, Body):
@@ -170,16 +168,16 @@ class Reading:
 
     @property
     def _over(self) -> int:
-        """Bytes that are there and not read."""
+        """The number of unparsed bytes."""
         return len(self._kept) - self._at
 
-    # Each step takes what it needs of `_kept`, and says whether the next one may go on at once.
+    # Each step consumes from `_kept`, and returns whether the next one may run at once.
 
     def _head(self) -> bool:
         kept, at = self._kept, self._at
         if not _START.startswith(kept[at : at + len(_START)]):
             raise Malformed("it does not begin with HTTP/1.")
-        # A line may end with LF alone, and does where servers are old (RFC 9112 2.2).
+        # A line may end with LF alone, as those of old servers do (RFC 9112 2.2).
         end, size = kept.find(b"\n\r\n", at), 3
         bare = kept.find(b"\n\n", at, end if end >= 0 else len(kept))
         if bare >= 0:
@@ -201,12 +199,12 @@ class Reading:
         return self._step is not Reading._done
 
     def _frame(self, head: Head) -> None:
-        """How long the body is (RFC 9112 6.3)."""
+        """Determine the body's length (RFC 9112 6.3)."""
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
             if head.chunked or length or self._over:
-                self.reusable = False  # a body that comes nevertheless is none, and must not answer the next request
+                self.reusable = False  # an unexpected body must not answer the next request
             self._step = Reading._done
             return
         self._body = self._taker(self, head.coding or "") if self._taker is not None else None
@@ -268,7 +266,7 @@ class Reading:
         return True
 
     def _trailer(self) -> bool:
-        """Trailer fields are read and dropped, whatever they are."""
+        """Parse and drop one trailer field."""
         line = self._line()
         if line is None:
             return False
@@ -291,7 +289,7 @@ class Reading:
         return line
 
     def _take(self) -> bool:
-        """Give up to `_left` bytes to the body; True where none are missing."""
+        """Pass up to `_left` bytes to the body; return True if none are missing."""
         if self._body is not None and self._over:
             size = self._left if self.head.coding is None else min(self._left, CODED)
             piece = self._kept[self._at : self._at + size]
@@ -304,7 +302,7 @@ class Reading:
 
 @lru_cache(maxsize=64)
 def _read_head(said: bytes) -> Head:
-    """The head that `said` is, without its empty line; of an interim answer (RFC 9110 15.2) the status alone."""
+    """Parse a head without its empty line; of an interim response (RFC 9110 15.2) only the status."""
     lines = [line.removesuffix(b"\r") for line in said.split(b"\n")]
     version, status, reason = _status_line(lines[0])
     if 100 <= status < 200:
@@ -340,7 +338,7 @@ def _read_head(said: bytes) -> Head:
 
 
 def _length(value: str, before: int | None) -> int:
-    """What a `content-length` says; one that says the same again is taken (RFC 9112 6.3)."""
+    """Parse a `content-length`; repeated equal values are accepted (RFC 9112 6.3)."""
     lengths = {before} if before is not None else set()
     for one in value.split(","):
         found = _LENGTH.fullmatch(one.strip(" \t"))
@@ -360,9 +358,9 @@ def _status_line(line: bytes) -> tuple[bytes, int, str]:
 
 
 def _unfolded(lines: list[bytes]) -> list[bytes]:
-    """The lines with those that a field was folded into joined by spaces (RFC 9112 5.2), less those before the first.
+    """Return the lines with folded fields joined by spaces (RFC 9112 5.2), without those that precede the first field.
 
-    Whoever receives these consumes them without further processing (2.2).
+    A recipient must consume these without further processing (2.2).
     """
     joined: list[bytes] = []
     for line in lines:
@@ -374,7 +372,7 @@ def _unfolded(lines: list[bytes]) -> list[bytes]:
 
 
 def _fields(lines: list[bytes]) -> Headers:
-    """The header fields; a line that is none is passed over, as in browsers, unless it may end another one."""
+    """Parse the header fields; an invalid line is ignored, as in browsers, unless it may affect the framing."""
     if len(lines) > HEADER_FIELDS:
         raise Malformed("it has too many header fields")
     fields = []

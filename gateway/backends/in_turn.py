@@ -1,6 +1,6 @@
-"""Who has much to read goes on one after the other, each for a moment, and all of them for a small part of the time.
+"""Fair scheduling of long reads: each gets a time slice in turn, and all of them get a small part of the time.
 
-Where nothing else is at work, they have all of it.
+On an idle event loop, they get all of it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from time import perf_counter
 from typing import Final
 
 MOMENT: Final = 0.0005
-"""Seconds that one may be at work in one turn of the event loop."""
+"""Seconds of one time slice."""
 
 REST: Final = 5.0
-"""So many times as long as one was at work the next one waits: all else has the event loop to itself meanwhile."""
+"""The pause after a time slice, as a multiple of its length; other tasks have the event loop meanwhile."""
 
 IDLE: Final = 0.0001
-"""Seconds that a turn of the event loop takes in which nothing else is at work."""
+"""Seconds that an iteration of the event loop takes if no other task is busy."""
 
 LATELY: Final = 0.05
-"""Seconds after which all else counts as idle again; until then it has the event loop to itself while they rest."""
+"""Seconds after which other tasks count as idle again; until then, long reads pause between slices."""
 
 MOST: Final = 0.01
-"""Seconds of work that count at most: of longer ones, others were at work in between."""
+"""Seconds of work that count at most: in longer ones, other tasks ran in between."""
 
 
 class InTurn:
-    """Those that wait to go on."""
+    """The queue of long reads that wait for a time slice."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[], object], float]] = deque()
@@ -40,7 +40,7 @@ class InTurn:
         self._going_on = False
 
     def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
-        """One more, which was at work for so many seconds; what it does in `go_on` counts in any case."""
+        """Queue `go_on`, which worked for so many seconds before; its own time counts in any case."""
         if self._going_on:
             worked = 0.0
         self._waiting.append((go_on, worked))
@@ -60,7 +60,7 @@ class InTurn:
         asyncio.get_running_loop().call_soon(self._looked, perf_counter())
 
     def _looked(self, began: float) -> None:
-        """What else there was to do in a turn is done now."""
+        """The other work of this iteration is done: check how long it took."""
         if perf_counter() - began - self._worked > IDLE:
             self._busy = asyncio.get_running_loop().time() + LATELY
             self._plan()
@@ -81,9 +81,9 @@ class InTurn:
 
 
 class Moments:
-    """One who may have much to do: after each moment of work it waits for its turn.
+    """A task with possibly much work: after each time slice it waits for its turn.
 
-    It has one turn at a time, however much it does at once.
+    It has one turn at a time, however many coroutines use it.
     """
 
     def __init__(self, in_turn: InTurn) -> None:
@@ -92,17 +92,17 @@ class Moments:
         self._one = asyncio.Lock()
 
     def worked(self, seconds: float) -> bool:
-        """It was at work for so long: whether it waits for its `turn` now."""
+        """Count seconds of work; return whether the time slice is used up."""
         self._worked += seconds
         return self._worked > MOMENT
 
     async def done(self, seconds: float) -> None:
-        """It was at work for so long: wait for its turn, where that was more than a moment."""
+        """Count seconds of work; wait for a turn if the time slice is used up."""
         if self.worked(seconds):
             await self.turn()
 
     async def turn(self) -> None:
-        """Wait for it."""
+        """Wait for a turn."""
         async with self._one:
             gone_on = asyncio.get_running_loop().create_future()
             self._in_turn.add(partial(_set, gone_on), min(self._worked, MOST))

@@ -1,4 +1,4 @@
-"""An answer that is read while it arrives."""
+"""A response that is read while it arrives."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.backends.http1 import Head, Reading
 from gateway.backends.wires import Wires
 
 AHEAD: Final = 256 * 1024
-"""Bytes of a body that may wait to be taken; nothing more is read of the connection meanwhile."""
+"""Bytes of a body that may be buffered; beyond that the connection is not read (backpressure)."""
 
 
 class Incoming:
-    """The answer to one request with `method`: its head, then its body in pieces."""
+    """The response to one request with `method`: its head, then its body in pieces."""
 
     def __init__(self, method: str, limit: int) -> None:
         self.reading = Reading(method, limit, self._taker)
@@ -26,7 +26,7 @@ class Incoming:
         self._ended: asyncio.Task[None] | None = None
 
     async def head(self) -> Head:
-        """The head. Raises `Lost`, `Malformed` and `Refusal`."""
+        """Return the head. Raises `Lost`, `Malformed` and `Refusal`."""
         while not self.reading.in_body and self._ended is None:
             await self._change()
         self._check()
@@ -34,11 +34,11 @@ class Incoming:
 
     @property
     def until_close(self) -> bool:
-        """Whether only the connection's end says where the body ends (RFC 9112 6.3)."""
+        """Whether only the connection's end marks the end of the body (RFC 9112 6.3)."""
         return not self.reading.head.chunked and self.reading.head.length is None
 
     async def next(self) -> bytes:
-        """What came of the body, as it was sent; nothing at its end. Raises `Malformed`."""
+        """Return the buffered bytes of the body, still coded; empty at its end. Raises `Malformed`."""
         while not self._pieces and self._ended is None:
             await self._change()
         if not self._pieces:
@@ -51,7 +51,7 @@ class Incoming:
         return came
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the body."""
+        """Take the next bytes of the body."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size > AHEAD:
@@ -59,11 +59,11 @@ class Incoming:
         self._changed.set()
 
     def close(self) -> bytes:
-        """Nothing is kept."""
+        """Return nothing: the body is not stored."""
         return b""
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """The exchange is over, well or not."""
+        """The exchange has ended, with success or an error."""
         self._ended = task
         self._changed.set()
 
@@ -82,7 +82,7 @@ class Incoming:
 
 @asynccontextmanager
 async def arriving(wires: Wires, method: str, data: bytes, limit: int, body: bytes = b"") -> AsyncIterator[Incoming]:
-    """The answer to the request of the head `data`; what is still to come of it is given up at the end of the block."""
+    """Yield the response to the request with the head `data`; the rest of it is discarded at the end of the block."""
     incoming = Incoming(method, limit)
     task = asyncio.create_task(wires.carry(data, incoming.reading, body))
     task.add_done_callback(incoming.end)

@@ -1,4 +1,4 @@
-"""The way to an OTLP/HTTP collector: JSON over vetted connections (OpenTelemetry Protocol 1.5, OTLP/HTTP)."""
+"""The client of an OTLP/HTTP collector: JSON over vetted connections (OpenTelemetry Protocol 1.5, OTLP/HTTP)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Collector:
         self._backend = HttpBackend(_Spec("collector", network), connections)
 
     async def send(self, signal: str, body: Json) -> None:
-        """Hand over what is to be said of `signal`, `traces` or `logs`. Raises OSError where it is not taken."""
+        """Send `body` as `signal`, `traces` or `logs`. Raises OSError if it is not accepted."""
         headers: Headers = (("content-type", "application/json"),)
         if self._authorization.reveal():
             headers = (*headers, ("authorization", self._authorization.reveal()))

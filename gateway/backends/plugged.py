@@ -1,4 +1,4 @@
-"""A backend that a plugin makes, held to what holds for every backend: time, size, and an answer that is HTTP."""
+"""A plugin's backend, held to the limits of every backend: time, size, and valid HTTP responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def plugged(name: str, backend: Backend) -> Backend:
-    """`backend` as the gateway calls it; `name` is the policy's name of it. One that can stream still can."""
+    """Wrap a plugin's backend; `name` is its name in the policy. A streaming one still streams."""
     return _Streaming(name, backend, backend) if isinstance(backend, StreamingBackend) else _Plugged(name, backend)
 
 
@@ -27,7 +27,7 @@ class _Plugged:
         self._backend = backend
 
     async def send(self, request: Outbound) -> Response:
-        """The plugin's answer. Raises `Refusal`: `backend-*`, `response-too-large`."""
+        """Return the plugin's response. Raises `Refusal`: `backend-*`, `response-too-large`."""
         try:
             with foreign():
                 async with asyncio.timeout(request.timeout):
@@ -39,15 +39,15 @@ class _Plugged:
         return Response(answer.status, answer.headers, body, reason_phrase=answer.reason_phrase, length=answer.length)
 
     async def close(self) -> None:
-        """A plugin that fails at its end keeps nobody else from theirs."""
+        """Close the plugin; its failure does not prevent others from closing."""
         try:
             with foreign():
                 await self._backend.close()
-        except (Exception, SystemExit):  # a plugin is foreign code, and all there is to do is to say so
+        except (Exception, SystemExit):  # a plugin is foreign code: its error can only be logged
             log.exception("backend %r: its plugin failed in close", self._name)
 
     def _head(self, given: object, request: Outbound) -> tuple[Response, Decoder]:
-        """The head of what the plugin gave, and what undoes the coding of its body."""
+        """Return the head of the plugin's response, and the decoder of its body."""
         if not isinstance(given, Response):
             raise self._wrong(f"gave {type(given).__name__}, which is no gateway.model.Response")
         if type(given.status) is not int:
@@ -81,7 +81,7 @@ class _Streaming(_Plugged):
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The plugin's answer while it arrives; who asks bounds the wait for the head."""
+        """Yield the plugin's response while it arrives; the caller bounds the wait for the head."""
         with foreign():
             async with self._streaming.stream(request) as arriving:
                 answer, decoder = self._head(arriving.head, request)

@@ -1,6 +1,6 @@
-"""Ends the processes that a killed gateway leaves behind: a process of its own waits for that, and knows their groups.
+"""Ends the process groups that a killed gateway leaves behind, from a separate process that waits for its end.
 
-This module is also its program. It imports the standard library alone, so that it starts quickly and stays small.
+This module is also its program. It imports the standard library only, so that it starts quickly and stays small.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from contextlib import suppress
 from typing import Final
 
 GRACE: Final = 2.0
-"""Seconds that processes have to end after SIGTERM."""
+"""Seconds that processes have to exit after SIGTERM."""
 
 LOOK: Final = 0.02
-"""Seconds between two looks whether they have."""
+"""Seconds between two checks whether they have."""
 
 log = logging.getLogger(__name__)
 
 
 class Reaper:
-    """Watches over process groups: they end with this process, however that ends."""
+    """Ensures that process groups end with this process, however that ends."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
     def watch(self, group: int) -> None:
-        """The process group `group` must not outlive this process."""
+        """Register the process group `group`, which must not outlive this process."""
         self._groups.add(group)
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """It has ended: its number may be another's soon."""
+        """Unregister a group that has ended: its number may be reused."""
         self._groups.discard(group)
         if self._process is not None:
             self._tell(f"-{group}\n")
 
     def close(self) -> None:
-        """End what is still watched over, and the process that does so."""
+        """End the remaining groups, and the reaper process."""
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
@@ -50,7 +50,7 @@ class Reaper:
 
     def _tell(self, line: str) -> None:
         if not self._is_told(line):
-            self._process = None  # somebody has ended it: another one learns of all groups
+            self._process = None  # it was killed: the next one receives all groups
             if self._groups and not self._is_told(""):
                 log.warning("the processes of upstreams go on if this gateway is killed: nothing can watch over them")
 
@@ -72,7 +72,7 @@ class Reaper:
 def _dropped(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-    with suppress(OSError):  # what was to be written goes nowhere
+    with suppress(OSError):  # unwritten data is discarded
         assert process.stdin is not None  # noqa: S101  # this is a pipe
         process.stdin.close()
 
@@ -83,12 +83,12 @@ def _started() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # a signal to the gateway's group is not for it
+        start_new_session=True,  # a signal to the gateway's group does not reach it
     )
 
 
 def main() -> None:
-    """Read groups to watch over, and to forget, a line each; at the end of the input end those that are left."""
+    """Read groups to add and to remove, one per line; at the end of input, end the remaining ones."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its input does
     groups: set[int] = set()
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def _signalled(group: int, number: int) -> bool:
-    """Whether there is anybody in the group, who has got the signal now."""
+    """Signal a group; return whether it has any process."""
     try:
         os.killpg(group, number)
     except OSError:

@@ -1,4 +1,4 @@
-"""A large body that is sent piece by piece, without a copy of it and without holding up the event loop."""
+"""Sends a large body in pieces, without copying it or blocking the event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp.payload import Payload
 
 
 class Pieces(Payload):
-    """The bytes of all of `_value`, none of which is large."""
+    """A payload of all pieces in `_value`, none of which is large."""
 
     _value: Sequence[bytes]
     _autoclose = True
@@ -20,16 +20,16 @@ class Pieces(Payload):
         self._size = sum(map(len, value))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """As a text."""
+        """Return the text of all pieces."""
         return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send all of it."""
+        """Write all of it."""
         for piece in self._value:
             if piece:
                 await writer.write(piece)
                 await asyncio.sleep(0)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """The same: an answer is never sent in part."""
+        """Write all of it: a response is never sent in part."""
         await self.write(writer)

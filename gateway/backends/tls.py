@@ -1,4 +1,4 @@
-"""TLS contexts of servers that want a client certificate, or have authorities of their own."""
+"""TLS contexts with a client certificate, or with additional authorities."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gateway.errors import StartError
 
 
 def tls_context(authorities: Path | None, chain: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """A context that trusts `authorities` beside the system's, and shows the certificate in `chain`; None for neither.
+    """Return a context that also trusts `authorities`, and sends the certificate in `chain`; None for neither.
 
-    Raises StartError for files that hold something else.
+    Raises StartError for invalid files.
     """
     if authorities is None and chain is None:
         return None

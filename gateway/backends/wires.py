@@ -1,4 +1,4 @@
-"""Connections that carry one plain request after the other, without the machinery of a browser's client."""
+"""A connection pool per origin, for plain requests one after the other, without the overhead of a general client."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from gateway.backends.in_turn import InTurn
 from gateway.errors import Reason, Refusal
 
 RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods whose request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2)."""
+"""Methods that are repeated once if the connection proves to be closed (RFC 9110 9.2.2)."""
 
 WHOLE: Final = 256 * 1024
-"""Bytes of a request's body that are written at once; what is longer goes piece by piece, as the backend takes it."""
+"""Bytes of a request's body that are written at once; a longer one is sent in pieces, with backpressure."""
 
 REST: Final = 2.0
-"""Seconds that the rest of an answer may take of which enough was read."""
+"""Seconds to read the rest of a response that is not needed, to reuse the connection."""
 
 
 TIMEOUTS: Final = 16
-"""Different timeouts that are watched together; those of others are watched one by one."""
+"""Different timeouts with a shared timer; others have one each."""
 
 
 class Lost(ConnectionError):
-    """The connection ended before anything of an answer came."""
+    """The connection ended before any byte of a response."""
 
 
 class Wires:
-    """The connections to one origin, each address checked against `network`, and `places` of them at most.
+    """The connection pool of one origin, with at most `places` connections to addresses that `network` allows.
 
-    `name` is what messages call the origin.
+    `name` is the origin's name in messages.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Wires:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._alarms: dict[float, Alarms] = {}
-        # Kept: asking for it asks the system which process this is, before Python 3.12.
+        # Cached: before Python 3.12, getting the loop costs a system call for the process id.
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, method: str, data: bytes, limit: int, timeout: float, body: bytes = b"") -> Reading:
-        """The answer to the request of the head `data`, complete. `timeout` is in seconds, for all of it.
+        """Return the complete response to the request with the head `data`. `timeout` is in seconds, for all of it.
 
-        A safe request is sent once more when its connection turns out to be closed (RFC 9110 9.2.2).
+        A safe request is repeated once if its connection proves to be closed (RFC 9110 9.2.2).
         """
         ends = time.monotonic() + timeout
         if self._free:
@@ -90,10 +90,9 @@ class Wires:
             self._leave()
 
     async def carry(self, data: bytes, reading: Reading, body: bytes = b"") -> None:
-        """Send the request of the head `data`, and let `reading` take the answer to its end, or until it has enough.
+        """Send the request with the head `data`; `reading` takes the response, completely or until it has enough.
 
-        Whoever waits for it sets the time. Raises `Refusal` where there is no connection, `Lost` where nothing came
-        back, and `Malformed`.
+        The caller sets a timeout. Raises `Refusal` without a connection, `Lost` without a response, and `Malformed`.
         """
         if self._free:
             self._free -= 1
@@ -109,7 +108,7 @@ class Wires:
             self._leave()
 
     def close(self) -> None:
-        """End the connections that are idle."""
+        """Close idle connections."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -120,7 +119,7 @@ class Wires:
     async def _once(
         self, method: str, data: bytes, limit: int, ends: float, alarms: Alarms | None, body: bytes
     ) -> Reading:
-        """`alarms` are of a request that begins now: they ring when its time ends."""
+        """Send once; `alarms` are the shared timeouts for a request whose time begins now."""
         wire = self._kept()
         if wire is None:
             wire, alarms = await self._dialled(ends), None
@@ -135,7 +134,7 @@ class Wires:
         return reading
 
     async def _turn(self) -> None:
-        """Wait for a place of another request: who came first gets the first one."""
+        """Wait for a place of another request, in FIFO order."""
         waiter = self._loop.create_future()
         self._waiting.append(waiter)
         try:
@@ -146,7 +145,7 @@ class Wires:
             raise
 
     def _leave(self) -> None:
-        """Give a place up."""
+        """Release a place."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -200,7 +199,7 @@ class Wires:
 
 
 class _Wire(asyncio.Protocol):
-    """One connection, with one request in flight at most. `since` is when it became idle."""
+    """One connection, with at most one request in flight. `since` is when it became idle."""
 
     def __init__(self, in_turn: InTurn, ended: Callable[[asyncio.Protocol], None]) -> None:
         self.since = 0.0
@@ -216,7 +215,7 @@ class _Wire(asyncio.Protocol):
         self._last: asyncio.TimerHandle | None = None
         self._over: Callable[[], None] | None = None
         self._full: asyncio.Future[None] | None = None
-        """While no more can be written: done once the backend has taken some of it."""
+        """Set while the write buffer is full; done once the backend has read from it."""
 
     @property
     def usable(self) -> bool:
@@ -225,11 +224,11 @@ class _Wire(asyncio.Protocol):
 
     @property
     def ends_soon(self) -> bool:
-        """Whether only the rest of an answer is to come that nobody waits for."""
+        """Whether only an unneeded rest of a response is outstanding."""
         return self._good and self._rest is not None
 
     def finish(self, finished: Callable[[_Wire], None], seconds: float) -> None:
-        """Read the rest, and call `finished` if it then can carry another request."""
+        """Read the rest, and call `finished` if the connection can carry another request then."""
         self._finished = finished
         self._last = self._loop.call_later(seconds, self.abort)
 
@@ -243,10 +242,10 @@ class _Wire(asyncio.Protocol):
         *,
         alone: bool = False,
     ) -> None:
-        """Send `data` and `body`, and read the answer. Raises TimeoutError, `Lost`, and what `Reading` raises.
+        """Send `data` and `body`, and read the response. Raises TimeoutError, `Lost`, and what `Reading` raises.
 
-        If it is `alone`, its task goes on as soon as the answer is there. Beside others each step is taken in a turn of
-        the event loop, for all of them: it costs less where the last thing that was done is the same.
+        If `alone`, the task resumes as soon as the response has arrived. Beside others, each step runs in an iteration
+        of the event loop for all of them, which costs less through locality.
         """
         long = len(body) > WHOLE
         future = None if alone and not long else self._loop.create_future()
@@ -258,14 +257,14 @@ class _Wire(asyncio.Protocol):
             if self._transport is None or self._transport.is_closing():
                 raise Lost
             self._transport.write(data if long or not body else data + body)
-            if alarms is not None:  # now the backend is at work
+            if alarms is not None:  # now the backend is working
                 alarm = alarms.set(self._late)
             elif ends is not None:
                 timer = self._loop.call_later(ends - time.monotonic(), self._late)
             if future is not None and long:
                 await self._write(self._transport, body, future)
             await waiter
-        except BaseException:  # cancelled too: what is left of the answer may still come
+        except BaseException:  # also if cancelled: the rest of the response may still arrive
             self._good = False
             raise
         finally:
@@ -279,7 +278,7 @@ class _Wire(asyncio.Protocol):
             self._rest = reading
 
     async def _write(self, transport: asyncio.Transport, body: bytes, answer: asyncio.Future[None]) -> None:
-        """Write a long body, until the `answer` is there: a backend may give one before it has read everything."""
+        """Write a long body until `answer` is done: a backend may respond before it has read everything."""
         rest = memoryview(body)
         while rest and not answer.done():
             transport.write(rest[:WHOLE])
@@ -303,7 +302,7 @@ class _Wire(asyncio.Protocol):
         self._fail(TimeoutError())
 
     def abort(self) -> None:
-        """End it now."""
+        """Close the connection now."""
         self._good = False
         if self._transport is not None:
             self._transport.abort()
@@ -317,7 +316,7 @@ class _Wire(asyncio.Protocol):
             return
         reading = self._reading
         if reading is None or self._waiter is None:
-            self.abort()  # nobody asked for this
+            self.abort()  # unsolicited data
             return
         if self._waiter.done() and not reading.enough:
             self.abort()
@@ -334,7 +333,7 @@ class _Wire(asyncio.Protocol):
             self._hold(reading, perf_counter() - began)
 
     def _hold(self, reading: Reading, worked: float) -> None:
-        """Read nothing more of the connection until `reading`, which took so many seconds, may go on."""
+        """Pause reading of the connection until `reading`, which worked for so many seconds, may continue."""
         if self._transport is not None:
             self._transport.pause_reading()
         if reading.until is None:
@@ -378,7 +377,7 @@ class _Wire(asyncio.Protocol):
         self._good = False
         self._ended(self)
         if self._reading is not None and self._reading.held:
-            self._over = partial(self._lost, exc)  # what came before is read first
+            self._over = partial(self._lost, exc)  # data that arrived before is parsed first
         else:
             self._lost(exc)
 
