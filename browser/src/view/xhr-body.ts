@@ -14,6 +14,12 @@ const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
 /** Bytes that must be there before the encoding of a text is known. */
 const SNIFFED = 1024;
 
+/** Whether an XML declaration may begin so, and does not end there. */
+function beginsXml(bytes: Bytes): boolean {
+  const text = String.fromCharCode(...bytes).replaceAll("\0", "");
+  return ("<?xml".startsWith(text) || text.startsWith("<?xml")) && !text.includes(">");
+}
+
 /** As a document calls its encoding (Encoding, 4.2); decoders have it in lower case. */
 const nameOf = ({ encoding }: TextDecoder): string => encoding.replace(/^(utf|iso|ibm|koi8|gbk|gb|big5|euc)|(?<=-)(jp|kr|r|u|i|e)$/g, (part) => part.toUpperCase());
 
@@ -91,19 +97,26 @@ export class ReceivedBody {
     return this.#chosen() ?? this.#own;
   }
 
+  /** Its first bytes. */
+  #start(): Bytes {
+    const start = new Uint8Array(Math.min(SNIFFED, this.size));
+    let at = 0;
+    for (const chunk of this.#chunks) {
+      if (at >= start.length) break;
+      start.set(chunk.subarray(0, start.length - at), at);
+      at += chunk.length;
+    }
+    return start;
+  }
+
   /** Undefined while the first bytes may be missing. */
   #decoderFor(declares: Declares): TextDecoder | undefined {
     // Of the chosen type it holds also if no encoding has that name ("get a final encoding").
     const label = this.#chosen()?.parameters.get("charset") ?? this.#own.parameters.get("charset");
-    const needed = declares !== "nowhere" && !decoderOf(label) ? SNIFFED : 3;
-    if (!this.#ended && this.size < needed) return undefined;
-    const start = new Uint8Array(needed);
-    let at = 0;
-    for (const chunk of this.#chunks) {
-      if (at >= needed) break;
-      start.set(chunk.subarray(0, needed - at), at);
-      at += chunk.length;
-    }
-    return decoderFor(start.subarray(0, Math.min(at, needed)), label, declares);
+    const start = this.#start();
+    const mayDeclare = declares !== "nowhere" && !decoderOf(label);
+    const needed = !mayDeclare ? 3 : declares === "xml" && !beginsXml(start) ? "<?xml".length : SNIFFED;
+    if (!this.#ended && start.length < needed) return undefined;
+    return decoderFor(start, label, declares);
   }
 }

@@ -48,6 +48,7 @@ class Backend:
         app.router.add_route("*", "/api/status/{status}", self.status)
         app.router.add_route("*", "/api/redirect", self.redirect)
         app.router.add_route("*", "/api/slow", self.slow)
+        app.router.add_get("/api/slowly", self.slowly)
         app.router.add_route("*", "/api/beacon", self.take_beacon)
         app.router.add_route("*", "/api/sink", self.sink)
         app.router.add_route("*", "/api/beacon/sink", self.sink)
@@ -155,6 +156,15 @@ class Backend:
     async def loop(self, _: web.Request) -> web.Response:
         """No way out."""
         return web.Response(status=302, headers={"location": "/api/loop"})
+
+    async def slowly(self, request: web.Request) -> web.StreamResponse:
+        """The start of a text, and nothing after it."""
+        headers = {"content-type": request.query["type"], "x-content-type-options": "nosniff"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        await response.write(base64.b64decode(request.query["start"]))
+        await asyncio.sleep(30)
+        return response
 
     async def slow(self, _: web.Request) -> web.Response:
         """Never."""

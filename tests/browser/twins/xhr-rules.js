@@ -109,6 +109,17 @@ twin("rules: types with spaces, and charsets that are none", async (see) => {
   await readAll(see, "text/xml;charset=windows-1252", latin1('<?xml version="1.0" encoding="iso-8859-1"?><a>\xe9</a>'), "text/xml;charset=342");
 });
 
+twin("rules: text is there as it comes, where no declaration can follow", async (see) => {
+  for (const [type, start] of [["text/xml", "a"], ["text/xml", "<a>"], ["text/css", "<?xml a"], ["application/json", "{"], ["text/html", "<p>"], ["text/xml", '<?xml version="1.0" encoding="iso-8859-1"?>\xe9.']]) {
+    const xhr = new XMLHttpRequest();
+    xhr.open("GET", `/api/slowly?type=${encodeURIComponent(type)}&start=${encodeURIComponent(btoa(start))}`);
+    const told = new Promise((go) => (xhr.onprogress = () => go([xhr.readyState, xhr.responseText, xhr.response === xhr.responseText])));
+    xhr.send();
+    see(type, await told);
+    xhr.abort();
+  }
+});
+
 twin("rules: ranges of blobs", async (see) => {
   const url = URL.createObjectURL(new Blob(["0123456789"], { type: "text/plain" }));
   for (const range of ["bytes=1-2", "bytes \t =\t 6-", "bytes= 1 - 2 ", "bytes=-\t3", "bytes=3-\t", "bytes=8-100", "bytes=10-", "bytes=2-1", "bytes=-0", "bytes=-", "bytes=", "bytes", "Bytes=1-2", "bytes=1-2,4-5", "bytes=1-2,", " bytes=1-2", "bits=1-2", "bytes=a-b", "bytes=1-2-3", "bytes=+1-2", "bytes=1-2;"]) {
