@@ -1,4 +1,4 @@
-"""Which routes anybody may have, and how the others want their callers to be known."""
+"""The access of each route: open to anybody, or how its caller must be identified."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 SCRAPED: Final = "/metrics"
 
 SIGNED: Final = "/approvals/webhook"
-"""Where signed answers to questions come: their signature proves them, no caller."""
+"""The endpoint for signed answers to questions: their signature authenticates them."""
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
-"""Where the gateway says which issuers it takes tokens of (RFC 9728 3.1)."""
+"""The document of the issuers whose tokens the gateway accepts (RFC 9728 3.1)."""
 
 VISIT: Final = "/.well-known/webmcp-gateway/session"
-"""Where an app's own site takes up a login that the console has handed over."""
+"""The endpoint of an app's own site that accepts a login from the console."""
 
 
 class Site(StrEnum):
-    """What a `Host` stands for. Sites share nothing."""
+    """The kind of site behind a `Host`. Sites share nothing."""
 
     CONSOLE = "console"
     APP = "app"
@@ -27,26 +27,26 @@ class Site(StrEnum):
 
 
 class Access(StrEnum):
-    """Who may have a route."""
+    """The access to a route."""
 
     OPEN = "open"
-    """Anybody: it shows nothing of a caller's, and starts nothing."""
+    """Anybody: it reveals nothing of a caller, and starts nothing."""
 
     SHOWN = "shown"
-    """Anybody, and it asks itself who it is, if somebody."""
+    """Anybody: the handler itself checks the principal, if there is one."""
 
     MCP = "mcp"
-    """A client with a token; cookies are not looked at."""
+    """A client with a token; cookies are ignored."""
 
     PERSON = "person"
     """A person's session, or a client with a token."""
 
 
 CALLBACK: Final = "/oauth/callback"
-"""Where authorization servers send people back to who connect an account; it hands on what they say, and no more."""
+"""The redirect URI for people who connect an account; it only passes on the authorization server's answer."""
 
 OWN_CALLBACK: Final = f"{CALLBACK}/{{name}}"
-"""The same for the server of one credential alone."""
+"""The redirect URI for the authorization server of one credential."""
 
 _OPEN_ON_CONSOLE: Final = (
     "/",
@@ -57,15 +57,15 @@ _OPEN_ON_CONSOLE: Final = (
     OWN_CALLBACK,
     "/bridge",
 )
-"""Pages and files that are the same for everybody; the bridge takes a ticket, which names its caller."""
+"""Pages and files without personal data; the bridge requires a ticket, which names its caller."""
 
 
 _NO_SERVER: Final = "/mcp/{rest}"
-"""Paths beside those of MCP servers: whoever comes there is told where these are."""
+"""Other paths below that of MCP servers, which answer with a hint."""
 
 
 def access(site: Site, route: str) -> Access:
-    """What the route, in aiohttp's canonical form, asks of its caller; an unknown one is a person's."""
+    """Return the access of a route in aiohttp's canonical form; an unknown one requires a person."""
     if site is Site.SANDBOX or is_metadata(site, route) or (route == SIGNED and site is not Site.APP):
         return Access.OPEN
     if site is Site.APP:
@@ -83,5 +83,5 @@ def access(site: Site, route: str) -> Access:
 
 
 def is_metadata(site: Site, route: str) -> bool:
-    """Whether this is the document that clients read before they have a token."""
+    """Whether this is the metadata document that clients read before they have a token."""
     return site in (Site.CONSOLE, Site.PLAIN) and route.startswith(METADATA)

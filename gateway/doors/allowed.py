@@ -1,4 +1,4 @@
-"""What a principal must be allowed for what a door does: each door asks here, and refuses in the same words."""
+"""Authorization at the doors: one capability check with one refusal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gateway.doors.guard import PRINCIPAL
 
 
 def lacking(request: web.Request, capability: str, app: str | None = None) -> web.Response | None:
-    """The refusal of a caller without `capability`, or that of `app`; None for one who has it."""
+    """Return the refusal of a caller without `capability` (for `app`), else None."""
     if request[PRINCIPAL].may(capability, app):
         return None
     return _refusal(capability if app is None else f"{capability}:{app}")
 
 
 def lacking_any(request: web.Request, capability: str) -> web.Response | None:
-    """The refusal of a caller who has `capability` neither for all apps nor for one; None for one who does."""
+    """Return the refusal of a caller without `capability` for all apps or any single one, else None."""
     held = request[PRINCIPAL].capabilities
     if capability in held or any(one.startswith(f"{capability}:") for one in held):
         return None

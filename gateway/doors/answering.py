@@ -1,4 +1,4 @@
-"""The answers of the short way, written as aiohttp writes them."""
+"""The answers of the fast path, in the same form as aiohttp's."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Answering:
         self._alarm = alarms.set(self._ping)
 
     def end(self) -> None:
-        """The answer is there, or nobody waits for it any more."""
+        """Stop the pings, as the answer is complete or the call was cancelled."""
         self._alarms.cancel(self._alarm)
 
     def rest(self, text: str, status: int) -> bytes:
-        """What is still to be written, with the answer."""
+        """Return the remaining bytes, with the answer."""
         if self._begun:
             return b"".join(_chunk(piece) for piece in last_event(text)) + b"0\r\n\r\n"
         body = text.encode()
         return _head(len(body), status, self._last) + body
 
     def pieces(self, answer: list[bytes], status: int) -> Iterator[bytes]:
-        """The same of a long answer."""
+        """Yield the same for a long answer."""
         if self._begun:
             yield from map(_chunk, last_event(answer))
             yield b"0\r\n\r\n"
@@ -58,7 +58,7 @@ class Answering:
 
 
 def _head(length: int, status: int, more: bytes) -> bytes:
-    """The head of an answer as aiohttp writes it."""
+    """Return the head of an answer in aiohttp's form."""
     start = _START % (status, _REASONS[status])
     return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b" % (start, length, _date(), more, _SERVER)
 

@@ -1,4 +1,4 @@
-"""JSON in and out of doors, and the answers that they give themselves, before anything is decided."""
+"""JSON requests and answers of doors, and their own refusals."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SECURE = {
 
 
 SMALL: Final = 64 * 1024
-"""Bytes of the largest body of what the console's page, or a program in its place, says."""
+"""Bytes of the largest request to the console's REST API."""
 
 SOON: Final = 10.0
-"""Seconds in which it comes."""
+"""Seconds in which it must arrive."""
 
 BOUNDS: Final = (
     Bound(
@@ -37,7 +37,7 @@ BOUNDS: Final = (
 
 
 class Refused(web.Response):
-    """The refusal of a door; `code` is a word of this program, `detail` is for developers."""
+    """The refusal of a door; `code` is machine-readable, `detail` is for developers."""
 
     def __init__(self, code: str, detail: str, **named: Any) -> None:
         super().__init__(**named)
@@ -46,7 +46,7 @@ class Refused(web.Response):
 
 
 def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> Refused:
-    """A `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
+    """Return a `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
     body = {"type": f"urn:webmcp-gateway:{code}", "title": code.replace("-", " "), "status": status, "detail": detail}
     return Refused(
         code,
@@ -59,18 +59,18 @@ def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | No
 
 
 def fresh(value: Json) -> web.Response:
-    """JSON that no cache keeps."""
+    """Return JSON that must not be cached."""
     return web.json_response(value, headers={"cache-control": "no-store"})
 
 
 async def json_of(request: web.Request) -> Json:
-    """The JSON value that a request holds. Raises ValueError, RecursionError, and what `whole` raises."""
+    """Return the JSON value in a request. Raises ValueError, RecursionError, and the errors of `whole`."""
     value: Json = json.loads(await whole(request, SMALL, within=SOON))
     return value
 
 
 async def object_of(request: web.Request) -> dict[str, Json]:
-    """The JSON object that a request holds; raises as `json_of` does."""
+    """Return the JSON object in a request; raises as `json_of` does."""
     body = await json_of(request)
     if not isinstance(body, dict):
         raise ValueError("no object")

@@ -1,4 +1,4 @@
-"""Questions to people over HTTP: the list, an answer, the grants, and the signed answers of a webhook."""
+"""Approvals over HTTP: the open questions, answers, grants, and the signed answers of a webhook."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SIGNED_BYTES: Final = 8 * 1024
 """Bytes of the largest signed answer: an id, a digest, a word and a name."""
 
 SIGNED_WITHIN: Final = 5.0
-"""Seconds in which its body comes."""
+"""Seconds in which its body must arrive."""
 
 SIGNED_EACH: Final = 16
 """Signed answers of one address that are read at a time."""
 
 SIGNED_AT_ONCE: Final = 128
-"""Those of all."""
+"""Signed answers of all addresses that are read at a time."""
 
 BOUNDS: Final = (
     Bound(
@@ -51,7 +51,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class ApprovalDoor:
-    """`ways` are those by which the configuration lets people be asked; `webhook` what signs its answers."""
+    """The endpoints of approvals. `ways` are the configured ways to ask people; `webhook` signs its answers."""
 
     def __init__(self, answers: Answers, ways: tuple[Way, ...], webhook: Webhook | None) -> None:
         self._answers = answers
@@ -61,11 +61,11 @@ class ApprovalDoor:
 
     @property
     def asks(self) -> bool:
-        """Whether the console asks people by itself; the page of a question answers in any case."""
+        """Whether the console asks people by itself; the page of a question always accepts an answer."""
         return Way.CONSOLE in self._ways
 
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
-        """The routes of the console's REST; `changing` lets only the console's own page and clients change things."""
+        """Return the routes of the console's REST API; only its own page and clients pass `changing`."""
         return [
             web.get("/api/approvals", self._list),
             web.post("/api/approvals/{id}", changing(self._answer)),
@@ -75,17 +75,17 @@ class ApprovalDoor:
         ]
 
     def signed(self) -> list[web.RouteDef]:
-        """The route of the webhook's answers, where these count."""
+        """Return the route for the webhook's answers, if they are enabled."""
         if self._webhook is None or not self._webhook.answers:
             return []
         return [web.post(SIGNED, self._signed)]
 
     def asked(self, by: Principal) -> list[Json]:
-        """The open questions that `by` may answer."""
+        """Return the open questions that `by` may answer."""
         return [shown(question, by) for question in self._answers.questions(by)]
 
     def granted(self, by: Principal) -> list[Json]:
-        """The grants that `by` may revoke."""
+        """Return the grants that `by` may revoke."""
         return [_granted(grant) for grant in self._answers.grants(by)]
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -120,7 +120,7 @@ class ApprovalDoor:
         return fresh({"status": state.value})
 
     async def _touch(self, request: web.Request) -> web.Response:
-        """What a key has to sign before this question is approved; null where none is needed."""
+        """Return the challenge that a security key must sign to approve this question; null if none is needed."""
         given = await json_of(request)
         lasting = isinstance(given, dict) and given.get("grant") is True
         try:
@@ -166,7 +166,7 @@ class ApprovalDoor:
 
 
 def shown(question: Question, by: Principal) -> dict[str, Json]:
-    """A question as a person is shown it; `whose` names who asks, where that is somebody else."""
+    """Return a question in the form for a person; `whose` names the asking principal if it is another one."""
     values = asdict(question)
     for hidden in ("principal", "policy_version", "rule"):
         del values[hidden]
@@ -188,7 +188,7 @@ def _granted(grant: Grant) -> dict[str, Json]:
 
 
 def _unread(status: int, code: str, detail: str) -> web.Response:
-    """The refusal of a request of which nothing more is read."""
+    """Return a refusal that closes the connection, since the rest of the request is not read."""
     answer = refused(status, code, detail, {"retry-after": "1"} if status == 503 else None)
     answer.force_close()
     return answer

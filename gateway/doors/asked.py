@@ -1,4 +1,4 @@
-"""What is looked at of a request to find out whether it may pass, and who sends it."""
+"""The parts of a request that authentication and authorization examine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multidict import MultiMapping
 
 
 class Asked(Protocol):
-    """A request before its handler: of aiohttp, or of the short way."""
+    """A request before its handler: aiohttp's, or the fast path's."""
 
     @property
     def method(self) -> str:
@@ -17,7 +17,7 @@ class Asked(Protocol):
 
     @property
     def headers(self) -> MultiMapping[str]:
-        """The header fields, by names in any case."""
+        """The header fields, by case-insensitive names."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The gateway's own browser files: read once, when it starts, and answered from memory."""
+"""The gateway's own browser files, loaded at startup and served from memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.doors.answers import refused
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file: its bytes, the tag that stands for them, its media type."""
+    """One file: its bytes, its entity tag, its media type."""
 
     body: bytes
     tag: str
@@ -23,18 +23,18 @@ class Asset:
 
 
 def asset(file: Path) -> Asset:
-    """The file as it is now."""
+    """Return the file as it is now."""
     body = file.read_bytes()
     return Asset(body, hashlib.sha256(body).hexdigest()[:32], media_type(file))
 
 
 def assets(folder: Path) -> Mapping[str, Asset]:
-    """The files of `folder` by their names."""
+    """Return the files of `folder` by their names."""
     return {file.name: asset(file) for file in folder.iterdir()}
 
 
 def shown(request: web.Request, one: Asset | None, headers: Mapping[str, str]) -> web.Response:
-    """The file, or that the browser has it as it is (RFC 9110, 13.1.2)."""
+    """Return the file, or 304 if the browser has it (RFC 9110, 13.1.2)."""
     if one is None:
         return refused(404, "not-found", "There is no such file here.")
     known = request.if_none_match or ()

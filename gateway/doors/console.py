@@ -1,4 +1,4 @@
-"""The console: its page, what it shows as it happens, and the approvals that a person gives there."""
+"""The console: its page, its live data, and the approvals that a person gives there."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ FOREVER = "public, max-age=31536000, immutable"
 
 PAGE = 200
 PAGES = 10
-"""Records that are looked at for somebody who sees their own alone: so many at once, so many times."""
+"""Pages of records that are searched for a caller who may see only their own."""
 
 Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[str]]
-"""Ends the login of a request's browser, and what it has open: where it goes on. The answer then drops its cookie."""
+"""Ends the login of a request's browser, with all that it has open; returns the next URL. The answer then drops its
+cookie.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AppCard:
-    """What the console knows of an app; `sandbox_url` shows its proxy. `site` None: it is none outside of a host.
-
-    `upstream` is the one whose app it is.
+    """An app on the console; `sandbox_url` is the address of its sandbox proxy. `site` is None for an app without one.
+    `upstream` is the upstream that the app belongs to.
     """
 
     id: str
@@ -62,7 +63,7 @@ class AppCard:
 
 
 class ConsoleDoor:
-    """The console's pages and REST. `folder` holds its built files; `apps` are read for each request."""
+    """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class ConsoleDoor:
         self._key = secrets.token_bytes(32)
 
     def application(self) -> web.Application:
-        """The aiohttp application of the console's site, without the bridge and `/mcp`."""
+        """Return the aiohttp application of the console's site, without the bridge and `/mcp`."""
         app = web.Application()
         app.router.add_routes(
             [
@@ -134,7 +135,7 @@ class ConsoleDoor:
         return shown(request, self._index, {"cache-control": "no-cache"})
 
     async def _asset(self, request: web.Request) -> web.StreamResponse:
-        """A file whose name changes with its content."""
+        """Serve a file whose name changes with its content."""
         return shown(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -166,7 +167,7 @@ class ConsoleDoor:
         return fresh({"records": [_line(record) for record in records]})
 
     async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[Record]:
-        """The records that this caller sees: looked for among the newest, where these are their own alone."""
+        """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""
         app, before = query.get("app"), query.get("before")
         if principal.may("audit:read"):
             return await self._database.query(limit, Filter(app=app), before)
@@ -197,14 +198,14 @@ class ConsoleDoor:
             if refusal is not None:
                 return refusal
         principal = request[PRINCIPAL]
-        # a browser's page alone sees a person's gestures: a program with a token would say what it likes
+        # only a browser's page observes gestures: a program with a token could invent them
         token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
         return fresh({"ticket": token})
 
     def _changing(
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """A handler that changes something: only for the console's own page, which alone knows the token."""
+        """Wrap a handler that changes state with a check of the CSRF token, which only the console's own page knows."""
 
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
@@ -234,7 +235,7 @@ class ConsoleDoor:
 
 
 async def _approval(request: web.Request) -> web.Response:
-    """The address of one question leads to the console's view of it."""
+    """Redirect from the address of one question to the console's view of it."""
     raise web.HTTPFound(f"/#/approvals/{quote(request.match_info['id'], safe='')}")
 
 

@@ -1,7 +1,6 @@
-"""The short way in: a plain POST for the fast path is read off its connection without the machinery of a web server.
-
-Whatever is not plainly that is handed to aiohttp byte for byte, with the connection, which comes back after a whole
-request that was answered. The guard decides here as it does there, and what it refuses is aiohttp's to answer.
+"""The fast path for HTTP: a plain POST is read from its connection without aiohttp's machinery.
+Any other request is passed to aiohttp byte for byte, with the connection, which is taken back after a complete request
+was answered. The guard decides as in aiohttp, and its refusals are left to aiohttp.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from gateway.model import Principal
 from gateway.traces import arriving
 
 HEADS: Final = 16
-"""Heads that a connection remembers: clients send the same one again and again, but for the length of the body."""
+"""Request heads cached per connection: clients repeat the same one, except for the length of the body."""
 
 KEPT: Final = 256 * 1024
-"""Bytes that may arrive ahead of their turn before no more are read."""
+"""Bytes buffered ahead before reading is paused."""
 
 PIECES: Final = 4
-"""Pieces in which a request may arrive: one that trickles in is read by aiohttp, and watched by the guard."""
+"""Pieces in which a request may arrive: a slower one is left to aiohttp, and watched by the guard."""
 
 STRANGE: Final = 64 * 1024
-"""Bytes of the largest request that is kept and read for somebody who never showed on this connection who they are."""
+"""Bytes of the largest request read from a caller not yet identified on this connection."""
 
 BOUNDS: Final = (
     Bound(
@@ -51,12 +50,12 @@ BOUNDS: Final = (
 )
 
 LOOK: Final = 1.0
-"""Seconds for which a caller that was found good is not asked again, on one connection with one head."""
+"""Seconds for which an identified caller is not checked again, per connection and head."""
 
 
 @dataclass(slots=True)
 class Plain:
-    """What the guard looks at of a request."""
+    """The parts of a request that the guard examines."""
 
     method: str
     headers: CIMultiDict[str]
@@ -65,7 +64,7 @@ class Plain:
 
 @dataclass(slots=True)
 class Sent:
-    """A head that a client sends again and again: the fast path and the tool that it fits, and who sent it."""
+    """A repeated request head: its fast path and tool, and its sender."""
 
     head: Head
     fast: Fast[Any] | None = None
@@ -73,55 +72,55 @@ class Sent:
     principal: Principal | None = None
     client: str | None = None
     until: float = 0.0
-    """When it is to be asked again who sends it, on the monotonic clock."""
+    """The time of the next check of the sender, on the monotonic clock."""
 
 
 Begun: TypeAlias = tuple[Fast[Any], Traced, Sent, bytes, int]
-"""A request that goes the short way: the path, what it calls, its head, what arrived, and how much of that it is."""
+"""A request on the fast path: the path, its call, its head, the received bytes, and the request's part of them."""
 
 
 class Gate(Protocol):
-    """Who may pass here: `gateway.doors.short_way.McpGate`."""
+    """The guard of the fast path: `gateway.doors.short_way.McpGate`."""
 
     def fast(self, mount: str) -> Fast[Any] | None:
-        """The fast path of a mount, as it is now."""
+        """Return the current fast path of a mount."""
         ...
 
     def client(self, request: Asked) -> str | None:
-        """The address of the client, for the record."""
+        """Return the address of the client, for the audit log."""
         ...
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """Who calls, and may; None where the guard has something to say."""
+        """Return the authorized caller; None leaves the request to aiohttp."""
         ...
 
     def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Calls `end` if the principal is nobody any more within the block."""
+        """Call `end` when the credential of `principal` is revoked or expires while the block runs."""
         ...
 
 
 class Shared(Protocol):
-    """What a connection has in common with all others: `gateway.doors.fronts.Fronts`."""
+    """The state shared by all connections: `gateway.doors.fronts.Fronts`."""
 
     gate: Gate
-    """Who may pass."""
+    """Authorizes requests."""
     behind: Callable[[], web.RequestHandler]
-    """Makes aiohttp's protocol of a connection."""
+    """Makes aiohttp's protocol for a connection."""
     open: set[Front]
     draining: bool
-    """Nothing new is taken."""
+    """Whether new requests are refused."""
     busy: int
-    """How many connections have a request on the short way."""
+    """The number of connections with a request on the fast path."""
 
     def alarms(self, seconds: float) -> Alarms:
-        """Those of all connections that ring after so long."""
+        """Return the shared timeouts of this duration."""
         ...
 
 
 class Front(asyncio.Protocol):
     """One connection, with one request in flight at most; `since` is when the last one came or ended.
-
-    `serving` is the task of all those that go the short way, from the first of them on; `busy` says that one does now.
+    `serving` is the task for all its requests on the fast path, from the first one on; `busy` means that one is
+    running.
     """
 
     def __init__(self, fronts: Shared) -> None:
@@ -145,7 +144,7 @@ class Front(asyncio.Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The connection itself, whoever reads it."""
+        """The connection's transport, whichever protocol reads it."""
         return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,7 +159,7 @@ class Front(asyncio.Protocol):
             self._lent.behind.connection_lost(exc)
         if self.serving is not None:
             self.serving.cancel()
-            self.serving = None  # its last error knows this connection
+            self.serving = None  # the task's last exception refers to this connection
 
     def data_received(self, data: bytes) -> None:
         if self._lent is not None and self._lent.done and data.startswith(BEGINNING):
@@ -176,7 +175,7 @@ class Front(asyncio.Protocol):
             self._take(self._kept + data if self._kept else data)
 
     def eof_received(self) -> None:
-        """As for aiohttp, a client that says no more is gone: the connection ends, and what runs with it."""
+        """Treat a half-closed connection as closed, as aiohttp does: the client's requests end."""
         if self._lent is not None:
             self._lent.behind.eof_received()
 
@@ -195,23 +194,23 @@ class Front(asyncio.Protocol):
             self._go_on()
 
     def close_if_idle(self) -> None:
-        """End the connection if nothing runs on it; aiohttp ends its own."""
+        """Close the connection if it is idle; aiohttp closes its own."""
         if self._lent is None and not self.busy:
             self._transport.close()
 
     def abort(self) -> None:
-        """End what is ours in any case."""
+        """Abort the connection unless aiohttp has it."""
         if self._lent is None:
             self._transport.abort()
 
     def trickles(self, before: float) -> bool:
-        """Whether a request began before then whose head is not there yet."""
+        """Whether a request began before then whose head is still incomplete."""
         if self._lent is None:
             return bool(self._kept) and not self.busy and not self._full and self.since < before
         return self._lent.head_since is not None and self._lent.head_since < before
 
     def takes_nothing(self, now: float, before: float) -> bool:
-        """Whether something waits for the client now, which took none of it since then."""
+        """Whether the write buffer has data of which the client accepted nothing since `before`."""
         left = self._transport.get_write_buffer_size()
         if not left or left < self._left:
             self._taken = now
@@ -219,17 +218,17 @@ class Front(asyncio.Protocol):
         return self._taken < before
 
     def begins(self) -> None:
-        """aiohttp has read the head of a request."""
+        """Note that aiohttp has read the head of a request."""
         if self._lent is not None:
             self._lent.begins()
 
     def answered(self) -> None:
-        """aiohttp has written one answer, after which the connection stays open."""
+        """Note that aiohttp has written one answer, after which the connection stays open."""
         if self._lent is not None:
             self._lent.answered()
 
     def _take(self, data: bytes) -> None:
-        """Begin with the request that `data` begins with; hand over what is another's."""
+        """Start the request at the beginning of `data`, or hand the connection over."""
         self.since = time.monotonic()
         self._kept = b""
         end = data.find(HEAD_END) + len(HEAD_END)
@@ -251,7 +250,8 @@ class Front(asyncio.Protocol):
         else:
             self._pieces = 0
             if self.serving is None:
-                # Held here, and cancelled with the connection: a task group of each connection would cost more than it.
+                # Held here, and cancelled with the connection: a task group per connection would cost more than the
+                # connection.
                 self.serving = self._loop.create_task(self._serve())
             self.busy = True
             self._begun.set_result((fast, call, sent, data, size))
@@ -268,7 +268,7 @@ class Front(asyncio.Protocol):
         return known
 
     def _fast(self, sent: Sent) -> Fast[Any] | None:
-        """The fast path that this head may go."""
+        """Return the fast path for this head, or None."""
         fast = self._fronts.gate.fast(sent.head.mount)
         if fast is not sent.fast:
             tool = fast.tool(sent.head.raw) if fast is not None else None
@@ -276,7 +276,7 @@ class Front(asyncio.Protocol):
         return sent.fast
 
     async def _asked(self, sent: Sent) -> Principal | None:
-        """Who calls, and may, as the guard says now; None where it has something else to say."""
+        """Return the authorized caller after a new check by the guard; None leaves the request to aiohttp."""
         asked = Plain("POST", sent.head.headers, self._remote)
         found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
         sent.client = self._fronts.gate.client(asked)
@@ -286,12 +286,11 @@ class Front(asyncio.Protocol):
         return found
 
     async def _serve(self) -> None:
-        """One request after the other.
-
-        Where no other connection has one, the next is begun as soon as it is there. Beside others each step is taken in
-        a turn of the event loop, for all of them: it costs less where the last thing that was done is the same.
+        """Serve one request after the other.
+        If no other connection is busy, the next request starts as soon as it arrives. Otherwise all connections take
+        each step in the same turn of the event loop, which costs less while they do the same work.
         """
-        while self.busy or not self._fronts.draining:  # what was taken before is answered
+        while self.busy or not self._fronts.draining:  # requests accepted before the drain are answered
             fast, call, sent, data, size = await self._begun
             self._fronts.busy += 1
             try:
@@ -299,7 +298,7 @@ class Front(asyncio.Protocol):
                     self._answered(data[size:])
                 else:
                     self._hand_over(data + self._kept)
-            except BaseException:  # cancelled too: half an answer may be written, and nothing may follow that
+            except BaseException:  # on cancellation too: an answer may be half written
                 self._transport.abort()
                 raise
             finally:
@@ -308,7 +307,7 @@ class Front(asyncio.Protocol):
                 self._begun = self._loop.create_future() if self._fronts.busy else Arrival(self._loop)
 
     async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent) -> bool:
-        """Answer one call; False where that is for aiohttp to do."""
+        """Answer one call; return False if it is left to aiohttp."""
         head = sent.head
         principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
         if principal is None:
@@ -330,7 +329,7 @@ class Front(asyncio.Protocol):
         return True
 
     async def _write(self, pieces: Iterable[bytes]) -> None:
-        """A long answer, as fast as it is taken; others have their turn in between."""
+        """Write a long answer with backpressure; other connections get their turn in between."""
         for piece in pieces:
             self._transport.write(piece)
             while self._full:
@@ -339,22 +338,22 @@ class Front(asyncio.Protocol):
             await asyncio.sleep(0)
 
     def _answered(self, rest: bytes) -> None:
-        """`rest` came behind what was answered, and before what came meanwhile."""
+        """Continue after an answer; `rest` came behind the request, before the data buffered meanwhile."""
         self.since = time.monotonic()
         if rest or self._kept:
             self._kept = rest + self._kept
-            self._loop.call_soon(self._go_on)  # others have their turn first
+            self._loop.call_soon(self._go_on)  # other connections get their turn first
         elif self._fronts.draining:
             self._transport.close()
 
     def _go_on(self) -> None:
-        """With what came meanwhile."""
+        """Continue with the data buffered meanwhile."""
         if self._kept and not self.busy and not self._full and not self._transport.is_closing():
             self._transport.resume_reading()
             self._take(self._kept)
 
     def _hand_over(self, data: bytes) -> None:
-        """From here on the connection is aiohttp's."""
+        """Hand the connection over to aiohttp."""
         lent = self._lent = Lent(self._transport, self._fronts.behind())
         self._kept, self._pieces, self._heads = b"", 0, {}
         if self._full:
@@ -364,10 +363,10 @@ class Front(asyncio.Protocol):
 
 
 class Answered(AbstractAccessLogger):
-    """Hears of aiohttp, as its log of accesses, that an answer is written: the connection may come back then."""
+    """An access logger by which aiohttp reports a written answer: the connection may be taken back then."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """Tell the connection, unless aiohttp closes it now."""
+        """Notify the connection, unless aiohttp closes it now."""
         front = request.transport.get_protocol() if request.transport is not None else None
         if isinstance(front, Front) and response.keep_alive:
             front.answered()

@@ -1,4 +1,4 @@
-"""All connections of the short way in: made here, looked at every few seconds, ended together."""
+"""All connections of the fast path: created, checked every few seconds, and drained together."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from gateway.bounds import Area, Bound
 from gateway.doors.front import Front, Gate
 
 IDLE: Final = 75.0
-"""Seconds after which a connection on which nothing happens is closed."""
+"""Seconds after which an idle connection is closed."""
 
 HEAD_WITHIN = 15.0
-"""Seconds in which the head of a request must be there once it has begun: who trickles it would hold a place."""
+"""Seconds in which a request head must be complete, so that slow clients do not hold places."""
 
 TAKEN_WITHIN = 120.0
-"""Seconds in which a client takes some of what waits for it here: what it never takes would be held for ever.
-
-The system notices only where a good part of its own buffer became free, which takes a slow client a while.
+"""Seconds in which a client must accept some of the data in the write buffer.
+The system reports progress only when a good part of its own buffer is free, which takes a slow client a while.
 """
 
 BOUNDS: Final = (
@@ -41,13 +40,12 @@ BOUNDS: Final = (
 )
 
 SWEEP = 5.0
-"""Seconds between two looks at all connections."""
+"""Seconds between two checks of all connections."""
 
 
 class Fronts:
-    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` says who passes.
-
-    `busy` is how many of them have a request on the short way.
+    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` authorizes requests.
+    `busy` is the number of connections with a request on the fast path.
     """
 
     def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
@@ -60,25 +58,25 @@ class Fronts:
         self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> Front:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
         return Front(self)
 
     @property
     def connections(self) -> list[Front]:
-        """What is open, as a server of aiohttp names it."""
+        """The open connections, under aiohttp's name."""
         return list(self.open)
 
     def alarms(self, seconds: float) -> Alarms:
-        """Those of all connections that ring after so long."""
+        """Return the shared timeouts of this duration."""
         found = self._alarms.get(seconds)
         if found is None:
             found = self._alarms[seconds] = Alarms(seconds)
         return found
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new; what runs may go on for so long."""
+        """Refuse new requests; running ones have so many seconds to finish."""
         self.draining = True
         if self._sweep is not None:
             self._sweep.cancel()

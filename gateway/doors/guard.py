@@ -1,5 +1,4 @@
-"""The one middleware before every door: is this request for us, and may the web page that sent it, if any, do so?
-
+"""The one middleware before every door: it checks the requested host and the web page that sent the request.
 Without it any web site that a person visits could use a gateway on loopback, and the credentials that it injects.
 """
 
@@ -26,7 +25,7 @@ from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 
 PRINCIPAL = web.RequestKey("principal", Principal)
-"""Who calls, for the handlers behind the guard; not there on routes that are open to anybody."""
+"""The caller, for the handlers behind the guard; absent on open routes."""
 
 CLIENT_HEADER = "webmcp-gateway-client"
 
@@ -35,14 +34,14 @@ PROBES = ("/healthz", "/readyz")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The hosts that are ours, as `Host` names them in lower case: what each stands for, and its own origin."""
+    """The gateway's hosts, in lower case as in `Host`, with the site and the origin of each."""
 
     sites: Mapping[str, Site]
     origins: Mapping[str, str]
 
 
 class Guard:
-    """Refuses what a browser-facing door must not take; marks the rest with its principal."""
+    """Refuses requests that a browser-facing door must not accept; marks the others with their principal."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Guard:
         self._refused = refused_callers
 
     def middleware(self) -> Middleware:
-        """The aiohttp middleware."""
+        """Return the aiohttp middleware."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -75,7 +74,7 @@ class Guard:
                 _end_unreadable(request, raised)
                 raise
             except asyncio.CancelledError:
-                await noted(request, None)  # who was refused on a socket, and hung up
+                await noted(request, None)  # a caller refused on a socket may have disconnected
                 raise
             _end_unreadable(request, answer)
             await noted(request, answer)
@@ -86,10 +85,10 @@ class Guard:
             await self._refused.note(request, answer, site, request.get(PRINCIPAL))
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.version not in (HttpVersion10, HttpVersion11):  # which aiohttp would read as one of these
+            if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refused(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
             if (misframed := _misframed(request)) is not None:
-                misframed.force_close()  # what follows may be its body, or somebody else's request
+                misframed.force_close()  # the following bytes may be its body, or another client's request
                 return misframed
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
@@ -113,12 +112,14 @@ class Guard:
         return guard
 
     def client(self, request: Asked) -> str | None:
-        """The address of the client, as far as the trusted proxies tell it."""
+        """Return the address of the client, as reported by trusted proxies."""
         address = self._identify.client(request)
         return str(address) if address is not None else None
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """Who POSTs to the MCP server `mount` ("" is `/mcp` itself); None where the middleware would refuse it."""
+        """Return the sender of a POST to the MCP server `mount` ("" is `/mcp` itself); None if the middleware would
+        refuse it.
+        """
         host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
         site = self._listener.sites.get(host)
         if site not in (Site.PLAIN, Site.CONSOLE) or self._objection(request, path, host, site) is not None:
@@ -130,7 +131,7 @@ class Guard:
             return None
 
     async def _identified(self, request: web.Request, host: str, site: Site) -> web.StreamResponse | None:
-        """Mark the request with its principal where its route asks for one; None, or the refusal."""
+        """Mark the request with its principal if its route requires one; return None, or the refusal."""
         route = _route(request)
         wanted = access(site, route)
         if wanted is Access.OPEN:
@@ -151,7 +152,7 @@ class Guard:
         return None
 
     def _is_for(self, request: web.Request, host: str) -> bool:
-        """Whether a target in absolute form, which outdoes `Host` (RFC 9112, 3.2.2), names this very site."""
+        """Whether a target in absolute form, which overrides `Host` (RFC 9112, 3.2.2), names the same site."""
         target = request.raw_path
         return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
@@ -172,14 +173,14 @@ class Guard:
 
 
 def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:
-    """Where the body is not coded as it says, nothing behind it is read."""
+    """Close the connection after a body with invalid encoding, and read nothing more."""
     if request.content.exception() is not None:
-        request.content.feed_eof()  # else aiohttp reads on, and takes what that raises for an error of ours
+        request.content.feed_eof()  # otherwise aiohttp reads on, and reports the error as the handler's
         answer.force_close()
 
 
 def _misframed(request: web.Request) -> web.Response | None:
-    """The refusal of a coding that aiohttp would drop unread, or that HTTP/1.0 does not have (RFC 9112, 6.1)."""
+    """Return the refusal of a coding that aiohttp would drop unread, or that HTTP/1.0 lacks (RFC 9112, 6.1)."""
     codings = request.headers.getall("transfer-encoding", ())
     if codings and request.version == HttpVersion10:
         return refused(400, "bad-request", "HTTP/1.0 has no transfer codings: send `Content-Length`, or HTTP/1.1.")
@@ -189,13 +190,13 @@ def _misframed(request: web.Request) -> web.Response | None:
 
 
 def _route(request: web.Request) -> str:
-    """The route that the request will take, not the path that it claims; empty where there is none."""
+    """Return the matched route, not the claimed path; empty if there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
 
 
 def _cut_off(request: web.Request) -> None:
-    """The handler is cancelled with its connection, and what waits for a person with it."""
+    """Abort the connection, which cancels the handler and its approvals."""
     if request.transport is not None:
         request.transport.abort()
 
@@ -205,7 +206,7 @@ def _is_client(request: Asked) -> bool:
 
 
 def _is_navigation(request: Asked, site: Site) -> bool:
-    """A person goes to a page; the sandbox proxy alone is also shown in a frame."""
+    """Whether a person navigates to a page; only the sandbox proxy may also be shown in a frame."""
     shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
     return (
         request.method == "GET"

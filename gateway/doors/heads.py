@@ -1,4 +1,4 @@
-"""Request heads that may go the short way: read more strictly than by any reader of HTTP/1.1 (RFC 9112)."""
+"""Request heads eligible for the fast path, parsed more strictly than by any HTTP/1.1 parser (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from multidict import CIMultiDict
 
 LONGEST_HEAD: Final = 8190
-"""Bytes of the longest request head that is read here."""
+"""Bytes of the longest request head that is parsed here."""
 
 BEGINNING: Final = b"POST /mcp"
-"""How all of them begin."""
+"""The beginning of every eligible head."""
 
-# Stricter than any reader of HTTP/1.1 (RFC 9112): where one could read it in another way, it is not read here.
+# Stricter than any HTTP/1.1 parser (RFC 9112): an ambiguous head is not parsed here.
 _HEAD: Final = re.compile(
     rb"POST (/mcp(?:/([A-Za-z0-9_-]{1,64}))?) HTTP/1\.1\r\n"
     rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}: ?[\x21-\x7e][\x20-\x7e]*\r\n)+)"
@@ -29,20 +29,20 @@ _ASIDE: Final = frozenset({b"keep-alive", b"te", b"trailer", b"proxy-connection"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A request head that may go the short way: to `mount` ("" is `/mcp` itself), with a body of `length` bytes."""
+    """A head eligible for the fast path: to `mount` ("" is `/mcp` itself), with a body of `length` bytes."""
 
     mount: str
     length: int
     raw: tuple[tuple[bytes, bytes], ...]
     headers: CIMultiDict[str]
     last: bool = False
-    """The client wants the connection to be closed then."""
+    """The client asks to close the connection afterwards."""
     traced: bool = False
-    """It may say in which trace it is."""
+    """The head may carry a trace context."""
 
 
 def read_head(raw: bytes) -> Head | None:
-    """The head that `raw` is, with its empty line; None for one that is not plainly of this kind."""
+    """Parse a head with its empty line; return None if it is not plainly eligible."""
     found = _HEAD.fullmatch(raw, 0, len(raw) - 2)
     if found is None:
         return None
@@ -69,7 +69,7 @@ _ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expec
 
 
 def is_one(data: bytes) -> bool:
-    """Whether `data` is one request to its last byte for every reader of HTTP/1.1: the next byte begins another."""
+    """Whether `data` is exactly one request for every HTTP/1.1 parser: the next byte begins another."""
     end = data.find(b"\r\n\r\n") + 4
     found = _NEXT_HEAD.match(data[: end - 2]) if end >= 4 else None
     if found is None or _ELSEWHERE.search(found[1]):
@@ -81,7 +81,7 @@ def is_one(data: bytes) -> bool:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether `data` is one request to its last byte, and plainly so: nothing of it is still to come."""
+    """Whether `data` is exactly one complete request, without any doubt."""
     end = data.find(b"\r\n\r\n") + 4
     found = _ANY_HEAD.fullmatch(data, 0, end - 2) if 4 <= end <= LONGEST_HEAD else None
     if found is None:

@@ -1,4 +1,4 @@
-"""Who calls: what a request shows is held against the configured methods in their order, the same at every door."""
+"""Identifies the caller by the configured authentication methods in their order, alike at every door."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Kept, Kind, Sessions
 
 REMEMBERED = 4.0
-"""Seconds for which a token or session that was found good is not looked up again."""
+"""Seconds for which a valid token or session is not looked up again."""
 
 LONGEST = 16 * 1024
 """Characters of an `Authorization` field."""
@@ -36,19 +36,18 @@ _BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE | re.ASCII)
 
 
 class TokenIssuer(Protocol):
-    """Takes the access tokens of one issuer: `gateway.doors.issuers.Issuer`."""
+    """Accepts the access tokens of one issuer: `gateway.doors.issuers.Issuer`."""
 
     async def principal(self, token: str, resources: frozenset[str], may_ask: Callable[[], bool]) -> Principal | None:
-        """Who calls with it at one of `resources`; None where it is not this issuer's. Raises `Unidentified`.
-
-        Asks elsewhere about this very token only where it `may_ask`.
+        """Return the caller with this token at one of `resources`; None if the token is not this issuer's.
+        Introspects the token only if `may_ask` allows that. Raises `Unidentified`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where somebody calls: the origin and the site, the route's access, the app of a site, and its RFC 8707 names."""
+    """The target of a call: origin and site, the route's access, the app of a site, and its RFC 8707 resource names."""
 
     origin: str
     site: Site
@@ -58,7 +57,7 @@ class Place:
 
 
 class Identify:
-    """Finds the principal of a request. `issuers` are by the method that names them."""
+    """Identifies the principal of a request. `issuers` are keyed by the method that configures them."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Identify:
         self._guesses = Guesses()
 
     async def principal(self, request: web.Request, place: Place) -> Principal:
-        """Who calls. Raises `Unidentified`, and OSError while the database is down."""
+        """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
         if place.access is Access.PERSON:
             session = await self._of_session(request, place)
             if session is not None:
@@ -91,7 +90,7 @@ class Identify:
         return await self.caller(request, place)
 
     async def caller(self, request: Asked, place: Place) -> Principal:
-        """The same where no login of a browser counts."""
+        """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
         guess = Guess(self._guesses, lambda: self.client(request))
@@ -116,17 +115,17 @@ class Identify:
         raise Unidentified("This gateway wants to know who calls.", error="")
 
     def forget(self) -> None:
-        """Look everything up anew: a session has ended."""
+        """Clear the cache after the end of a session."""
         self._recent.clear()
 
     def client(self, request: Asked) -> Address | None:
-        """The address of the client, as far as the trusted proxies tell it."""
+        """Return the address of the client, as reported by trusted proxies."""
         headers = request.headers
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
         return client_of(address_of(request.remote), forwarded, listed, self._trusted)
 
     async def session(self, request: web.Request, place: Place) -> Kept | None:
-        """The login of the browser at this site, if it has one."""
+        """Return the browser's login at this site, or None."""
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None:
             return None
@@ -165,12 +164,12 @@ class Identify:
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
     def _shows_login(self, request: Asked, place: Place) -> bool:
-        """Whether there is the cookie of a login that has ended: what is shown and wrong is not nothing shown."""
+        """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
         counts = place.access is Access.PERSON and not self._open
         return counts and bool(SessionCookies(place.origin).given(request, "session"))
 
     def _is_here(self, request: Asked) -> bool:
-        """Whether the caller is on this machine, as far as anything on the way says."""
+        """Whether the caller is on this machine, as far as proxy headers reveal it."""
         headers = request.headers
         listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
         if not is_here(request.remote, headers.getall("forwarded", ()), listed):
@@ -207,7 +206,7 @@ class Identify:
 
 
 def _bearer(request: Asked) -> str | None:
-    """The token of the request (RFC 6750 2.1): never one of its query or its body. Raises `Unidentified`."""
+    """Return the bearer token (RFC 6750 2.1), never one of the query or body. Raises `Unidentified`."""
     fields = request.headers.getall("authorization", ())
     if not fields:
         return None
@@ -218,7 +217,7 @@ def _bearer(request: Asked) -> str | None:
 
 
 def _only(request: Asked, name: str) -> str | None:
-    """The value of a field that is there once, and says something that can be shown. Raises `Unidentified`."""
+    """Return the printable value of a field that may occur once, or None. Raises `Unidentified`."""
     fields = request.headers.getall(name, ())
     if not fields:
         return None

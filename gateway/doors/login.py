@@ -1,4 +1,4 @@
-"""People log in to the console, and to the sites of apps by way of it: with a link, or at their issuer (OIDC)."""
+"""Logins to the console, and through it to the sites of apps: with a link, or at an issuer (OIDC)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ BY_LINK = 12 * 3600.0
 """Seconds for which a login by link lasts."""
 
 CODE = 30.0
-"""Seconds for which the code that takes a login to the site of an app is good."""
+"""Seconds for which the code that transfers a login to the site of an app is valid."""
 
 log = logging.getLogger(__name__)
 
 OUT = "/login/out"
-"""Where who has logged out arrives; the issuer knows it as the gateway's post-logout redirect."""
+"""The page after a logout, registered at the issuer as the gateway's post-logout redirect."""
 
 HINT = 8 * 1024
-"""Characters of the longest ID token that is kept to end the issuer's login with: it travels in an address."""
+"""Characters of the longest ID token kept as a logout hint, which is sent in a URL."""
 
 _LINK_HELP = (
     "Make a link with `webmcp-gateway token link` and open it, or open the one that `webmcp-gateway serve` shows in a "
@@ -56,8 +56,7 @@ class LoginIssuer(Protocol):
     """Logs people in: `gateway.doors.issuers.Issuer`."""
 
     async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
-        """Where a person logs in; that leads to `back`, or to `own` if the issuer's answer does not name it.
-
+        """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
         Raises `Unidentified`.
         """
         ...
@@ -65,19 +64,18 @@ class LoginIssuer(Protocol):
     async def logged_in(
         self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
-        """The person that came back with `query`, which names the issuer where it must be `named`, and the ID token.
-
+        """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
         Raises `Unidentified`.
         """
         ...
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
-        """Where a person's login at the issuer ends, None where nowhere."""
+        """Return the URL that ends a person's login at the issuer, None if there is none."""
         ...
 
 
 class LoginDoor:
-    """The login of the console at `console`. `issuers` are those that people can log in at; `sites` origins by app."""
+    """The login of the console at `console`. `issuers` are those with login; `sites` are the origins by app."""
 
     def __init__(
         self,
@@ -105,7 +103,7 @@ class LoginDoor:
         self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes, for the console's site; none of them needs a login."""
+        """Return the routes for the console's site; none of them needs a login."""
         handlers = {
             "": self._start,
             "/link": self._by_link,
@@ -117,7 +115,9 @@ class LoginDoor:
         return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
 
     async def end(self, request: web.Request, answer: web.StreamResponse) -> str:
-        """Log the browser of `request` out, here and on the sites of apps; where it goes on, to its issuer perhaps."""
+        """Log the browser of `request` out, here and on the sites of apps; return the next URL, which may be the
+        issuer's.
+        """
         kept = await self._identify.session(request, self._place)
         if kept is not None:
             await self._sessions.end(kept.family)
@@ -141,7 +141,7 @@ class LoginDoor:
             return {}
 
     def _hint(self, kept: Kept) -> str | None:
-        """The ID token of a login; None where its key is gone."""
+        """Return the ID token of a login; None if its key is lost."""
         try:
             return self._hints.opened(kept.more)
         except StartError:
@@ -167,7 +167,7 @@ class LoginDoor:
         return answer
 
     def _choice(self, to: str) -> web.Response:
-        """Which login to take, where there is none or several."""
+        """Return the page that offers several logins, or explains that there is none."""
         if self._issuers:
             rows = "; ".join(
                 f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
@@ -190,7 +190,7 @@ class LoginDoor:
         return await self._enter(_seen(kept.principal, now), now + BY_LINK, local(request.query.get("to")))
 
     async def _back(self, request: web.Request) -> web.Response:
-        """The issuer has led the person back (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
+        """Handle the redirect from the issuer (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
         now = self._clock()
         begun = Attempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
         if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
@@ -199,7 +199,7 @@ class LoginDoor:
         place = request.match_info.get("issuer")
         if place not in (None, begun.issuer):
             return page("Not logged in", "The answer came to the address of another authorization server.", 403)
-        # Several issuers lead back to one address: which one did must be said (RFC 9700, 4.4; RFC 9207).
+        # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
         named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
         try:
             person, id_token = await issuer.logged_in(request.query, begun, back, named=named)
@@ -219,7 +219,7 @@ class LoginDoor:
         return answer
 
     async def _to_site(self, request: web.Request) -> web.Response:
-        """Take the login of the console to the site of an app."""
+        """Transfer the login of the console to the site of an app."""
         app, state = request.query.get("app", ""), request.query.get("state", "")
         if app not in self._sites or not 20 <= len(state) <= 100:
             return refused(404, "unknown-app", "There is no such app here.")
@@ -251,12 +251,12 @@ class LoginDoor:
 
 
 def _seen(person: Principal, now: float) -> Principal:
-    """A person who has just shown who they are: by a link, or because the issuer was told to ask; it may say when."""
+    """Return the person with `auth_time`, after a link or a forced login; the issuer's own value takes precedence."""
     return replace(person, claims={"auth_time": int(now), **person.claims})
 
 
 def logs_in(methods: Sequence[Method]) -> bool:
-    """Whether people have something to log in to, and out of."""
+    """Whether people can log in and out."""
     return any(not isinstance(method, NoAuth) for method in methods)
 
 

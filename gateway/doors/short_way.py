@@ -1,4 +1,4 @@
-"""The application as it is served: with the short way before it."""
+"""The application runner with the fast path before aiohttp."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class McpGate:
         self.held = standing.held
 
     def fast(self, mount: str) -> Fast[Any] | None:
-        """The fast path of a mount, as it is now."""
+        """Return the current fast path of a mount."""
         if not mount:
             return self._everything.fast
         for faces in self._mounts:
@@ -42,17 +42,17 @@ class McpGate:
         return None
 
     def client(self, request: Asked) -> str | None:
-        """The address of the client, as far as the trusted proxies tell it."""
+        """Return the address of the client, as reported by trusted proxies."""
         return self._guard.client(request)
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """Who calls, and may; None where the guard or the door has something to say."""
+        """Return the authorized caller; None if the guard or the door would refuse."""
         principal = await self._guard.caller(request, mount)
         return principal if principal is not None and principal.may("mcp") else None
 
 
 class FrontRunner(web.AppRunner):
-    """Runs an application with the short way before it, for the requests that pass `gate`."""
+    """Runs an application with the fast path before it, for the requests that pass `gate`."""
 
     def __init__(self, app: web.Application, gate: Gate, *, drain: float, keepalive: float = IDLE) -> None:
         app.middlewares.insert(0, _begins)
@@ -70,14 +70,14 @@ class FrontRunner(web.AppRunner):
 
     @property
     def server(self) -> Any:
-        """What makes the protocol of a connection: ours, with aiohttp's behind it."""
+        """The protocol factory: the fast path, with aiohttp's protocol behind it."""
         behind = super().server
         if self._fronts is None and behind is not None:
             self._fronts = Fronts(lambda: nameless(behind()), self._gate)
         return self._fronts
 
     async def shutdown(self) -> None:
-        """As aiohttp ends its own: first what is idle, then what runs."""
+        """Shut down like aiohttp: first idle connections, then running requests."""
         await super().shutdown()
         if self._fronts is not None:
             await self._fronts.drain(self._drain)
@@ -85,7 +85,7 @@ class FrontRunner(web.AppRunner):
 
 @web.middleware
 async def _begins(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tells the connection that the head of a request is there."""
+    """Notify the connection that the head of a request is complete."""
     front = request.transport.get_protocol() if request.transport is not None else None
     if isinstance(front, Front):
         front.begins()

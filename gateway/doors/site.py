@@ -1,4 +1,6 @@
-"""An app as an ordinary web site on its own origin: its files as they are, everything else through the exchange."""
+"""An app as an ordinary web site on a separate origin: its files are served as they are, all else is proxied by the
+exchange.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,9 @@ PAGE_POLICY = "frame-ancestors 'none'"
 
 class SiteDoor:
     """The site of one app. `source` is its folder, or one HTML file.
-
-    `largest` tells how many bytes a body may have now: what is larger is not even read. `ruled` tells of a path whether
-    a rule begins as it does: other paths are the page's own router's, and a browser that loads one gets the page.
-    `room` is what large bodies share with those of other doors.
+    `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
+    matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
+    gets the page. `room` limits the bytes of large bodies together with those of other doors.
     """
 
     def __init__(
@@ -63,20 +64,20 @@ class SiteDoor:
         self._room = room
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """The aiohttp handler, for every method and path."""
+        """Serve every method and path, as an aiohttp handler."""
         refusal = lacking(request, "app", self._app)
         if refusal is not None:
             return refusal
         if request.method in ("GET", "HEAD"):
             file = None
-            if "%2f" not in request.rel_url.raw_path.lower():  # it parts no folders (RFC 3986 2.2)
+            if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
                 file = self._file(request.path)
-                if file is None and self._is_folder(request):  # its page names things from within
+                if file is None and self._is_folder(request):  # the page's relative URLs need the slash
                     raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
             file = file or self._routed(request)
             if file is not None:
                 return _served(file)
-        if request.path == "/favicon.ico":  # browsers ask every site for one, whatever its pages say
+        if request.path == "/favicon.ico":  # browsers request one from every site
             return refused(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
@@ -101,53 +102,51 @@ class SiteDoor:
             response = outcome
         answer = _Whole(status=response.status, body=response.body or None, reason=response.reason_phrase)
         if not request.content.at_eof():
-            answer.force_close()  # what still comes of its body is read no more
+            answer.force_close()  # the rest of the body is not read
         return _headed(answer, response)
 
     def _is_folder(self, request: web.Request) -> bool:
-        """Whether the path lacks the slash behind the folder of a page; what scripts ask the API for is none."""
+        """Whether the path is a page's folder without its trailing slash; a script's request to the API is not."""
         if request.headers.get("sec-fetch-mode") != "navigate" and self._ruled(request.path):
             return False
         return self._file(f"{request.path}/") is not None
 
     def _routed(self, request: web.Request) -> Path | None:
-        """The app's page, where a person goes to a path of its router: by a reload, a bookmark or a link."""
+        """Return the app's page if a person navigates to a path of its router: by a reload, a bookmark or a link."""
         to_a_page = (request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest"))
         if to_a_page != ("navigate", "document") or "." in request.path.rpartition("/")[2] or self._ruled(request.path):
             return None
         return self._file("/")
 
     def _file(self, path: str) -> Path | None:
-        """The file of the app that `path` names, if there is one; never one outside its folder, or a hidden one."""
+        """Return the file that `path` names, if there is one; never one outside the app's folder, or a hidden one."""
         relative = path.lstrip("/") or self._index
         if relative.endswith("/"):
             relative += INDEX
         if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
             return None
         named = self._folder / relative
-        if not os.path.isfile(named):  # most requests are no file's: look before what costs more
+        if not os.path.isfile(named):  # most requests name no file: this check is cheap
             return None
         file = named.resolve()
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
 
 
 class _File(web.FileResponse):
-    """A file whose browser may go at any moment: what was opened is closed all the same.
-
-    aiohttp opens files in a thread, and forgets what it opens there for a handler that is cancelled meanwhile.
+    """A file response that closes its file even if the client disconnects.
+    aiohttp opens files in a thread, and leaks the file if the handler is cancelled meanwhile.
     """
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         sent = asyncio.ensure_future(super().prepare(request))
-        # Once the handler has gone, nobody asks for its end.
+        # Marks the exception as retrieved, since a cancelled handler does not await it.
         sent.add_done_callback(lambda _: sent.cancelled() or sent.exception())
         return await asyncio.shield(sent)
 
 
 class _Exact(web.StreamResponse):
     """An answer whose head is the backend's byte for byte, each character one (Fetch, "isomorphic encode").
-
-    aiohttp writes UTF-8, and a type where there is none.
+    aiohttp would write UTF-8, and add a missing content type.
     """
 
     _send_headers_immediately = False
@@ -171,7 +170,7 @@ class _Whole(_Exact, web.Response):
 
 
 def _unread(error: Exception, largest: int) -> Refusal:
-    """The refusal of a request whose body was not read to its end."""
+    """Return the refusal of a request whose body was not read to its end."""
     match error:
         case web.HTTPRequestEntityTooLarge():
             return Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {largest} bytes at most.")
@@ -185,7 +184,7 @@ def _unread(error: Exception, largest: int) -> Refusal:
 
 
 def _with_slash(url: URL) -> URL:
-    """From `url` to the same with a slash behind its path."""
+    """Return the relative URL from `url` to the same path with a trailing slash."""
     return URL(f"./{url.raw_name}/{'?' if url.raw_query_string else ''}{url.raw_query_string}", encoded=True)
 
 
@@ -200,8 +199,8 @@ def _served(file: Path) -> web.FileResponse:
 
 
 async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
-    """Hand on each part as it comes, no faster than the browser takes them."""
-    # A secret that is masked on its way changes how long a body is, which a browser would not take.
+    """Send each part as it comes, with the browser's backpressure."""
+    # Redaction may change the length of the body, which a browser would reject.
     head = stream.head if request.method == "HEAD" else replace(stream.head, length=None)
     answer = _headed(_Exact(status=head.status, reason=head.reason_phrase), head)
     try:
@@ -213,7 +212,7 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
         await answer.write_eof()
     except Refusal:
         if request.transport is not None:
-            request.transport.abort()  # the browser must not take a part for the whole
+            request.transport.abort()  # the browser must not take a truncated body for a whole one
     finally:
         await stream.aclose()
     return answer

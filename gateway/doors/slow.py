@@ -1,4 +1,4 @@
-"""A client that stops in the middle of its body, or trickles it, is given up: it would hold its place for ever."""
+"""Cuts off clients that stop in the middle of a body, or send it too slowly, and would hold their place for ever."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gateway.arriving import SLOWEST
 from gateway.bounds import Area, Bound, size
 
 SILENCE = 30.0
-"""Seconds within which a body that is not whole must grow."""
+"""Seconds within which an incomplete body must grow."""
 
 RATE = 500.0
-"""Bytes a second that must come of it, after the first `SILENCE` seconds (what Apache asks for)."""
+"""Bytes per second required after the first `SILENCE` seconds (Apache's default)."""
 
 BOUNDS: Final = (
     Bound(
@@ -32,7 +32,7 @@ BOUNDS: Final = (
 
 @contextmanager
 def growing(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
-    """Call `give_up` if the body of `request` is not whole, and does not grow as it must; most are whole already."""
+    """Call `give_up` if the body of `request` stalls or is too slow; most bodies are complete already."""
     if request.content.is_eof():
         yield
         return

@@ -1,7 +1,6 @@
 """Revocation: streams, sockets and waiting calls end when the credential of their caller ends.
-
-Each source of credentials (the logins, the gateway's own tokens, each issuer) is asked on its own, so that one that is
-down delays nobody whose credential another one knows.
+Each source of credentials (the logins, the gateway's own tokens, each issuer) is queried separately, so that an
+unavailable one does not delay the others.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Sessions
 
 LOOK = 2.0
-"""Seconds between two looks: so long something may go on after its token was revoked, or its login ended elsewhere."""
+"""Seconds between two checks, which is the longest time from a revocation, or a logout elsewhere, to its effect."""
 
 UNCHECKED = 300.0
-"""Seconds for which something may go on while nobody can say whether its credential still holds."""
+"""Seconds for which a stream or call may continue while its credential cannot be checked."""
 
 AT_ONCE = 8
-"""Credentials about which one source is asked at the same time."""
+"""Credentials checked concurrently at one source."""
 
 ANSWER = 6.0
 """Seconds that a source has to answer about one credential."""
 
 ROUND = 10.0
-"""Seconds of one look at a source; the credentials that it did not come to are the first of the next look."""
+"""Seconds of one round of checks at a source; the credentials left over come first in the next round."""
 
 LONGEST_PAUSE = 16.0
-"""Seconds between two looks at a source that has not answered for a while."""
+"""Seconds between two rounds at a source that has not answered for a while."""
 
 LOGIN: Final = "session"
 """The kind of proof of a login."""
@@ -50,18 +49,19 @@ log = logging.getLogger(__name__)
 
 
 class TokenIssuer(Protocol):
-    """Knows the tokens that it was asked about: `gateway.doors.issuers.Issuer`."""
+    """Knows the tokens that it introspected: `gateway.doors.issuers.Issuer`."""
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
-        """Whether a token is still good, None for one that it does not know. Raises `Unidentified` while it is down."""
+        """Return whether a token is still active, None for an unknown one. Raises `Unidentified` while the issuer is
+        down.
+        """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Credential:
-    """One proof on whose strength something is open, and how to end that.
-
-    `looked` is when the last look began, `unknown` since when no look has found it good; on the steady clock.
+    """One proof that something open depends on, and the callbacks that end it.
+    `looked` is the time of the last check, `unknown` that since which none has succeeded; on the monotonic clock.
     """
 
     proof: str
@@ -71,17 +71,17 @@ class _Credential:
 
     @property
     def kind(self) -> str:
-        """Which sources know it."""
+        """The kind of credential, which selects its sources."""
         return self.proof.partition(":")[0]
 
     @property
     def id(self) -> str:
-        """Under what they know it."""
+        """The id of the credential at these sources."""
         return self.proof.partition(":")[2]
 
 
 class _Source:
-    """One source of credentials. `ask` gives True, False, or None for a credential of another source."""
+    """One source of credentials. `ask` returns True, False, or None for a credential of another source."""
 
     def __init__(self, name: str, kind: str, ask: Callable[[str], Awaitable[bool | None]]) -> None:
         self.name = name
@@ -91,17 +91,17 @@ class _Source:
         self._next = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Whether to ask it now."""
+        """Whether to query it now."""
         return now >= self._next
 
     def answered(self) -> None:
-        """It is there: it is asked at each look."""
+        """Query it in each round again."""
         if self._pause:
             log.info("%s can be asked again whether credentials hold", self.name)
         self._pause, self._next = 0.0, float("-inf")
 
     def failed(self, now: float, why: BaseException) -> None:
-        """It did not answer at all in a whole look: the next one waits for longer."""
+        """Increase the pause after a round without any answer."""
         if not self._pause:
             log.warning(
                 "%s cannot be asked whether credentials still hold: %s. What is open on the strength of those ends "
@@ -160,7 +160,7 @@ class Standing:
                     del self._credentials[proof]
 
     async def still(self, principal: Principal) -> bool:
-        """Whether the credential of the principal still holds: looked up anew, false where that cannot be."""
+        """Return whether the principal's credential is still valid, after a new lookup; False if that fails."""
         if principal.expires is not None and principal.expires <= self._clock():
             return False
         kind, _, id = principal.proof.partition(":")
@@ -179,7 +179,7 @@ class Standing:
         return False
 
     async def run(self) -> None:
-        """Look at each source every two seconds, until cancelled."""
+        """Check each source every two seconds, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
                 tasks.create_task(self._repeat(source))
@@ -193,7 +193,7 @@ class Standing:
             await self._look_at(source)
 
     async def look(self) -> None:
-        """End everything whose credential has ended: one look at the clock and at every source that is due."""
+        """End everything whose credential has ended: one check of expiry times and of every source that is due."""
         self._look_at_clock()
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
@@ -210,7 +210,7 @@ class Standing:
                 self._lost(credential)
 
     async def _look_at(self, source: _Source) -> None:
-        """Ask about its credentials, those first that were not asked about for longest."""
+        """Check a source's credentials, the least recently checked first."""
         if not source.due(self._steady()):
             return
         mine = [one for one in self._credentials.values() if one.kind == source.kind]
@@ -222,7 +222,7 @@ class Standing:
             for credential in waiting:
                 try:
                     answers.append(await self._ask(source, credential))
-                except Exception as error:  # noqa: BLE001  whatever fails about one credential is nothing to the others
+                except Exception as error:  # noqa: BLE001  an error about one credential must not affect the others
                     failures.append(error)
 
         try:
@@ -237,7 +237,7 @@ class Standing:
             source.failed(self._steady(), failures[-1])
 
     async def _ask(self, source: _Source, credential: _Credential) -> bool:
-        """Whether the source knew it. Raises what `ask` raises, and TimeoutError."""
+        """Return whether the source knew the credential. Raises the errors of `ask`, and TimeoutError."""
         credential.looked = self._steady()
         if credential.unknown is None:
             credential.unknown = credential.looked
@@ -267,7 +267,7 @@ def _asking(issuer: TokenIssuer) -> Callable[[str], Awaitable[bool | None]]:
 
 
 def _end(end: Callable[[], None]) -> None:
-    """End one thing; an error of it is nothing to the others."""
+    """End one thing; its error must not affect the others."""
     try:
         end()
     except Exception:
