@@ -1,4 +1,4 @@
-"""The command `webmcp-gateway`: each command is a file of this package, loaded when it is called."""
+"""The command `webmcp-gateway`: each subcommand is a file of this package, imported when it is called."""
 
 from __future__ import annotations
 

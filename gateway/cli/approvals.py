@@ -1,4 +1,4 @@
-"""`approvals`: see what waits for a person, answer it, and end grants, from the command line."""
+"""`approvals`: lists open questions, answers them, and ends grants, from the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.policy.messages import visible
 REFUSED = 400
 NO_HEADERS: Mapping[str, str] = {}
 _ANYWHERE = Network(public=True, private=True)
-"""It is the caller's own gateway, wherever that is."""
+"""The user's own gateway may have any address."""
 
 T = TypeVar("T")
 Question = Mapping[str, Any]
@@ -44,7 +44,7 @@ approvals = CommandGroup(
 
 
 class Gateway:
-    """A running gateway's console, as a client without browser sees it."""
+    """An HTTP client of a running gateway's console API."""
 
     def __init__(self, connections: Connections, console: str, headers: Mapping[str, str]) -> None:
         self._session = connections.open(_ANYWHERE)
@@ -52,16 +52,16 @@ class Gateway:
         self._headers = headers
 
     async def get(self, path: str) -> Any:
-        """What the console says under `path`."""
+        """Get the JSON at `path`."""
         return await self._send("GET", path)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Change something."""
+        """Post JSON to `path`, with a CSRF token."""
         csrf = (await self._send("GET", "/api/state"))["csrf"]
         return await self._send("POST", path, {"webmcp-gateway-csrf": csrf}, json=body)
 
     async def questions(self) -> AsyncIterator[list[Question]]:
-        """The open questions, anew whenever they change."""
+        """Yield the open questions whenever they change."""
         async with self._session.get(f"{self._console}/api/events", headers=self._headers) as stream:
             await _checked(stream)
             name = b""
@@ -192,7 +192,7 @@ def revoke(id: str, path: Path, url: str | None, token: str | None) -> None:
 
 
 def told(question: Question) -> str:
-    """A question in words, and the raw call; nothing in it can look like a line of ours."""
+    """Format a question and the raw call; its content cannot imitate a line of ours."""
     left = max(0, round(question["expires"] - time.time()))
     head = f"{question['id'][:8]}  {question['app']}, by the {question['initiator']}, {left // 60}:{left % 60:02} left"
     lines = [f"{question['method']} {question['target']}"]
@@ -203,7 +203,7 @@ def told(question: Question) -> str:
 
 
 async def _answer(gateway: Gateway, question: Question, given: str | None, *, grant: bool) -> str:
-    """Bound to what is shown here by its digest."""
+    """Answer a question; the digest binds the answer to what is shown here."""
     if given is None:
         click.echo(told(question))
         yes = await asyncio.to_thread(click.prompt, "Type `approve` or `decline`", type=click.Choice(ANSWERS))

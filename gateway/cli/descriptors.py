@@ -1,4 +1,4 @@
-"""How many connections and files this process may have open at a time."""
+"""Raises the limit of file descriptors for this process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ENOUGH: Final = 4 * IN_ALL
 """Each open stream has two, to its page and to its backend; as many again are for clients, views and upstreams."""
 
 ENDLESS: Final = 2**20
-"""As many are asked for where the system names no most: none that does gives more."""
+"""The requested limit if the system states no maximum: no system with a limit allows more."""
 
 
 def raised() -> str | None:
-    """Take as many as the system lets this process have; what to do where those are too few.
+    """Raise the limit to the maximum of this process; return a warning if that is too low.
 
-    Most systems let programs have 1,024, and more where they ask for them.
+    Most systems default to 1,024, and allow more on request.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ENDLESS if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= most:
         most = soft
     else:
-        with suppress(OSError, ValueError):  # a system may have another bound beside this one
+        with suppress(OSError, ValueError):  # the system may have a further limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most == resource.RLIM_INFINITY or most >= ENOUGH:

@@ -1,4 +1,4 @@
-"""`dev`: the gateway for the author of an app, who sees a change as soon as the file is saved."""
+"""`dev`: runs the gateway for an app's author, with live reload."""
 
 from __future__ import annotations
 

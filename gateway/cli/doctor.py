@@ -1,4 +1,4 @@
-"""`doctor`: who else on this machine may change what the gateway goes by, or read what it writes."""
+"""`doctor`: finds files that other users may change, or may read although private, and unreachable upstreams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gateway.model import Principal
 from gateway.stores.segments import all_segments
 
 PATIENCE = 10.0
-"""Seconds in which an upstream has to answer."""
+"""Seconds for an upstream to answer."""
 
 NOBODY = Principal(issuer="gateway", client="gateway", subject="doctor")
 
@@ -64,7 +64,7 @@ def doctor(path: Path) -> None:
 
 
 async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
-    """Why those of the upstreams that are at a URL cannot be reached, each in one line; nothing of them is called."""
+    """Return why upstreams at a URL cannot be reached, one line each; no tool is called."""
     remote = [one for one in upstreams if one.kind in REMOTE]
     async with Connections() as connections:
         told = await asyncio.gather(*(_unreachable(connections, one) for one in remote))
@@ -72,7 +72,7 @@ async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
 
 
 async def _unreachable(connections: Connections, one: Upstream) -> str | None:
-    if one.credential is not None:  # which is the gateway's own to obtain: whether somebody is there has to do
+    if one.credential is not None:  # only the gateway can obtain the credential: check the connection alone
         try:
             async with asyncio.timeout(PATIENCE):
                 await connections.dial(one.network, origin_of(one.target), lambda _: asyncio.Protocol())
@@ -104,7 +104,7 @@ def _never(_: object) -> NoReturn:
 
 
 def _files(config: Config) -> Iterator[Path]:
-    """What the gateway goes by, and what it writes."""
+    """Yield the files that the gateway reads as configuration, and those that it writes."""
     yield config.path
     policies = [app.policy for app in config.apps.values()]
     policies += [one.policy for one in config.upstreams.values() if one.policy is not None]
@@ -115,7 +115,7 @@ def _files(config: Config) -> Iterator[Path]:
 
 
 def _private(config: Config) -> Iterator[Path]:
-    """Every file that the gateway makes for itself, of those that are there."""
+    """Yield every existing file that the gateway writes for itself."""
     journal, folder = config.journal, config.path.parent
     names = (config.audit.key_file, config.encryption_key.file, lock.place_of(config.path), folder / LOG)
     found = [*(name for name in names if name is not None), *(segment.path for segment in all_segments(journal))]
@@ -130,7 +130,7 @@ def _private(config: Config) -> Iterator[Path]:
 
 
 def changed_by(file: Path) -> Iterator[str]:
-    """Who else may change a file, or put another one in its place; nobody where it is not there."""
+    """Yield who else may change or replace a file; nothing if it does not exist."""
     for place in (file, *file.absolute().parents):
         try:
             found = place.stat()
@@ -138,14 +138,14 @@ def changed_by(file: Path) -> Iterator[str]:
             continue
         if found.st_uid not in (0, os.geteuid()):
             yield f"{place}: belongs to {_name(found.st_uid)}, who may change it: chown it to the gateway's user"
-        sticky = place is not file and found.st_mode & stat.S_ISVTX  # others may add to it, and replace nothing
+        sticky = place is not file and found.st_mode & stat.S_ISVTX  # others may add files, but replace none
         for bit, who in WRITES.items():
             if found.st_mode & bit and not sticky and not (bit == stat.S_IWGRP and _is_own_group(found)):
                 yield f"{place}: {who} may write there: chmod go-w {place}"
 
 
 def _is_own_group(found: os.stat_result) -> bool:
-    """Whether the group is the owner's private one, as many systems make it for each user."""
+    """Return whether the group is the owner's private one, which many systems create per user."""
     try:
         owner = pwd.getpwuid(found.st_uid)
     except KeyError:

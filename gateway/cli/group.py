@@ -1,4 +1,4 @@
-"""A group that loads each command when it is called, and ends with exit code 2 where a file or the start is wrong."""
+"""A command group that imports each command on use, and exits with 2 for unusable files or a failed start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 from gateway.errors import DocumentError, StartError
 
 UNUSABLE = 2
-"""Exit code where a file, an argument or the configuration cannot be used; 1 is a failed check."""
+"""Exit code for an unusable file, argument or configuration; 1 is a failed check."""
 
 
 class Unusable(click.ClickException):
-    """A message without traceback; exit code 2."""
+    """An error message without traceback; exit code 2."""
 
     exit_code = UNUSABLE
 
@@ -26,7 +26,7 @@ class Unusable(click.ClickException):
 
 
 class CommandGroup(click.Group):
-    """`commands_in` says where each command is: `module:name`."""
+    """`commands_in` maps each command to `module:name`."""
 
     def __init__(self, name: str, purpose: str, commands_in: Mapping[str, str]) -> None:
         super().__init__(name=name, help=purpose, no_args_is_help=True)
@@ -54,7 +54,7 @@ class CommandGroup(click.Group):
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the cyclic collector, which walks all modules again and again while they grow: a quarter of the time."""
+    """Disable the cyclic garbage collector during imports, where it takes a quarter of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:

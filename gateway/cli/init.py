@@ -1,4 +1,4 @@
-"""`init`: write a first gateway.yaml and policy for a web app of one's own."""
+"""`init`: writes a first gateway.yaml and policy for a web app."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _tests(path: str, reading: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """A request that the pattern `path` matches."""
+    """Return a path that the pattern `path` matches."""
     return re.sub(r"\{[^}]*\}|\*\*", "1", path)
 
 
@@ -185,7 +185,7 @@ def _unusable(app: str) -> str | None:
 
 
 def network_of(backend: str) -> str:
-    """`private` where the backend's host is this machine or a private address by its form, else `public`."""
+    """Return `private` if the backend's host is loopback or private by its form, else `public`. Raises `Unusable`."""
     try:
         url = urlsplit(backend)
         host = url.hostname or ""
@@ -206,7 +206,7 @@ def network_of(backend: str) -> str:
 
 
 def yaml_text(text: str) -> str:
-    """A text in YAML, quoted where it could be read as something else."""
+    """Return a text as YAML, quoted if it could be read as something else."""
     plain = re.fullmatch(r"[A-Za-z./][A-Za-z0-9_./:-]*[A-Za-z0-9_/]|[A-Za-z]", text, re.ASCII)
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return text if plain and text not in ("true", "false", "null") else f'"{quoted}"'

@@ -1,4 +1,4 @@
-"""The lock file by which a running gateway is found: beside gateway.yaml, held as long as it runs."""
+"""The lock file of a running gateway, beside gateway.yaml and locked as long as it runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PAUSE = 0.02
 
 
 def place_of(config: Path) -> Path:
-    """The lock file of a configuration."""
+    """Return the lock file of a configuration."""
     return config.resolve().parent / NAME
 
 
 @contextmanager
 def held(config: Path) -> Iterator[Callable[[str], None]]:
-    """Hold the lock file of `config`; what is given writes into it where the gateway is, once that can be reached.
+    """Hold the lock file of `config`; the yielded callback writes the gateway's URL into it once it is reachable.
 
-    Raises StartError where another one runs.
+    Raises StartError if another gateway holds it.
     """
     path = place_of(config)
     try:
@@ -47,25 +47,25 @@ def held(config: Path) -> Iterator[Callable[[str], None]]:
 
 
 def running(config: Path) -> str | None:
-    """Where the gateway of `config` is, None where none runs or it cannot be reached yet."""
+    """Return the URL of the gateway of `config`, None if none runs or it is not reachable yet."""
     url = _told(config).get("url")
     return url if isinstance(url, str) else None
 
 
 def process(config: Path) -> int | None:
-    """The id of that gateway's process."""
+    """Return the process id of that gateway, or None."""
     id = _told(config).get("process")
     return id if isinstance(id, int) else None
 
 
 def starting(config: Path) -> bool:
-    """Whether a gateway of `config` runs, or is about to."""
+    """Return whether a gateway of `config` runs or is starting."""
     with _opened(config) as file:
         return file is not None and _is_held(file)
 
 
 def _told(config: Path) -> dict[str, Json]:
-    """What the gateway has written, if one runs."""
+    """Return the content of the lock file, if a gateway runs."""
     with _opened(config) as file:
         if file is not None and _is_held(file):
             with suppress(ValueError, OSError):
@@ -88,7 +88,7 @@ def _opened(config: Path) -> Iterator[int | None]:
 
 
 def _take(file: int) -> bool:
-    """Take the lock; who only looks whether it is held has it for a moment too."""
+    """Take the lock, with retries: a process that checks it holds it for a moment."""
     for _ in range(TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""How much is logged: of each kind of line so many a minute, then one that says how many more there were."""
+"""Rate-limits log lines: so many of each kind per minute, then one line with the number of the rest."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Final, TypeAlias
 from gateway.bounds import Area, Bound
 
 LINES: Final = 60
-"""Lines of one kind that are written in a period: of one logger, level and wording, whatever is filled in."""
+"""Lines of one kind per period: the same logger, level and message format, with any arguments."""
 
 PERIOD: Final = 60.0
 """Seconds of a period."""
 
 KINDS: Final = 500
-"""Kinds that are told apart in a period; the further ones of one logger and level are one."""
+"""Kinds tracked per period; further ones of one logger and level count as one."""
 
 LONGEST: Final = 16 * 1024
-"""Characters of the longest message; of a longer one the rest is left out."""
+"""Maximum characters of a message; longer ones are cut."""
 
 BOUNDS: Final = (
     Bound(
@@ -38,12 +38,12 @@ BOUNDS: Final = (
 _SUM: Final = "%d more lines like this between %s and %s: %s"
 
 Key: TypeAlias = tuple[str, int, str]
-"""Logger, level and wording."""
+"""Logger, level and message format."""
 
 
 @dataclass(slots=True)
 class _Kind:
-    """`first` and `last` are of the lines that were left out, in seconds since the epoch."""
+    """`first` and `last` are the times of suppressed lines, in seconds since the epoch."""
 
     passed: int = 0
     more: int = 0
@@ -52,7 +52,7 @@ class _Kind:
 
 
 class Limits(logging.Filter):
-    """A filter of a handler. `write` takes the lines that sum up; `clock` is steady, in seconds."""
+    """A filter of a handler. `write` receives the summary lines; `clock` is monotonic, in seconds."""
 
     def __init__(
         self, write: Callable[[logging.LogRecord], object], clock: Callable[[], float] = time.monotonic
@@ -66,7 +66,7 @@ class Limits(logging.Filter):
         self._alarm: asyncio.TimerHandle | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return whether the line is written."""
         if getattr(record, "sums_up", False):
             return True
         with self._lock:
@@ -85,7 +85,7 @@ class Limits(logging.Filter):
         return True
 
     def flush(self) -> None:
-        """Say now of which kinds there were more lines: a period is over, or the program ends."""
+        """Write the summaries now, at the end of a period or of the program."""
         with self._lock:
             kinds, self._kinds = self._kinds, {}
             alarm, self._alarm = self._alarm, None
@@ -105,12 +105,12 @@ class Limits(logging.Filter):
         return self._kinds.setdefault(key, _Kind())
 
     def _wake(self, seconds: float) -> None:
-        """Say it at the end of the period, though nothing is logged then."""
+        """Schedule the summary for the end of the period, even if nothing is logged then."""
         if self._alarm is None:
             try:
                 self._alarm = asyncio.get_running_loop().call_later(seconds, self.flush)
             except RuntimeError:
-                return  # in a thread without a loop; the next line says it, or the end of the program
+                return  # no event loop in this thread; the next line or the program's end writes it
 
 
 def _when(seconds: float) -> str:
@@ -118,7 +118,7 @@ def _when(seconds: float) -> str:
 
 
 def _shorten(record: logging.LogRecord) -> None:
-    """A long message ends with how much of it is left out."""
+    """Cut a long message, and append the number of omitted characters."""
     message = record.getMessage()
     if len(message) > LONGEST:
         record.msg, record.args = "%s… (%d characters more)", (message[:LONGEST], len(message) - LONGEST)

@@ -1,4 +1,4 @@
-"""How the log is written: lines for a person, or JSON objects for a collector."""
+"""Log formats: lines for people, or JSON objects for a collector."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BARE: Final[dict[type[HttpProcessingError], str]] = {
     BadStatusLine: "a request does not begin with the line of one",
     TransferEncodingError: "the chunks of a body are none",
 }
-"""Those of which aiohttp, or its parser without C, says the client's own words, and no `b` before them."""
+"""Errors in which aiohttp, or its pure Python parser, quotes the client's text without a `b` prefix."""
 
 
 class OneLine(logging.Formatter):
-    """Writes control characters as escapes: what a page or a client says can not look like a line of ours."""
+    """Escapes control characters, so that content from a page or client cannot imitate a log line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         text = super().formatMessage(record)
@@ -49,18 +49,18 @@ class JsonLines(logging.Formatter):
 
 
 def said(format: str, logger: str, message: str) -> str:
-    """What a command says on its standard output, in the form of the log."""
+    """Format a command's standard output like the log."""
     if format != "json":
         return message
     return JsonLines().format(logging.LogRecord(logger, logging.INFO, "", 0, "%s", (message,), None))
 
 
 class NoHttp(logging.Filter):
-    """Bytes of a client that are no HTTP make one line, without the way on which that was found."""
+    """Logs bytes that are not HTTP in one line, without traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, web.RequestPayloadError):  # of which aiohttp says what it was
+        if isinstance(error, web.RequestPayloadError):  # its cause is the parser's error
             error = error.__cause__
         if isinstance(error, HttpProcessingError):
             record.msg, record.args = "a client sent what is no HTTP: %s", (_said(error),)
@@ -70,13 +70,13 @@ class NoHttp(logging.Filter):
 
 
 def _said(error: HttpProcessingError) -> str:
-    """What is wrong, without the bytes themselves, which aiohttp quotes last: they may hold a secret."""
+    """Describe the error without the client's bytes, which aiohttp quotes last: they may contain a secret."""
     bare = next((words for kind, words in _BARE.items() if isinstance(error, kind)), None)
     return bare or " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]
 
 
 def set_up(format: str, verbose: bool) -> None:
-    """Write the log to standard error in one of `FORMATS`; called again, it replaces what was set up."""
+    """Write the log to standard error in one of `FORMATS`, replacing an earlier setup."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonLines() if format == "json" else OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")

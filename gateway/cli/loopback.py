@@ -1,4 +1,4 @@
-"""Names that are this machine, for commands that talk to a gateway."""
+"""Resolves loopback names for commands that connect to a gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp.abc import ResolveResult
 
 
 class Loopback(ThreadedResolver):
-    """Every `*.localhost` is this machine (RFC 6761, 6.3), which not every system's resolver knows."""
+    """Resolves every `*.localhost` to loopback (RFC 6761, 6.3), which not every system does."""
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC

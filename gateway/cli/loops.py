@@ -1,4 +1,4 @@
-"""The event loop of `serve`, which looks for what comes next for a moment before it sleeps."""
+"""The event loop of `serve`, which polls briefly for the next event before it sleeps."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from time import perf_counter
 from typing import Final
 
 MOMENT: Final = 0.0002
-"""Seconds for which it looks: to be woken takes a virtual machine a quarter of that, a quick backend half."""
+"""Seconds of polling: waking up costs a virtual machine a quarter of that, a fast backend takes half."""
 
 SLEPT: Final = 1024
-"""Waits that it sleeps through, at most, after it looked in vain."""
+"""Maximum number of waits without polling after a poll in vain."""
 
 
 def loop_factory(*, busy_poll: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the loop: asyncio's, with `busy_poll` or without."""
+    """Return the factory of the loop: asyncio's, with or without busy polling."""
     return (lambda: asyncio.SelectorEventLoop(BusyPoll())) if busy_poll else asyncio.new_event_loop
 
 
 class BusyPoll(DefaultSelector):
-    """Waits without sleeping for a moment, as long as that finds something.
+    """A selector that polls for a moment before sleeping, as long as that finds events.
 
-    Each time that it looked in vain, it sleeps through twice as many of the waits after it before it looks again: at
-    rest, or with a backend that takes its time, looking costs nothing that could be measured.
+    Each poll in vain doubles the number of following waits without polling: when idle, or with a slow backend, polling
+    has no measurable cost.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class BusyPoll(DefaultSelector):
         self._vain = 1
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """What is ready, once something is or `timeout` seconds are over."""
+        """Return the ready events, once there are any or `timeout` seconds have passed."""
         if timeout is not None and timeout <= 0:
             return super().select(timeout)
         if self._asleep:

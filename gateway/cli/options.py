@@ -1,4 +1,4 @@
-"""Options that many commands have."""
+"""Options shared by many commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def config_option(purpose: str = "The configuration.", name: str = "path") -> Callable[[Command], Command]:
-    """`--config`, handed to the command as `name`."""
+    """Return the option `--config`, passed to the command as `name`."""
     return click.option(
         "--config",
         "-c",

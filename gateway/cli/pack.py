@@ -1,4 +1,4 @@
-"""`pack`: a web app as the one HTML file that hosts show."""
+"""`pack`: packs a web app into the one HTML file that hosts show."""
 
 from __future__ import annotations
 

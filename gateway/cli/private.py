@@ -1,4 +1,4 @@
-"""Files that the gateway's user alone can read, from their first byte on."""
+"""Files that only the gateway's user can read, from their creation on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 
 
 def opener(path: str, flags: int) -> int:
-    """The `opener` of `open` for such a file; one that is there keeps its mode."""
+    """Open such a file, as the `opener` of `open`; an existing file keeps its mode."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 @contextmanager
 def output(place: str) -> Iterator[IO[str]]:
-    """Where a command writes what is in the record: such a file, or the standard output for `-`."""
+    """Yield the output of a command with content of the record: such a file, or standard output for `-`."""
     if place == "-":
         yield sys.stdout
         return

@@ -1,4 +1,4 @@
-"""The outcomes in a record, one at a time: of a journal, or of the SQLite database that was filled from it."""
+"""Reads the outcomes of a record one at a time: from a journal, or from the SQLite database filled from it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _COUNT: Final = "select count(*) from audit where phase = 'outcome'"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One step through a record: `done` of its whole, and an outcome, or None for a line that is damaged."""
+    """One step through a record: `done` of the whole, and an outcome, or None for a damaged line."""
 
     done: int
     record: AuditRecord | None
 
 
 def is_record(path: Path) -> bool:
-    """Whether a file is a journal or a database, by its first bytes."""
+    """Return whether a file is a journal or a database, by its first bytes."""
     start = _start(path)
     return start.startswith(_SQLITE) or start.startswith(LINE_START)
 
 
 def whole(path: Path) -> int:
-    """How much there is to read, in the unit of `Read.done`. Raises `Unusable` for what is no record."""
+    """Return the size of a record in the unit of `Read.done`. Raises `Unusable` if it is not a record."""
     start = _start(path)
     if start.startswith(_SQLITE):
         with closing(_database(path)) as database:
@@ -46,7 +46,7 @@ def whole(path: Path) -> int:
 
 
 def outcomes(path: Path) -> Iterator[Read]:
-    """Every outcome of the record in `path`; nothing of it is kept."""
+    """Yield every outcome of the record in `path`, one at a time."""
     if _start(path).startswith(_SQLITE):
         yield from _of_database(path)
         return

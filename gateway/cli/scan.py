@@ -1,4 +1,4 @@
-"""What a web app's files ask for: paths of `fetch`, its elders, forms and files of elements; names of WebMCP tools."""
+"""Finds paths that a web app's files request (`fetch`, similar calls, forms, elements), and names of WebMCP tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 SUFFIXES: Final = frozenset({".html", ".htm", ".js", ".mjs", ".jsx", ".ts", ".mts", ".tsx", ".vue", ".svelte"})
 MAX_FILE: Final = 4 * 1024 * 1024
-"""Bytes; a larger file is left out, and named."""
+"""Bytes; larger files are skipped and reported."""
 
 _FETCH = re.compile(
     r"""(?:\bfetch\s*\(                                                # fetch('/…')
@@ -39,9 +39,9 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[A-Za-z][A-Za-z0-9_]*\}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files too large or not text.
+    """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files that are too large or not text.
 
-    `streams` are those of the paths whose answers are event streams.
+    `streams` are the paths whose answers are event streams.
     """
 
     paths: tuple[str, ...]
@@ -51,8 +51,8 @@ class Found:
 
 
 def scan(source: Path) -> Found:
-    """Look through the web app at `source`, a folder or one HTML file."""
-    paths: dict[str, str] = {}  # by their shape: what a hole is called makes no difference
+    """Scan the web app at `source`, a folder or one HTML file."""
+    paths: dict[str, str] = {}  # by shape: the names of parameters do not matter
     streams: set[str] = set()
     tools: set[str] = set()
     unread: list[Path] = []
@@ -95,13 +95,13 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _action(form: dict[str, str]) -> str | None:
-    """The path that a form asks for when it is sent; None for one that changes something, or goes elsewhere."""
+    """Return the path that a form requests; None if it is not GET, or goes to another site."""
     action = form.get("action", "")
     return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
 
 
 def _loaded(element: dict[str, str], source: Path) -> Iterator[str]:
-    """The paths of an element's files that the backend has, since the app's folder does not."""
+    """Yield the paths of an element's files that are not in the app's folder, so on the backend."""
     folder = source if source.is_dir() else source.parent
     candidates = [candidate.split()[0] for candidate in element.get("srcset", "").split(",") if candidate.strip()]
     sheet = element.get("href", "") if _SHEET.search(element.get("rel", "")) else ""
@@ -112,13 +112,13 @@ def _loaded(element: dict[str, str], source: Path) -> Iterator[str]:
 
 
 def _pattern(match: re.Match[str]) -> str | None:
-    """The path that a script asks for."""
+    """Return the path that a script requests."""
     text = match["double"] or match["single"] or _HOLE.sub(_parameter, match["template"] or "")
     return _path(text + "{item}" if match["plus"] and text.endswith("/") and not re.search("[?#]", text) else text)
 
 
 def _path(text: str) -> str | None:
-    """The path as a policy writes it; None where a hole is only a part of a segment."""
+    """Return the path as a policy writes it; None if a placeholder is only a part of a segment."""
     path = re.split("[?#]", text, maxsplit=1)[0]
     segments = path.split("/")[1:]
     if not all(_SEGMENT.fullmatch(segment) for segment in segments) or {".", ".."} & set(segments):

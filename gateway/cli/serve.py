@@ -1,4 +1,4 @@
-"""`serve`: run the gateway until a signal ends it, and let running exchanges finish."""
+"""`serve`: runs the gateway until a signal, then drains running exchanges."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     signals = stopping.Signals(loop)
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
-        say(f"Packing {', '.join(own)}")  # which takes seconds where scripts are large
+        say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
     patience = stopping.DRAIN + stopping.CLEAN
     runner = FrontRunner(app, app[GATE], drain=patience)
@@ -90,14 +90,14 @@ async def _serve(
 
 
 def _reachable(host: str) -> str:
-    """Where a process of this machine reaches what listens at `host`."""
+    """Return the address at which a process of this machine reaches a server on `host`."""
     if host in ("0.0.0.0", "::", ""):  # noqa: S104  # compared, not listened at
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
 
 
 async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
-    """Where people log in by link, show one to who sits at the terminal; in a log others would read it."""
+    """Show a login link if there is a terminal; in a log others could read it."""
     if not any(isinstance(method, TokenAuth) for method in config.auth):
         return
     if not sys.stdout.isatty():
@@ -121,13 +121,13 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
 
 
 def _tune() -> None:
-    # the event loop gets the interpreter back from a thread (the database's) half a millisecond after each of its calls
-    # to the system; with Python's five one answer waits several times
+    # After each system call, the event loop regains the GIL from a busy thread (the database's) within half a
+    # millisecond; with Python's default of 5 ms one answer waits several times.
     sys.setswitchinterval(0.0005)
-    # what lives now lives on: without it each full collection walks all of it, and the slowest answers show that
+    # Exclude long-lived objects from full collections, whose pauses show in the slowest answers.
     gc.collect()
     gc.freeze()
-    # and small: young objects are looked at when there are 4,000, a pause of 4 ms
+    # Collect young objects at 4,000, a pause of 4 ms.
     gc.set_threshold(4000, 250, 100)
 
 

@@ -1,4 +1,4 @@
-"""How a running server ends: what runs may finish for a while, or until somebody is in a hurry; then it is cut off."""
+"""Graceful shutdown: running exchanges drain until a timeout or a second signal, then are aborted."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import suppress
 from aiohttp import web
 
 DRAIN = 10.0
-"""Seconds that running exchanges have after the first signal."""
+"""Seconds to drain after the first signal."""
 
 CLEAN = 10.0
-"""Seconds that those have which were cut off, to put into the record what became of them."""
+"""Seconds for aborted exchanges to record their outcome."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """The first one asks for the end, the second one says that it is urgent; further ones have their usual effect."""
+    """The first signal starts the shutdown, the second aborts the drain; further ones have their default effect."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -27,18 +27,18 @@ class Signals:
             loop.add_signal_handler(number, self._came)
 
     async def wait(self) -> None:
-        """Until the first one."""
+        """Wait for the first signal."""
         await self._stop.wait()
 
     async def end(self, runner: web.BaseRunner) -> None:
-        """Accept nothing more, and end what runs."""
+        """Stop accepting, and end running exchanges."""
         async with asyncio.TaskGroup() as tasks:
             cutting = tasks.create_task(self._cut_off(runner))
             await runner.cleanup()
             cutting.cancel()
 
     async def _cut_off(self, runner: web.BaseRunner) -> None:
-        """A connection that is gone cancels its handler (`handler_cancellation`), which records that and ends."""
+        """Abort connections after the drain: that cancels their handlers (`handler_cancellation`), which record it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await self._hurry.wait()

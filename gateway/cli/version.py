@@ -1,4 +1,4 @@
-"""`version`: the version of the gateway, and of what its behaviour depends on."""
+"""`version`: prints the versions of the gateway and its main dependencies."""
 
 from __future__ import annotations
 

@@ -103,8 +103,7 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` are other files'
-    problems.
+    """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` the problems of others.
 
     `broken` are the apps and upstreams whose policies are such files.
     """

@@ -1,1 +1,1 @@
-"""`attack`: whether a running gateway holds against the attacks that its makers know."""
+"""`attack`: tests a running gateway with known attacks."""

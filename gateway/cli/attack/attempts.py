@@ -1,6 +1,6 @@
-"""One attack at one door of a running gateway, and whether it held.
+"""Tries one attack at one door of a running gateway, and judges the outcome.
 
-Every attempt asks for a path that no API has, so that a gateway which lets one through does no harm with it.
+Every attempt requests a path that no API has, so that a gateway which lets one through does no harm.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gateway.cli.attack.slow import slow
 from gateway.errors import Reason, Refusal
 
 WAIT: Final = 15.0
-"""Seconds that one attempt may take."""
+"""Seconds for one attempt."""
 
 HELD: Final = frozenset({Reason.BAD_REQUEST, Reason.POLICY_DENIED})
-"""The reasons of a gateway that has understood what was tried."""
+"""The reasons with which a gateway rightly refuses an attack."""
 
 _REAL, _HARMLESS = "/api/", "/webmcp-gateway-attack/"
 _NAMED: Final = ("url", "method", "headers", "body", "bodyType", "redirect", "credentials", "timeoutMs", "stream")
@@ -37,7 +37,7 @@ _PLACE: Final = re.compile("@[a-z]+@")
 
 
 class Door(StrEnum):
-    """The doors of a deployed gateway that are tried."""
+    """The doors of a deployed gateway that are tested."""
 
     MCP = "mcp"
     SITE = "site"
@@ -45,9 +45,9 @@ class Door(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A gateway: the address of an MCP mount, that of an app's site, and the caller's own header fields.
+    """A gateway under test: URL of an MCP mount, URL of an app's site, and the caller's header fields.
 
-    Who says half a request is waited for `patience` seconds; 0: that is not tried.
+    An unfinished request must be closed within `patience` seconds; 0 skips that test.
     """
 
     mcp: str
@@ -56,7 +56,7 @@ class Target:
     patience: float = 0.0
 
     def place(self, door: Door) -> raw.Place:
-        """Where raw requests go at a door."""
+        """Return the destination of raw requests at a door."""
         if door is Door.SITE:
             own = {"webmcp-gateway-client": "1", "content-type": "text/plain", **self.headers}
             return raw.Place(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of one case at one door. `reason` is the gateway's own, `status` 0 where there was no answer."""
+    """The outcome of one case at one door. `reason` is the gateway's own, `status` 0 without an answer."""
 
     id: str
     family: str
@@ -82,14 +82,14 @@ Ask: TypeAlias = Callable[[Connections, Target, CaseData], Awaitable[Attempt]]
 
 
 def safe_cases(corpus: Sequence[CaseData]) -> list[CaseData]:
-    """Those that any gateway refuses, whatever its policy says."""
+    """Return the cases that every gateway refuses under any policy."""
     return [case for case in corpus if case.get("deployed")]
 
 
 async def attempts(
     connections: Connections, target: Target, cases: Sequence[CaseData], pause: float
 ) -> AsyncIterator[Attempt]:
-    """Try each case at each door that can say it, one at a time, `pause` seconds apart."""
+    """Try each case at each door that can express it, one at a time, `pause` seconds apart."""
     for case in cases:
         for door, ask in _asking(target, case):
             began = time.monotonic()
@@ -101,7 +101,7 @@ async def attempts(
 
 
 async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
-    """The status of the answer to a right message, and whether it is the list that was asked for."""
+    """Return the status of the answer to a valid message, and whether it has a result."""
     try:
         status, answer = await _posted(connections, target, {"rpc": {}})
     except (Refusal, TimeoutError, ClientError):
@@ -111,7 +111,7 @@ async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
 
 
 async def _several(connections: Connections, target: Target) -> AsyncIterator[Attempt]:
-    """What takes more than one request, or more than one connection."""
+    """Try the attacks that need several requests or connections."""
     try:
         async for name, why, status, held in sessions(connections, target.mcp, target.headers, WAIT):
             yield Attempt(name, "mcp", why, Door.MCP, status, None, held)
@@ -124,7 +124,7 @@ async def _several(connections: Connections, target: Target) -> AsyncIterator[At
 
 
 async def _tried(door: Door, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
-    """A gateway that gives no answer has not held."""
+    """Try one case; without an answer the gateway has not held."""
     try:
         return await ask(connections, target, case)
     except (Refusal, TimeoutError, ClientError):
@@ -132,7 +132,7 @@ async def _tried(door: Door, ask: Ask, connections: Connections, target: Target,
 
 
 def _asking(target: Target, case: CaseData) -> list[tuple[Door, Ask]]:
-    """The doors that can say a case, and how."""
+    """Return the doors that can express a case, with their requests."""
     doors = [Door.MCP, *([Door.SITE] if target.site is not None else [])]
     if "raw" in case:
         return [(door, _raw_at(door)) for door in doors]
@@ -143,7 +143,7 @@ def _asking(target: Target, case: CaseData) -> list[tuple[Door, Ask]]:
 
 
 def _site_speaks(case: CaseData) -> bool:
-    """An HTTP client can say only what stands for itself in a request line, and headers of text."""
+    """Return whether an HTTP client can send the case: an unencoded request target, and headers of text."""
     given = _arguments(case)
     url, headers = given.get("url"), given.get("headers", {})
     return (
@@ -182,7 +182,7 @@ def _raw_at(door: Door) -> Ask:
 
 
 async def _posted(connections: Connections, target: Target, case: CaseData) -> tuple[int, bytes]:
-    """Status and bytes of the answer to a case of MCP."""
+    """Send an MCP case; return status and body of the answer."""
     headers, body = messages.message(case)
     said = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
     text = body if isinstance(body, str) else json.dumps(body)
@@ -213,11 +213,11 @@ async def _at_site(connections: Connections, target: Target, case: CaseData) -> 
 
 
 def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
-    """Status and reason of the HTTP answer inside an MCP answer."""
+    """Return status and reason of the HTTP answer inside an MCP answer."""
     message = messages.answer_in(answer)
     if message is None:
         return status, None
-    if "error" in message:  # a message that was refused before it was a request
+    if "error" in message:  # the message was refused before it became a request
         return 400, Reason.BAD_REQUEST
     content = message["result"].get("structuredContent") or {}
     headers = content.get("headers", {})
@@ -225,7 +225,7 @@ def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
 
 
 def _judged(case: CaseData, door: Door, status: int, reason: str | None) -> Attempt:
-    # An HTTP server in front refuses the worst itself, without a word of ours.
+    # The HTTP server refuses the worst requests itself, without `gateway-reason`.
     held = reason in HELD or (door is Door.SITE and reason is None and status in (400, 414, 431))
     return _attempt(case, door, status, reason, held=held)
 
@@ -235,7 +235,7 @@ def _attempt(case: CaseData, door: Door, status: int, reason: str | None, *, hel
 
 
 def _placed(case: CaseData, url: str) -> dict[str, Any]:
-    """The case at this gateway: its port for `@port@`, and a path that no API has."""
+    """Adapt the case to this gateway: its port for `@port@`, and a path that no API has."""
     text = json.dumps(dict(case)).replace("@port@", str(URL(url).port)).replace(f'"{_REAL}', f'"{_HARMLESS}')
     placed: dict[str, Any] = json.loads(text)
     return placed

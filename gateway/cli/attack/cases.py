@@ -17,14 +17,14 @@ import yaml
 from gateway.errors import DocumentError, Problem
 
 CaseData = Mapping[str, Any]
-"""One case as its file says it, expanded; each family has its own keys."""
+"""One case as in its file, expanded; each family has different keys."""
 
 PLACES: Final = ("bundled/attacks", "../tests/attacks/cases")
-"""Where the corpus is: in the wheel, or in a clone."""
+"""The folders of the corpus: in the wheel, or in a clone."""
 
 
 def corpus_folder(package: Path) -> Path:
-    """The folder of the corpus that goes with the package `gateway` in `package`. Raises DocumentError."""
+    """Return the corpus folder of the package `gateway` in `package`. Raises DocumentError."""
     for place in PLACES:
         if (package / place).is_dir():
             return package / place
@@ -32,7 +32,7 @@ def corpus_folder(package: Path) -> Path:
 
 
 def read_family(path: Path) -> list[CaseData]:
-    """The cases of one file, each with its `family`. Raises DocumentError."""
+    """Read the cases of one file, each with its `family`. Raises DocumentError."""
     try:
         listed = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, yaml.YAMLError) as error:
@@ -41,12 +41,12 @@ def read_family(path: Path) -> list[CaseData]:
 
 
 def read_corpus(folder: Path) -> list[CaseData]:
-    """Every case of every family."""
+    """Read every case of every family."""
     return [case for path in sorted(folder.glob("*.yaml")) for case in read_family(path)]
 
 
 def _spread(entry: dict[str, Any]) -> Iterator[CaseData]:
-    """One case, or one for each member of `over`: a mapping of what its id ends with to the member."""
+    """Yield one case, or one for each member of `over`, which maps an id's suffix to the member."""
     over = entry.get("over")
     if over is None:
         yield expand(entry, None)
@@ -57,7 +57,7 @@ def _spread(entry: dict[str, Any]) -> Iterator[CaseData]:
 
 
 def expand(value: Any, it: Any) -> Any:
-    """`value` with its `$` words carried out; `it` is what `$it` stands for."""
+    """Evaluate the `$` words in `value`; `it` replaces `$it`."""
     if isinstance(value, str):
         return it if value == "$it" else value.replace("$it", it) if isinstance(it, str) else value
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`attack`: try known attacks on a running gateway, and report which of them it does not hold."""
+"""`attack`: tries known attacks on a running gateway, and reports those that succeed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[
 
 
 def _check_reached(tried: Sequence[Attempt]) -> None:
-    """Where no request of an app was let in, none was tried."""
+    """Refuse the result if no app request got through: then nothing was tested. Raises `Unusable`."""
     asked = [one for one in tried if one.family not in ("mcp", "raw")]
     answers = {(one.status, one.reason) for one in asked}
     if not any(one.held or 0 < one.status < 400 for one in asked) and len(answers) <= 2:
@@ -103,7 +103,7 @@ def _check_reached(tried: Sequence[Attempt]) -> None:
 
 
 def _address(text: str) -> str:
-    """Scheme, host and port."""
+    """Return scheme, host and port. Raises `Unusable`."""
     try:
         url = URL(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Messages of MCP as a case says them, right and wrong ones, and whether an answer to one says no."""
+"""MCP messages of attack cases, valid and invalid, and the check of their answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPENS: Final = {"content-type": "application/json", "accept": "application/json
 
 
 def meta(*, shows_apps: bool = True) -> dict[str, Any]:
-    """What each message of protocol 2026-07-28 says of its sender."""
+    """Return the `_meta` of a message of protocol 2026-07-28."""
     return {
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": "webmcp-gateway attack", "version": "1"},
@@ -22,7 +22,7 @@ def meta(*, shows_apps: bool = True) -> dict[str, Any]:
 
 
 def message(case: CaseData) -> tuple[dict[str, str], Any]:
-    """Header fields and body of a case: `rpc` is a message to be completed, `mcp` a body that is none, as it is."""
+    """Return header fields and body of a case: `rpc` is a message to be completed, `mcp` a raw body."""
     headers = {**_OPENS, "mcp-protocol-version": VERSION}
     if "mcp" in case:
         return headers, case["mcp"]
@@ -37,7 +37,7 @@ def message(case: CaseData) -> tuple[dict[str, str], Any]:
 
 
 def answer_in(raw: bytes) -> dict[str, Any] | None:
-    """The JSON-RPC answer in a body, which is JSON or an event stream."""
+    """Return the JSON-RPC response in a body, which is JSON or an event stream."""
     for line in (raw, *raw.splitlines()):
         try:
             value = json.loads(line.removeprefix(b"data:").strip())
@@ -49,7 +49,7 @@ def answer_in(raw: bytes) -> dict[str, Any] | None:
 
 
 def held(case: CaseData, status: int, raw: bytes) -> bool:
-    """Whether an answer is such as the case expects: with the very id of its message, or one that says no."""
+    """Return whether an answer is as the case expects: with its message's exact id, or a refusal."""
     expected, answer = case["expect"], answer_in(raw)
     if isinstance(expected, dict) and "id" in expected:
         return answer is not None and _same(answer.get("id"), expected["id"]) if status == 200 else status < 500
@@ -64,7 +64,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _says_no(result: Any) -> bool:
-    """An error of a tool, or an HTTP answer inside that is a refusal."""
+    """Return whether a result is a tool error, or contains an HTTP answer that refuses."""
     if not isinstance(result, dict):
         return False
     content = result.get("structuredContent")

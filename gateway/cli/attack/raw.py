@@ -1,4 +1,4 @@
-"""Requests byte by byte, as no client writes them: what is sent for a case, and whether what comes back holds."""
+"""Raw HTTP requests that no client sends: their bytes, and the check of their answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.cli.attack.cases import CaseData
 from gateway.policy import Network
 
 QUIET: Final = 0.5
-"""Seconds of silence behind an answer after which no other one is waited for."""
+"""Seconds of silence after an answer that end the wait for another."""
 
 ANYWHERE: Final = Network(public=True, private=True)
 _STATUS: Final = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-5][0-9]{2})[ \r]")
@@ -25,7 +25,7 @@ _INTERIM: Final = frozenset({100, 102, 103})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where raw requests go: the address, a request line's method and target, the caller's fields, and a body."""
+    """The destination of raw requests: URL, method and target of the request line, the caller's fields, and a body."""
 
     url: str
     method: str
@@ -33,10 +33,10 @@ class Place:
     fields: Mapping[str, str]
     body: str
     hidden: str
-    """The target of a GET that may be asked for, but not in the middle of another request."""
+    """The target of a GET that is allowed, but not inside another request."""
 
     def written(self, text: str) -> bytes:
-        """The bytes of a case."""
+        """Return the bytes of a case."""
         host = URL(self.url).raw_authority
         fields = "".join(f"{name}: {value}\r\n" for name, value in self.fields.items())
         words = {
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Wire(asyncio.Protocol):
-    """One connection: all that came, and whether the other end closed it."""
+    """One connection: the received bytes, and whether the other end closed it."""
 
     gone: Callable[[asyncio.Protocol], None]
     came: bytearray = field(default_factory=bytearray)
@@ -79,12 +79,12 @@ class Wire(asyncio.Protocol):
 
     @property
     def statuses(self) -> list[int]:
-        """Those of the answers that came."""
+        """The statuses of the final answers."""
         found = (int(status) for status in _STATUS.findall(self.came))
         return [status for status in found if status not in _INTERIM]
 
     async def silence(self, wanted: int, seconds: float) -> None:
-        """Wait until it is closed, or quiet after so many answers, or so many seconds have passed."""
+        """Wait until it is closed, or silent after `wanted` answers, or `seconds` have passed."""
         try:
             async with asyncio.timeout(seconds):
                 while not self.closed:
@@ -100,13 +100,13 @@ class Wire(asyncio.Protocol):
 
 
 async def opened(connections: Connections, url: str) -> Wire:
-    """A connection to the server of `url`. Raises `Refusal` where there is none."""
+    """Connect to the server of `url`. Raises `Refusal`."""
     place = URL(url)
     return await connections.dial(ANYWHERE, Origin(place.scheme, place.host or "", place.port or 80), Wire)
 
 
 async def exchanged(connections: Connections, place: Place, case: CaseData, seconds: float) -> Wire:
-    """What comes back for a raw case, on a connection of its own, which is closed then."""
+    """Send a raw case on a new connection, and return what it received before it was closed."""
     wire = await opened(connections, place.url)
     try:
         wire.transport.write(place.written(case["raw"]))
@@ -117,7 +117,7 @@ async def exchanged(connections: Connections, place: Place, case: CaseData, seco
 
 
 def held(expected: Any, wire: Wire) -> bool:
-    """Whether the answers are such as the case expects: `refused`, or so many `answered`."""
+    """Return whether the answers are as the case expects: `refused`, or a number `answered`."""
     statuses = wire.statuses
     if expected == "refused":
         return statuses[0] in _SAYS_NO if len(statuses) == 1 else wire.closed and not statuses

@@ -1,4 +1,4 @@
-"""What an attack found: a table of counts for people, JSON for machines."""
+"""Reports of an attack run: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.cli.attack.attempts import Attempt
 
 
 def print_report(url: str, attempts: Sequence[Attempt], console: Console) -> None:
-    """The counts for each family and door, then every attempt that did not hold."""
+    """Print the counts for each family and door, then every attempt that did not hold."""
     table = Table("family", "door", "tried", "held", "not held", title=f"Attacks on {url}")
     for family, door in sorted({(one.family, one.door) for one in attempts}):
         tried = [one for one in attempts if (one.family, one.door) == (family, door)]
@@ -30,7 +30,7 @@ def print_report(url: str, attempts: Sequence[Attempt], console: Console) -> Non
 
 
 def json_report(url: str, attempts: Sequence[Attempt]) -> str:
-    """The same as JSON."""
+    """Return the report as JSON."""
     cases = [
         {
             "id": one.id,

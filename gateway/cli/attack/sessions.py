@@ -1,4 +1,4 @@
-"""What is tried with sessions of the MCP versions that have them (2025-11-25 and before): each must be one's own."""
+"""Attacks on sessions of the MCP versions that have them (2025-11-25 and before): each belongs to its caller only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.cli.attack.raw import ANYWHERE
 
 LEGACY: Final = "2025-11-25"
 SHORTEST: Final = 16
-"""Characters of a session's id: fewer can be guessed."""
+"""Minimum length of a session id: shorter ones can be guessed."""
 
 Outcome = tuple[str, str, int, bool]
 """Name, reason, status of the answer, and whether it held."""
@@ -41,14 +41,14 @@ class _Server:
         self._wait = ClientTimeout(wait)
 
     async def say(self, message: Any, id: str | None, method: str = "POST") -> tuple[int, str | None, Any]:
-        """Status, session id and JSON-RPC answer."""
+        """Send a message; return status, session id and JSON-RPC response."""
         headers = {**self._own, "mcp-protocol-version": LEGACY, **({"mcp-session-id": id} if id is not None else {})}
         data = json.dumps(message).encode() if message is not None else None
         async with self._session.request(method, self._url, data=data, headers=headers, timeout=self._wait) as answer:
             return answer.status, answer.headers.get("mcp-session-id"), answer_in(await answer.read())
 
     async def begin(self) -> str | None:
-        """The id of a new session."""
+        """Open a session; return its id."""
         _, id, _ = await self.say(_BEGIN, None)
         if id is not None:
             await self.say(_BEGUN, id)
@@ -58,7 +58,7 @@ class _Server:
 async def sessions(
     connections: Connections, url: str, headers: Mapping[str, str], wait: float
 ) -> AsyncIterator[Outcome]:
-    """Try each; nothing where the server keeps no sessions. Raises what a client does."""
+    """Yield each outcome; nothing if the server has no sessions. Raises the HTTP client's errors."""
     server = _Server(connections, url, headers, wait)
     one, other = await server.begin(), await server.begin()
     if one is None or other is None:

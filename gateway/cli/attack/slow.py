@@ -1,4 +1,4 @@
-"""Clients that say half a request and no more: they hold nobody up, and are not waited for in all eternity."""
+"""Slow clients that stop in the middle of a request: they must not block others, and must time out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.cli.attack.raw import Place, Wire, exchanged, held, opened
 from gateway.cli.attack.sessions import Outcome
 
 CLIENTS: Final = 20
-"""Connections at once: enough to be seen, too few to harm."""
+"""Connections at once: enough to notice, too few to harm."""
 
 _HEALTHY: Final = {
     "raw": "@start@ HTTP/1.1\r\nhost: @host@\r\n@fields@content-length: @length@\r\n\r\n@body@",
@@ -25,7 +25,7 @@ _HALVES: Final = {
 
 
 async def slow(connections: Connections, place: Place, patience: float, wait: float) -> AsyncIterator[Outcome]:
-    """Others are answered meanwhile; and within `patience` seconds (0: not tried) each half request is given up."""
+    """Check that others are answered meanwhile; and within `patience` seconds (0: skip) each half request is closed."""
     for name, half in _HALVES.items():
         wires = [await opened(connections, place.url) for _ in range(CLIENTS)]
         try:
@@ -43,6 +43,6 @@ async def slow(connections: Connections, place: Place, patience: float, wait: fl
 
 
 async def _given_up(wire: Wire, seconds: float) -> bool:
-    """Whether it was answered with a refusal, or closed."""
+    """Return whether it was answered with a refusal, or closed."""
     await wire.silence(1, seconds)
     return wire.closed or held("refused", wire)

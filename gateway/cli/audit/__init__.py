@@ -1,4 +1,4 @@
-"""`audit`: what the record says, and whether it is what was written."""
+"""`audit`: reads the record and verifies its integrity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`audit export`: every record that fits, for another program."""
+"""`audit export`: writes every matching record for other programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS: Final = (
     "trace", "method", "url", "tool", "policy_version", "route", "decision", "reasons", "approval", "answered_by",
     "credential", "request_size", "response_size", "status", "reason", "detail", "timing",
 )  # fmt: skip
-"""The columns of CSV, in their order."""
+"""The columns of the CSV, in order."""
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,7 +43,7 @@ def export(config: Path, record: str | None, format: str, place: str, **given: s
         with output(place) as file:
             _csv(found, file) if format == "csv" else _jsonl(found, file)
     except BrokenPipeError:
-        sys.stderr.close()  # who read it has enough
+        sys.stderr.close()  # the reader closed the pipe
 
 
 def _jsonl(records: Iterable[Record], output: IO[str]) -> None:
@@ -60,7 +60,7 @@ def _csv(records: Iterable[Record], output: IO[str]) -> None:
 
 
 def _cell(value: Json) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Escape a text that a spreadsheet would evaluate as a formula."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value)

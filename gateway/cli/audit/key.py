@@ -1,4 +1,4 @@
-"""`audit key`: the public key with which the record can be verified elsewhere."""
+"""`audit key`: prints the public key with which the record can be verified elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page, drawn with what is in it; every value is escaped, nothing is loaded, nothing runs."""
+"""A report as one HTML page with inline drawings; every value is escaped, nothing is loaded, no script runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ svg{width:100%;height:9rem;display:block}@media print{body{margin:0}}
 
 
 def page(tally: Tally, title: str) -> str:
-    """The page."""
+    """Return the page."""
     heading = f"{when(tally.since)} to {when(tally.until)}"
     parts = (
         f"<h1>{_text(title)}</h1><p>{heading}, UTC</p>",
@@ -71,7 +71,7 @@ def _key() -> str:
 
 
 def _drawn(tally: Tally) -> str:
-    """Calls over time, the causes upon each other."""
+    """Draw calls over time as stacked columns by cause."""
     highest = max((sum(one.values()) for one in tally.slices), default=0) or 1
     width, bars = 1000 / len(tally.slices), []
     for number, one in enumerate(tally.slices):

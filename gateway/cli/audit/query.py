@@ -1,4 +1,4 @@
-"""`audit query`: the newest records that fit."""
+"""`audit query`: shows the newest matching records."""
 
 from __future__ import annotations
 

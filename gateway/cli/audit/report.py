@@ -1,4 +1,4 @@
-"""`audit report`: one page of a period: who did what, what was refused, approved, and caused by a model."""
+"""`audit report`: one page about a period: callers, refusals, approvals, and calls that a model caused."""
 
 from __future__ import annotations
 

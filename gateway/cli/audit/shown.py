@@ -1,4 +1,4 @@
-"""A record as a person, or a program, reads it."""
+"""Formats a record for people, and for programs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from gateway.model import Json
 from gateway.stores.records import Record
 
 WIDEST = 80
-"""Characters up to which a cell widens its column; a longer one moves what is behind it in its own line alone."""
+"""Maximum width of a column in characters; a longer cell shifts only the rest of its line."""
 
 COLUMNS = ("time", "app", "initiator", "door", "client", "what", "decision", "status", "reason", "id")
 
 
 def as_json(record: Record) -> dict[str, Json]:
-    """A record in one object; `ended` is null where nobody knows how it ended."""
+    """Return a record as one object; `ended` is null if its end is unknown."""
     return {"id": record.id, "time": when(record.time), "ended": when(record.ended), **record.fields}
 
 
 def table(records: list[Record]) -> str:
-    """Records in lines; no cell is cut to fit a terminal, since ids and URLs are copied."""
+    """Format records as lines; no cell is cut to fit a terminal, since ids and URLs are copied."""
     rows = [COLUMNS, *(tuple(visible(cell) for cell in row(record)) for record in records)]
     widths = [min(WIDEST, max(len(line[column]) for line in rows)) for column in range(len(COLUMNS))]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in rows)
 
 
 def row(record: Record) -> tuple[str, ...]:
-    """The cells of `COLUMNS`."""
+    """Return the cells of `COLUMNS`."""
     fields = record.fields
     status, reason = fields.get("status"), fields.get("reason")
-    if status == 202 and "approval" in fields and "answered_by" not in fields:  # what comes of it has its own record
+    if status == 202 and "approval" in fields and "answered_by" not in fields:  # its outcome has a separate record
         status, reason = "waits", f"approval {_text(fields['approval'])}"
     if record.ended is None or fields.get("reason") == "result-unknown":
         status = "unknown"
@@ -46,7 +46,7 @@ def row(record: Record) -> tuple[str, ...]:
 
 
 def what(record: Record) -> str:
-    """Method and URL, or the tool; of a line that counts refusals how many there were."""
+    """Return method and URL, or the tool; for a line that sums up refusals their number."""
     if "more" in record.fields:
         return f"{_text(record.fields['more'])} more refused"
     return (
@@ -55,14 +55,14 @@ def what(record: Record) -> str:
 
 
 def when(seconds: float | None) -> str | None:
-    """A time in UTC (RFC 3339)."""
+    """Format a time in UTC (RFC 3339)."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def visible(text: str) -> str:
-    """Control characters as escapes: what a page says cannot look like a line of ours."""
+    """Escape control characters, so that content from a page cannot imitate a line of ours."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Where a command on the record reads it: the journal or the database of a gateway.yaml, or one that is named."""
+"""The source of `audit` commands: the journal or database of a gateway.yaml, or a given one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _ANSWERED = (State.APPROVED.value, State.DECLINED.value, State.EXPIRED.value, State.VOID.value)
 DECISIONS = (*map(str, Effect), "ask", *_ANSWERED, "revoked", "added", "removed")
-"""What a policy or a person decides, as records say it."""
+"""The decisions of policies and people in records."""
 
 _SQLITE = b"SQLite format 3\0"
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://")
@@ -43,7 +43,7 @@ _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A journal, or a database by its URL; `places` are those of the configuration, where there is one."""
+    """A journal, or a database by its URL; `places` are the configured locations, if any."""
 
     journal: Path | None
     database: str | None
@@ -51,7 +51,7 @@ class Source:
 
 
 def source_options(command: F) -> F:
-    """The options that name a record."""
+    """Add the options that select a record."""
     record = click.option(
         "--record", help="A journal, an SQLite file or a postgresql:// URL, instead of gateway.yaml's."
     )
@@ -60,7 +60,7 @@ def source_options(command: F) -> F:
 
 
 def filter_options(command: F) -> F:
-    """The options that say which records."""
+    """Add the options that filter records."""
     options = (
         click.option("--app", help="Of this app."),
         click.option("--principal", help="Of this caller: issuer|client|subject."),
@@ -86,13 +86,13 @@ def filter_options(command: F) -> F:
 
 
 def filter_of(given: dict[str, Any], now: float) -> Filter:
-    """The filter that the options say. Raises `Unusable`."""
+    """Return the filter of the options. Raises `Unusable`."""
     since, until = (_time(given.pop(name), now) for name in ("since", "until"))
     return Filter(**given, since=since, until=until)
 
 
 def source(config: Path, record: str | None) -> Source:
-    """Where to read. Raises `Unusable` and DocumentError."""
+    """Return the source to read. Raises `Unusable` and DocumentError."""
     if record is None:
         places = record_places(config, os.environ)
         return Source(places.journal, places.database.reveal(), places)
@@ -110,8 +110,10 @@ def source(config: Path, record: str | None) -> Source:
 
 
 def newest(where: Source, limit: int, wanted: Filter) -> list[Record]:
-    """The newest records that fit, oldest first: of the database, and what the journal has beyond it; else of that
-    alone."""
+    """Return the newest matching records, oldest first.
+
+    They come from the database and the journal's lines that were not copied yet, or from the only one there is.
+    """
     if where.database is not None and (where.journal is None or has_database(where.database)):
         return run_on(where.database, lambda records: _joined(records, where.journal, limit, wanted))
     return list(deque((one for one in every(where, wanted)), maxlen=limit))
@@ -134,12 +136,12 @@ async def _joined(records: Records, journal: Path | None, limit: int, wanted: Fi
 
 
 async def _beyond(records: Records, journal: Path) -> list[AuditRecord]:
-    """What stands in a journal and was not copied yet: a busy gateway does that when it rests."""
+    """Return the lines of a journal that were not copied yet: a busy gateway delays that."""
     chain = next((str(record.fields.get("chain")) for record in _backwards(journal) if record.phase == NOTE), "")
     position = await records.position(chain)
     found = []
     for _, raw in lines_from(journal, position.end if position is not None else 0):
-        with suppress(ValueError):  # `audit verify` tells of it
+        with suppress(ValueError):  # `audit verify` reports it
             line = read_line(raw)
             if line.record.phase != NOTE and line.kept:
                 found.append(line.record)
@@ -148,12 +150,12 @@ async def _beyond(records: Records, journal: Path) -> list[AuditRecord]:
 
 def _backwards(journal: Path) -> Iterator[AuditRecord]:
     for raw in lines_backwards(journal):
-        with suppress(ValueError):  # the same
+        with suppress(ValueError):  # `audit verify` reports it
             yield read_line(raw).record
 
 
 def every(where: Source, wanted: Filter) -> Iterator[Record]:
-    """Every record of the journal that fits, in the order in which they ended; those that did not end come last."""
+    """Yield every matching record in the order of their ends; unended ones last."""
     if where.journal is None:
         found = run_on(where.database or "", lambda records: records.query(2**31 - 1, wanted))
         yield from reversed(found)
@@ -164,7 +166,7 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
         try:
             line = read_line(raw)
         except ValueError:
-            continue  # `audit verify` tells of it
+            continue  # `audit verify` reports it
         record = line.record
         if record.phase == NOTE or not line.kept:
             continue
@@ -182,7 +184,7 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
 
 
 def check_journal(where: Source) -> None:
-    """Raises `Unusable` where there should be a journal and is none."""
+    """Check that a configured journal exists. Raises `Unusable`."""
     if where.journal is None or all_segments(where.journal):
         return
     if where.database is not None and has_database(where.database):
@@ -191,13 +193,13 @@ def check_journal(where: Source) -> None:
 
 
 def has_database(url: str) -> bool:
-    """Whether there is something to read; a file that is not there is not made."""
+    """Return whether the database exists; a missing file is not created."""
     scheme, _, path = url.partition(":///")
     return scheme != "sqlite" or Path(path).is_file()
 
 
 def run_on(url: str, work: Callable[[Records], Coroutine[Any, Any, T]]) -> T:
-    """Ask the database at `url`. Raises `Unusable` where it cannot be used."""
+    """Run `work` on the database at `url`. Raises `Unusable` if it is unusable."""
 
     async def run() -> T:
         async with opened(url) as records:
@@ -208,7 +210,7 @@ def run_on(url: str, work: Callable[[Records], Coroutine[Any, Any, T]]) -> T:
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Records]:
-    """The record in the database at `url`. Raises `Unusable` where it cannot be used."""
+    """Open the record in the database at `url`. Raises `Unusable` if it is unusable."""
     if not has_database(url):
         raise Unusable(f"{url.partition(':///')[2]}: there is no database")
     try:
@@ -219,8 +221,7 @@ async def opened(url: str) -> AsyncIterator[Records]:
 
 
 def trusted_keys(given: tuple[str, ...], where: Source) -> list[str] | None:
-    """The public keys that may sign heads: those given, else those of the configuration, oldest first; None if
-    there is none."""
+    """Return the public keys that may sign heads: those given, else those beside the journal, oldest first; or None."""
     if given:
         return [public for key in given for public in (known_keys(Path(key)) if os.path.isfile(key) else (key,))]
     journal = where.places.journal if where.places is not None else where.journal

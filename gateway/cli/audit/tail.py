@@ -1,4 +1,4 @@
-"""`audit tail`: the last records, and those that come."""
+"""`audit tail`: shows the last records, and new ones as they are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.stores.records import Filter, Record
 from gateway.stores.segments import all_segments, lines_from
 
 PAUSE = 0.3
-"""Seconds between two looks at the journal."""
+"""Seconds between polls of the journal."""
 
 
 @click.command()
@@ -51,7 +51,7 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
 
 
 def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[Record | None, int]]:
-    """What ended in the lines from the byte `start` on, each with the byte behind it."""
+    """Yield the records that ended in the lines from the byte `start`, each with the offset after its line."""
     for end, raw in lines_from(journal, start):
         found: Record | None = None
         try:

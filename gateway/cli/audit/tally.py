@@ -1,4 +1,4 @@
-"""What a report counts."""
+"""Counts records for a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_LISTED: Final = 200
 
 @dataclass(slots=True)
 class Doings:
-    """What one caller did in one app."""
+    """The calls of one caller in one app."""
 
     done: int = 0
     refused: int = 0
@@ -27,7 +27,7 @@ class Doings:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One record in a list."""
+    """One record in a list of the report."""
 
     time: str
     app: str
@@ -86,9 +86,9 @@ class Tally:
             self.reasons[reason] += 1
 
     def _refused(self, record: Record) -> None:
-        """A line that counts refusals which have none of their own."""
+        """Count a line that sums up refusals without separate lines."""
         fields, more = record.fields, record.fields.get("more")
-        if not isinstance(more, int) or fields.get("of") == CALLER:  # who came in by no door did nothing
+        if not isinstance(more, int) or fields.get("of") == CALLER:  # an unauthenticated caller did nothing
             return
         app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
         doings = self.callers.setdefault((_word(fields.get("principal")), app), Doings())

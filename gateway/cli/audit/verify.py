@@ -1,4 +1,4 @@
-"""`audit verify`: whether the record is what was written, and up to where that is proven."""
+"""`audit verify`: checks that the record is unaltered, and up to which head that is proven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gateway.stores.segments import all_segments, lines_backwards
 from gateway.stores.verify import PATIENCE, Check, Problem, Verdict, found_in
 
 STEP = 2000
-"""Lines between two looks at the bar."""
+"""Lines between updates of the progress bar."""
 
 
 _LOST = "SQLite may lose them where the machine loses its power, and the next start of the gateway copies them again"
@@ -39,7 +39,7 @@ _LOST = "SQLite may lose them where the machine loses its power, and the next st
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The hash of the last line that was in the database, as the journal `chain` says: None in a journal of before."""
+    """The hash of the last copied line, from the journal's last head; None in a journal of older versions."""
 
     chain: str
     hash: str | None
@@ -55,7 +55,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is held against the record: the keys that may sign, journals that may be missing, what is known of heads."""
+    """The rules of verification: trusted keys, journals that may be missing, known heads."""
 
     trusted: Sequence[str]
     in_order: bool
@@ -127,9 +127,9 @@ def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
 
 
 def _copied(path: Path) -> Copied:
-    """How far the database was by the last head of a journal; read before the database, which is further by then."""
+    """Return how far the database was at the journal's last head; read first, as the database may advance meanwhile."""
     for raw in lines_backwards(path):
-        with suppress(ValueError):  # what is wrong with a line is told where the journal is read
+        with suppress(ValueError):  # an invalid line is reported when the journal is read
             link = read_link(raw)
             if is_head(link):
                 fields = fields_of(link)
@@ -139,9 +139,9 @@ def _copied(path: Path) -> Copied:
 
 
 def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
-    """Hold a copy to a journal of before, whose heads do not say how far the copy was.
+    """Check a copy against a journal of an older version, whose heads do not state how far the copy was.
 
-    It is a moment behind; one that ends long before its journal lacks lines, whatever it says of itself.
+    A copy is a moment behind; one that ends long before its journal lacks lines.
     """
     late = journal.last_time - copy.last_time
     if copy.sound and copy.lines and late > PATIENCE:
@@ -151,7 +151,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
 
 
 def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
-    """Journals of which the database has nothing, though heads of others know of them, or their files are here."""
+    """Report journals missing from the database although other heads name them, or their files exist."""
     told: set[str] = set()
     for one in judged:
         beside = set(one.verdict.beside)
@@ -194,7 +194,7 @@ async def _database(url: str, rules: Rules, head: int, copied: Copied) -> dict[s
 
 
 async def _chain(records: Records, chain: str, count: int, rules: Rules, head: int, copied: str | None) -> Verdict:
-    """Look at one journal; `copied` is the hash of a line that was here before, and a gateway may copy more now."""
+    """Verify one journal; `copied` is the hash of a line that must be there, though a gateway may be copying more."""
     position = await records.position(chain)
     reaches = {position.hash} if position is not None else set()
     check = _check(rules, reaches=reaches | ({copied} if copied not in (None, NO_HASH) else set()))

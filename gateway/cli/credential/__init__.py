@@ -1,4 +1,4 @@
-"""`credential`: what backends are shown, who has connected an account, and the key of stored tokens."""
+"""`credential`: the credentials for backends, connected accounts, and the encryption key of stored tokens."""
 
 from __future__ import annotations
 

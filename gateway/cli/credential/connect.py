@@ -1,4 +1,4 @@
-"""`credential connect`: where a person connects an account; the console does it, where they are logged in."""
+"""`credential connect`: prints the console page where a logged-in person connects an account."""
 
 from __future__ import annotations
 

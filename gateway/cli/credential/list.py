@@ -1,4 +1,4 @@
-"""`credential list`: what there is, and who has connected; never a secret."""
+"""`credential list`: shows credentials and connected accounts, never a secret."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def list_credentials(path: Path, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One credential, and the tokens that are stored for it."""
+    """One credential, and its stored tokens."""
 
     name: str
     type: str

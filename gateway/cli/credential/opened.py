@@ -1,4 +1,4 @@
-"""The credentials of a configuration, opened for one command; the gateway may be running."""
+"""Opens the credentials of a configuration for one command; the gateway may be running."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ person_option = click.option(
 
 
 def run(path: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
-    """The result of `work`. Raises DocumentError, StartError, and `Unusable` where the database is down."""
+    """Return the result of `work`. Raises DocumentError, StartError, and `Unusable` if the database is down."""
     config = load_config(path, os.environ)
 
     async def opened() -> T:
@@ -43,7 +43,7 @@ def run(path: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
 
 
 def named(accounts: Accounts, name: str) -> Spec:
-    """The credential `name`. Raises `Unusable`."""
+    """Return the credential `name`. Raises `Unusable`."""
     if name not in accounts.specs:
         known = ", ".join(accounts.specs) or "none"
         raise Unusable(f"there is no credential {name!r} in {accounts.path}; there is {known}")
@@ -51,7 +51,7 @@ def named(accounts: Accounts, name: str) -> Spec:
 
 
 def kind(spec: Spec) -> str:
-    """Its type, as gateway.yaml says it."""
+    """Return its type as in gateway.yaml."""
     match spec:
         case OAuth(grant=grant):
             words = type(grant).__name__
@@ -65,11 +65,11 @@ def kind(spec: Spec) -> str:
 
 
 def is_connected(spec: Spec) -> bool:
-    """Whether persons connect accounts of their own."""
+    """Return whether each person connects a separate account."""
     return isinstance(spec, OAuth) and isinstance(spec.grant, AuthorizationCode)
 
 
 def principal(person: str) -> Principal:
-    """The person behind a name such as `local|local`."""
+    """Return the principal of a person such as `local|local`."""
     issuer, _, subject = person.partition("|")
     return Principal(issuer.replace("%7C", "|").replace("%25", "%"), "cli", subject)

@@ -1,4 +1,4 @@
-"""`credential revoke`: forget stored tokens, and tell their server."""
+"""`credential revoke`: deletes stored tokens, and revokes them at their server."""
 
 from __future__ import annotations
 

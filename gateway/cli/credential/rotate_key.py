@@ -1,4 +1,4 @@
-"""`credential rotate-key`: a new key for stored tokens, for what pages keep, and for the logins of people."""
+"""`credential rotate-key`: a new encryption key for stored tokens, page storage, and logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`credential test`: whether a credential works, without showing it."""
+"""`credential test`: checks that a credential works, without showing it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Routes learned from what an API says of itself, or from what persons did: proposals, for people to read."""
+"""Learns routes from an API's description or from recorded requests of people: proposals for review."""

@@ -1,4 +1,4 @@
-"""Schemas of OpenAPI as JSON Schemas that a policy enforces: whole, with nothing in them that is not checked."""
+"""Converts OpenAPI schemas to JSON Schemas that a policy can enforce completely."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Schema = dict[str, Json]
 
 
 class Unusable(Exception):
-    """A schema that no policy can take; the message says why."""
+    """No policy can enforce this schema; the message gives the reason."""
 
 
 class BodySchemas:
-    """Converts the schemas of one file. `legacy` says that it is OpenAPI 3.0, whose schemas are no JSON Schemas yet."""
+    """Converts the schemas of one file. `legacy` means OpenAPI 3.0, whose schemas are not JSON Schema."""
 
     def __init__(self, root: Node, *, legacy: bool) -> None:
         self._root = root
@@ -40,7 +40,7 @@ class BodySchemas:
         self._dropped: Counter[str] = Counter()
 
     def converted(self, node: Node) -> Schema | str:
-        """The schema, with what it refers to in its `$defs`; or why it cannot be used."""
+        """Return the schema, with referenced schemas in its `$defs`; or the reason why it is unusable."""
         definitions: dict[str, Json] = {}
         try:
             schema = self._schema(node, definitions, 0)
@@ -60,7 +60,7 @@ class BodySchemas:
         return schema
 
     def notes(self) -> list[LeftOut]:
-        """What was left out of schemas, all together."""
+        """Return the keywords omitted from all schemas."""
         return [
             LeftOut(f"{what} in body schemas", "it is not checked by policies", count)
             for what, count in self._dropped.most_common()
@@ -104,7 +104,7 @@ class BodySchemas:
             found[key] = value.plain()
 
     def _reference(self, text: str, definitions: dict[str, Json], depth: int) -> str:
-        """The reference as it is written anew; what it leads to is among the definitions."""
+        """Return the rewritten reference; its target is added to the definitions."""
         target = _resolved(self._root, text)
         if target is None:
             raise Unusable(f"it refers to {text[:100]}, which is not in the file")
@@ -115,7 +115,7 @@ class BodySchemas:
         return f"#/$defs/{name}"
 
     def _required(self, found: Schema, node: Node) -> None:
-        """A property that only answers have is not required of a request (OpenAPI, Schema Object, readOnly)."""
+        """Remove read-only properties from `required`: requests lack them (OpenAPI, Schema Object, readOnly)."""
         required, properties = found.get("required"), found.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):
             sent = [name for name in required if not _read_only(properties.get(str(name)))]
@@ -126,7 +126,7 @@ class BodySchemas:
 
 
 def pointed(root: Node, node: Node) -> Node:
-    """The node, or what its `$ref` leads to inside the file."""
+    """Return the node, or the target of its `$ref` inside the file."""
     for _ in range(8):
         reference = node.value.get("$ref") if isinstance(node.value, Mapping) else None
         target = _resolved(root, str(reference.value)) if reference is not None else None
@@ -159,7 +159,7 @@ def _is_bounded(pattern: str) -> bool:
 
 
 def _bounds(schema: Schema) -> None:
-    """`exclusiveMinimum: true` beside `minimum` is one number since JSON Schema draft 6."""
+    """Convert boolean `exclusiveMinimum` beside `minimum` to one number, as since JSON Schema draft 6."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) is True and bound in schema:
             schema[exclusive] = schema.pop(bound)

@@ -1,6 +1,6 @@
-"""An OpenAPI file as nodes with positions: YAML as people write it, with numbers as keys, or JSON.
+"""Parses an OpenAPI file into nodes with positions: YAML in common use, with numbers as keys, or JSON.
 
-Policies are read more strictly (`gateway.documents`); what both refuse are aliases and duplicate keys.
+Policies are parsed more strictly (`gateway.documents`); both refuse aliases and duplicate keys.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLAGS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "Fals
 
 
 def read_document(path: Path) -> Node:
-    """The document in `path`. Raises DocumentError."""
+    """Parse the document in `path`. Raises DocumentError."""
     file = str(path)
     try:
         data = path.read_bytes()
@@ -30,7 +30,7 @@ def read_document(path: Path) -> Node:
     if len(data) > MAX_SIZE:
         raise DocumentError([Problem(file, 1, 1, f"larger than {MAX_SIZE // 2**20} MiB")])
     try:
-        # A tab means nothing in JSON between values, and cannot stand inside of one; YAML does not take it.
+        # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
         root = yaml.compose(data.decode().replace("\t", " "), Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -42,14 +42,14 @@ def read_document(path: Path) -> Node:
 
 
 class _Reader:
-    """Makes nodes of PyYAML's."""
+    """Converts PyYAML's nodes."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._seen: set[int] = set()
 
     def node(self, given: yaml.Node, depth: int) -> Node:
-        """One value and what is in it."""
+        """Convert one value and its content."""
         line, column = given.start_mark.line + 1, given.start_mark.column + 1
         if isinstance(given, yaml.ScalarNode):
             return Node(_scalar(given), self._file, line, column)

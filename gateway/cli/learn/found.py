@@ -1,4 +1,4 @@
-"""What was learned, and what was left out."""
+"""Learned routes, and what was omitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The JSON Schema of a route's body; `name` is a name for its file."""
+    """The JSON Schema of a route's body; `name` is the base name of its file."""
 
     name: str
     schema: dict[str, Json]
@@ -25,7 +25,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A proposal: one method of one path, as a route writes it. `why` says where it comes from."""
+    """A proposal: one method of one path template. `why` is its origin."""
 
     method: str
     path: str
@@ -35,18 +35,18 @@ class Learned:
 
     @property
     def shown(self) -> str:
-        """The route in a line."""
+        """The route in one line."""
         return f"{self.method} {self.path}"
 
     @property
     def example(self) -> str:
-        """A path that the route matches; no value that was seen is in it."""
+        """A path that the route matches, without any recorded value."""
         return _PARAMETER.sub("1", self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was not learned, and why. `place` is where it stands in its file, such as `openapi.yaml:3:5`."""
+    """Something omitted, with the reason. `place` is its position in the file, such as `openapi.yaml:3:5`."""
 
     what: str
     why: str
@@ -56,7 +56,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Findings:
-    """All that one source gave. `backend` is the URL that it names for the API."""
+    """The results of one source. `backend` is the URL that it declares for the API."""
 
     learned: list[Learned] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Findings:
 
 
 def singular(word: str) -> str:
-    """A name for one of many, such as `order` for `orders`."""
+    """Return a parameter name for one of many, such as `order` for `orders`."""
     name = re.sub("[^A-Za-z0-9_]+", "_", word).strip("_")
     for ending, one in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ss", "ss"), ("s", "")):
         if name.lower().endswith(ending) and len(name) > len(ending) + 1:
@@ -74,7 +74,7 @@ def singular(word: str) -> str:
 
 
 def unique(name: str, used: Iterable[str]) -> str:
-    """`name`, with a number where it is used already."""
+    """Return `name`, with a number if it is already used."""
     taken, number, free = set(used), 2, name
     while free in taken:
         free, number = f"{name}{number}", number + 1
@@ -82,7 +82,7 @@ def unique(name: str, used: Iterable[str]) -> str:
 
 
 def path_problem(path: str) -> str | None:
-    """Why no route can have this path, None if one can."""
+    """Return why no route can have this path, None if one can."""
     try:
         parse_template(path)
     except ValueError as error:

@@ -23,9 +23,9 @@ _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII | re.IGNORECASE)
 
 
 def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findings:
-    """The routes of the API in `path`; `backend` is the URL before all paths of the policy, None where none is known.
+    """Learn the routes of the API in `path`; `backend` is the policy's base URL for all paths, if known.
 
-    Raises DocumentError for what is no OpenAPI 3.x.
+    Raises DocumentError if it is not OpenAPI 3.x.
     """
     root = read_document(path)
     version = _text(_at(root, "openapi"))
@@ -41,7 +41,7 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
 
 @dataclass(slots=True)
 class _Reading:
-    """One reading of a file."""
+    """One pass over a file."""
 
     root: Node
     schemas: BodySchemas
@@ -50,7 +50,7 @@ class _Reading:
     names: set[str] = field(default_factory=set)
 
     def prefix(self, backend: str | None) -> str:
-        """What stands before the paths of the API in those of the policy."""
+        """Return the prefix of the API's paths in the policy."""
         servers = _at(self.root, "servers")
         first = servers.value[0] if servers is not None and isinstance(servers.value, tuple) and servers.value else None
         url = (_text(_at(first, "url")) if first is not None else None) or "/"
@@ -66,7 +66,7 @@ class _Reading:
         return own[len(base) :] if (own + "/").startswith(base + "/") else own
 
     def path(self, path: str, name: str, item: Node) -> None:
-        """One path with its operations."""
+        """Learn one path with its operations."""
         if not name.startswith("/"):
             self._leave(item, name, "the path does not begin with a slash")
             return
@@ -133,7 +133,7 @@ class _Reading:
 
 
 def _renamed(path: str) -> str:
-    """The path with names of parameters as a route takes them."""
+    """Return the path with parameter names that a route accepts."""
     used: list[str] = []
 
     def name(match: re.Match[str]) -> str:
@@ -156,7 +156,7 @@ def _at(node: Node | None, *keys: str) -> Node | None:
 
 
 def _entries(node: Node | None) -> Iterator[tuple[str, Node]]:
-    """The entries of a mapping, without extensions."""
+    """Yield the entries of a mapping, without extensions."""
     if node is not None and isinstance(node.value, Mapping):
         yield from ((key, value) for key, value in node.value.items() if not key.startswith("x-"))
 

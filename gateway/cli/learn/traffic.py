@@ -1,4 +1,4 @@
-"""Learns routes from a record: from requests that persons caused, that were let through and answered well."""
+"""Learns routes from a record: from requests that people caused, that were allowed and succeeded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST: Final = 5000
 """Different routes that are kept while a record is read."""
 
 MANY: Final = 8
-"""Words in one place of a path that is read, above which they are taken for values."""
+"""Distinct last segments of a read path above which they become one parameter."""
 
 _VALUE = re.compile(
     r"""\d+
@@ -34,7 +34,7 @@ _AMBIGUOUS = re.compile("%(?:2F|5C|25|3B|3F|23)")
 
 @dataclass(slots=True)
 class Seen:
-    """One method of one path: how often, and whether report mode let it through."""
+    """One method of one path: its count, and how often report mode allowed it."""
 
     count: int = 0
     reported: int = 0
@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Traffic:
-    """Takes in records one at a time; its size is bounded."""
+    """Collects records one at a time in bounded memory."""
 
     app: str | None = None
     seen: dict[tuple[str, str, str | None], Seen] = field(default_factory=dict)
@@ -50,13 +50,13 @@ class Traffic:
     apps: set[str] = field(default_factory=set)
 
     def add(self, record: AuditRecord) -> None:
-        """Take in the outcome of a request, if it is one."""
+        """Count the outcome of a request; ignore other records."""
         fields = record.fields
         if fields.get("kind") != "http" or (self.app is not None and fields.get("app") != self.app):
             return
         self.apps.add(str(fields.get("app")))
         if fields.get("approval") is not None and "answered_by" not in fields:
-            return  # it waited for a person; what came of it is recorded by itself
+            return  # it waited for a person; its outcome is recorded separately
         why = _objection(fields)
         method, url = fields.get("method"), fields.get("url")
         if why is not None or not isinstance(method, str) or not isinstance(url, str):
@@ -72,7 +72,7 @@ class Traffic:
         one.reported += bool(fields.get("reported"))
 
     def findings(self) -> Findings:
-        """What was learned."""
+        """Return the learned routes."""
         found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
         for (method, path, backend), seen in sorted(_joined(self.seen).items(), key=_order):
             problem = path_problem(path)
@@ -90,7 +90,7 @@ class Traffic:
 
 
 def generalised(path: str) -> str:
-    """The path with parameters for segments that look like values: numbers, ids, dates, what is encoded."""
+    """Return the path with parameters for segments that look like values: numbers, ids, dates, encoded text."""
     names: list[str] = []
     segments: list[str] = []
     before = ""
@@ -106,7 +106,7 @@ def generalised(path: str) -> str:
 
 
 def _objection(fields: Mapping[str, Json]) -> str | None:
-    """Why a request teaches nothing."""
+    """Return why a request is not learned from, None if it is."""
     initiator, status = fields.get("initiator"), fields.get("status")
     if initiator != "person":
         return f"caused by the {initiator}"
@@ -123,7 +123,7 @@ Key = tuple[str, str, str | None]
 
 
 def _joined(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
-    """Paths that are read and differ in their last word alone become one, where there are many of them."""
+    """Merge read paths that differ only in their last segment, if there are many."""
     groups: dict[Key, list[Key]] = {}
     for key in seen:
         method, path, backend = key
@@ -146,7 +146,7 @@ def _joined(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
 
 
 def _words(seen: Iterable[Key]) -> list[LeftOut]:
-    """Unsafe requests whose last words look like values: each is kept by itself, and that is said."""
+    """Report unsafe requests whose last segments look like values: each stays a separate route."""
     groups: Counter[tuple[str, str]] = Counter()
     for method, path, _ in seen:
         head, _, last = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Puts learned routes into a policy file as people write them; what stands in the file stays, comments too."""
+"""Adds learned routes to a policy file in common style, keeping its content and comments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ tests: []
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is added: methods of one path that are allowed alike. `schema` is the file of its body's schema."""
+    """A route to add: methods of one path with the same rule. `schema` is the file of its body's schema."""
 
     path: str
     methods: tuple[str, ...]
@@ -55,24 +55,24 @@ class Route:
 
     @property
     def unsafe(self) -> bool:
-        """Whether it can change something: a model's call then asks a person."""
+        """Whether it can change something: a model's call then needs an approval."""
         return not SAFE_METHODS.issuperset(self.methods)
 
     @property
     def shown(self) -> str:
-        """The route in a line."""
+        """The route in one line."""
         asks = "; a model's call asks a person" if self.unsafe else ""
         checked = f"; bodies as in {self.schema}" if self.schema is not None else ""
         return f"{', '.join(self.methods)} {self.path} ({self.why}{asks}{checked})"
 
 
 def new_policy(backend: str) -> str:
-    """The text of a policy without routes for the API at the URL `backend`."""
+    """Return a policy without routes for the API at the URL `backend`."""
     return NEW.format(url=yaml_text(backend), network=network_of(backend))
 
 
 def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned], list[LeftOut]]:
-    """What the policy does not decide yet, and why the rest is left out: a rule that denies on purpose goes first."""
+    """Return the routes that the policy does not decide yet, and the others with reasons: an explicit denial stays."""
     fresh: list[Learned] = []
     left: list[LeftOut] = []
     for one in learned:
@@ -90,7 +90,7 @@ def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned]
 
 
 def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[Route]:
-    """The routes to add: reading and changing apart, each method with a schema by itself."""
+    """Return the routes to add: safe and unsafe methods apart, each method with a schema separately."""
     groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
     for one in learned:
         name = one.body.name if one.body is not None else None
@@ -109,7 +109,7 @@ def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | No
 
 
 def merged(text: str, routes: Sequence[Route], origin: str) -> str:
-    """The policy `text` with `routes` and a test for each at the ends of their lists; `origin` says where from."""
+    """Append `routes`, and a test for each, to the policy `text`; `origin` names their source in a comment."""
     yaml = _yaml(text)
     document = yaml.load(text)
     listed = _list(document, "routes")
@@ -128,7 +128,7 @@ def merged(text: str, routes: Sequence[Route], origin: str) -> str:
 
 
 def schema_files(routes: Iterable[Route]) -> Mapping[str, str]:
-    """The files of schemas that routes name, with their texts."""
+    """Return the schema files of the routes, with their content."""
     return {
         route.schema: json.dumps(route.body.schema, indent=2, ensure_ascii=False) + "\n"
         for route in routes
@@ -137,7 +137,7 @@ def schema_files(routes: Iterable[Route]) -> Mapping[str, str]:
 
 
 def _yaml(text: str) -> YAML:
-    """Reads and writes as the file is written: its quotes, its width, its indentation."""
+    """Return a YAML round-tripper that keeps the file's quotes, width and indentation."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = WIDE
@@ -147,12 +147,12 @@ def _yaml(text: str) -> YAML:
 
 
 def _list(document: Any, key: str) -> CommentedSeq:
-    """The list under `key`, made if there is none, in block style so that each entry has its line."""
+    """Return the list under `key`, created if missing, in block style so that each entry has a line."""
     found = document.get(key)
     if not isinstance(found, CommentedSeq):
         found = CommentedSeq()
         document[key] = found
-    found.fa.set_block_style()  # in a flow list a comment would take in what follows it
+    found.fa.set_block_style()  # in a flow list a comment would swallow what follows
     return found
 
 
@@ -169,11 +169,11 @@ def _route(route: Route) -> CommentedMap:
 
 
 def _tests(route: Route) -> list[CommentedMap]:
-    """Expectations without any value that was seen."""
+    """Return tests without any recorded value."""
     method = route.methods[0]
     request = f"{method} {Learned(method, route.path, '').example}"
     if route.schema is not None:
-        return [_flow_map(request=request, expect="deny")]  # there is no body
+        return [_flow_map(request=request, expect="deny")]  # the request has no body
     if not route.unsafe:
         return [_flow_map(request=request, expect="allow")]
     return [
@@ -208,7 +208,7 @@ def _flow_map(**entries: str) -> CommentedMap:
 
 
 def ordered(learned: Iterable[Learned]) -> list[Learned]:
-    """By their paths; exact segments before parameters, since the first route that matches decides."""
+    """Sort by path; literal segments before parameters, since the first matching route decides."""
     methods = sorted(METHODS, key=lambda method: (method not in SAFE_METHODS, method))
 
     def place(one: Learned) -> tuple[list[tuple[bool, str]], int]:

@@ -1,4 +1,4 @@
-"""`policy`: what a policy says, before anyone tries."""
+"""`policy`: checks and explains policies before they are in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`policy check`: whether policies can be used, and what is strange in them."""
+"""`policy check`: validates policies, and warns about suspicious rules."""
 
 from __future__ import annotations
 

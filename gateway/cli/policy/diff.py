@@ -1,4 +1,4 @@
-"""`policy diff`: what one policy opens, closes and changes against another."""
+"""`policy diff`: shows what a policy opens, closes and changes against another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.policy.diff import diff as differences
 STYLES: Final = {Turn.OPENED: "bold red", Turn.CLOSED: "green", Turn.CHANGED: "yellow"}
 FAILS: Final = {"opened": (Turn.OPENED,), "changed": tuple(Turn), "never": ()}
 SHOWN: Final = 8
-"""Routes that are named of one change; JSON names all."""
+"""Routes listed per change; JSON lists all."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`policy explain`: what a policy says of one request or tool call, and why."""
+"""`policy explain`: explains the decision on one request or tool call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is to be explained: a request, or (`tool`) a call of a tool with `arguments`."""
+    """The call to explain: a request, or (`tool`) a call of a tool with `arguments`."""
 
     request: Request
     tool: str | None

@@ -1,4 +1,4 @@
-"""Test results as JUnit XML, which build machines show."""
+"""Test results as JUnit XML for CI servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_junit(path: Path, found: Iterable[tuple[Suite, Sequence[TestResult]]]) -> None:
-    """Write a report: a suite for each policy, a case for each test. Raises `Unusable` where it cannot be written."""
+    """Write a report: a suite for each policy, a case for each test. Raises `Unusable` if it cannot be written."""
     root = ElementTree.Element("testsuites", name="webmcp-gateway policy test")
     failed = total = 0
     for suite, results in found:
@@ -50,5 +50,5 @@ def _case(suite: ElementTree.Element, result: TestResult) -> None:
 
 
 def _text(text: str) -> str:
-    """A text without what XML 1.0 cannot hold."""
+    """Replace characters that XML 1.0 does not allow."""
     return _NOT_XML.sub("?", text)

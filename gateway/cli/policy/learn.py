@@ -1,4 +1,4 @@
-"""`policy learn`: routes for a policy, from what persons did or from what an API says of itself."""
+"""`policy learn`: proposes routes from recorded requests of people or from an API's description."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gateway.policy import Policy, load_policy, parse_policy
 from gateway.policy.diff import Turn, diff
 
 SHOWN: Final = 40
-"""Things left out that are named; JSON names all."""
+"""Omissions that are printed; JSON lists all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What comes of learning: the whole text of the policy, the files of schemas beside it, and what to say."""
+    """The result: the whole text of the policy, its schema files, and the report."""
 
     text: str
     files: dict[Path, str]
@@ -111,7 +111,7 @@ def _findings(
 
 
 def _base(policy: Policy | None, backend: str | None) -> str | None:
-    """The URL that stands before the paths of a policy."""
+    """Return the base URL of the policy's paths."""
     if policy is None:
         return backend
     name = _backend_name(policy, backend)
@@ -121,7 +121,7 @@ def _base(policy: Policy | None, backend: str | None) -> str | None:
 
 
 def _backend_name(policy: Policy, backend: str | None) -> str | None:
-    """The backend of the policy that is meant, None where that is open. Raises `Unusable` for one that is not there."""
+    """Return the intended backend, None if it is open. Raises `Unusable` for an unknown one."""
     if backend is not None and backend not in policy.backends:
         raise Unusable(f"--backend {backend}: the policy has {_names(policy)}")
     return backend or policy.only_backend
@@ -159,7 +159,7 @@ def _new(source: Path, backend: str | None, found: Findings) -> str:
 
 
 def _placed(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> list[Learned]:
-    """Each with the backend that it goes to, where the policy has several."""
+    """Return each route with its backend, if the policy has several. Raises `Unusable` if one is unclear."""
     if len(policy.backends) <= 1:
         return [replace(one, backend=None) for one in learned]
     placed = [one if one.backend in policy.backends else replace(one, backend=backend) for one in learned]
@@ -169,7 +169,7 @@ def _placed(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> 
 
 
 def _check(present: Policy, text: str, into: Path | None, files: Mapping[Path, str]) -> None:
-    """Whether the text is a policy that says what the present one says, and more."""
+    """Check that the new text is a valid policy which only opens more. Raises `Unusable`."""
     parent = into.parent if into is not None else Path()
 
     def beside(name: str) -> str:
@@ -186,7 +186,7 @@ def _check(present: Policy, text: str, into: Path | None, files: Mapping[Path, s
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Write each file whole, or not at all."""
+    """Write each file atomically, through a temporary file. Raises `Unusable`."""
     for path, text in texts.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

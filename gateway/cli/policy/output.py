@@ -1,4 +1,4 @@
-"""How the commands on policies speak: JSON or a console, problems with their places in both."""
+"""Output of the policy commands: JSON or a console, with problems and their places in both."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 
 FAILED = 1
-"""Exit code of a check that failed."""
+"""Exit code of a failed check."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 
 
 def console(*, err: bool = False) -> Console:
-    """The console, which breaks and marks nothing by itself."""
+    """Return a console without highlighting and line wrapping."""
     return Console(highlight=False, soft_wrap=True, stderr=err)
 
 
 def write_json(value: Json) -> None:
-    """One JSON document to the standard output."""
+    """Write one JSON document to standard output."""
     click.echo(json.dumps(value, indent=2))
 
 
 def problem_json(problem: Problem) -> Json:
-    """A problem with its place."""
+    """Return a problem with its place."""
     return {"file": problem.file, "line": problem.line, "column": problem.column, "message": problem.message}
 
 
 def problems_json(problems: Iterable[Problem]) -> Json:
-    """What a command writes where a file cannot be used."""
+    """Return the output for unusable files."""
     return {"ok": False, "problems": [problem_json(problem) for problem in problems]}
 
 
 @contextmanager
 def problems_as_json(as_json: bool) -> Iterator[None]:
-    """With `as_json`, the problems of files end the command as JSON, with the same exit code."""
+    """With `as_json`, write DocumentErrors as JSON and exit with the same code."""
     try:
         yield
     except DocumentError as error:

@@ -1,4 +1,4 @@
-"""The outcomes of a record with a bar on the terminal, since a record may be long."""
+"""Reads the outcomes of a record with a progress bar, since a record may be long."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.cli.policy.output import console
 from gateway.cli.records import Read, outcomes, whole
 
 STEP: Final = 256
-"""Outcomes between two looks at the bar."""
+"""Outcomes between updates of the bar."""
 
 
 def shown_outcomes(record: Path, description: str, *, quiet: bool) -> Iterator[Read]:
-    """Every outcome of `record`; nothing is shown with `quiet`, or where there is no terminal."""
+    """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
     total = whole(record)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times)

@@ -1,4 +1,4 @@
-"""`policy replay`: which recorded requests would go otherwise under another policy."""
+"""`policy replay`: finds recorded requests that another policy would decide differently."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from gateway.policy.replay import Replayed, replayed
 
 EXAMPLES: Final = 3
 GROUPS: Final = 1000
-"""Kinds of changes that are told apart; further ones are counted only."""
+"""Kinds of changes that are listed; further ones are only counted."""
 
 FAILS: Final = {"changed": ("allow", "confirm", "deny"), "denied": ("deny",), "never": ()}
 STYLES: Final = {"allow": "bold red", "confirm": "yellow", "deny": "bold magenta"}
 
 Key = tuple[str, str, str, str | None, str | None]
-"""Was, would be, method, the rule then, the rule now."""
+"""Decision then, decision now, method, rule then, rule now."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Requests that change in the same way."""
+    """Requests with the same change."""
 
     count: int = 0
     initiators: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Group:
     reasons: tuple[str, ...] = ()
 
     def add(self, one: Replayed) -> None:
-        """Count one more."""
+        """Count one request."""
         self.count += 1
         self.initiators[one.initiator] += 1
         self.reasons = self.reasons or one.reasons
@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(slots=True)
 class Found:
-    """What a replay found; its size does not grow with the record."""
+    """The results of a replay, in bounded memory."""
 
     replayed: int = 0
     same: int = 0
@@ -59,7 +59,7 @@ class Found:
     lacking: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, one: Replayed) -> None:
-        """Take in one request."""
+        """Count one request."""
         if one.lacks is not None:
             rule = one.rule_was or "(no route)"
             key = (one.lacks, f"{one.method} {rule}")
@@ -78,7 +78,7 @@ class Found:
 
     @property
     def changed(self) -> int:
-        """How many would go otherwise."""
+        """Number of requests with a different decision."""
         return self.replayed - self.same
 
 

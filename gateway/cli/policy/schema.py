@@ -1,4 +1,4 @@
-"""`policy schema`: the JSON Schema of policy files, for editors."""
+"""`policy schema`: prints the JSON Schema of policy files, for editors."""
 
 from __future__ import annotations
 

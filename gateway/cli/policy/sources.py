@@ -1,4 +1,4 @@
-"""Which policies a command is about: the files it names, or those of gateway.yaml."""
+"""Loads the policies for a command: given files, or those of gateway.yaml."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CONFIG = Path("gateway.yaml")
 
 
 def policies_option(command: Command) -> Command:
-    """`--config`, for a command that reads gateway.yaml where no policy file is named."""
+    """Add `--config`, for a command that reads gateway.yaml if no policy file is given."""
     return config_option("Where the policies are named, if no file is given.", "config")(command)
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A policy with the tests that are to be run on it; `name` is what the user calls it."""
+    """A policy with its tests; `name` is the user's name for it."""
 
     name: str
     policy: Policy
@@ -35,10 +35,10 @@ class Suite:
 
 
 def suites(files: Sequence[Path], config: Path) -> list[Suite]:
-    """The policies, each with the tests in its own file and in those of `*.test.yaml` beside it that name it.
+    """Return the policies, each with the tests in its file and in `*.test.yaml` beside it that name it.
 
-    A folder stands for all policies in it, no file for those of gateway.yaml. A `*.test.yaml` that is named itself is
-    run alone. Raises DocumentError with the problems of all files.
+    A folder means all policies in it, no file those of gateway.yaml. A given `*.test.yaml` is run alone. Raises
+    DocumentError with the problems of all files.
     """
     reading = _Reading()
     if files:
@@ -51,19 +51,19 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
 
 
 def is_test_file(path: Path) -> bool:
-    """Whether a file holds tests alone."""
+    """Return whether a file has only tests."""
     return path.name.endswith(SUFFIX)
 
 
 class _Reading:
-    """Reads policies and their tests, and goes on after problems."""
+    """Reads policies and their tests, continuing after problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._tests: dict[Path, TestFile | None] = {}
 
     def suites(self, file: Path) -> Iterator[Suite]:
-        """Those of one argument."""
+        """Yield the suites of one argument."""
         if file.is_dir():
             yield from self._folder(file)
         elif is_test_file(file):
@@ -72,7 +72,7 @@ class _Reading:
             yield self.suite(str(file), policy)
 
     def suite(self, name: str, policy: Policy) -> Suite:
-        """A policy with its tests, those beside it too."""
+        """Return a policy with its tests, including those in files beside it."""
         path = Path(policy.file)
         beside = [self._test_file(file) for file in sorted(path.parent.glob(f"*{SUFFIX}"))]
         about = (one for one in beside if one is not None and one.policy.resolve() == path.resolve())
@@ -88,7 +88,7 @@ class _Reading:
         seen = {file.resolve() for file in own}
         for file in sorted(file for file in files if is_test_file(file)):
             found = self._test_file(file)
-            # Tests in the folder of their policy were taken with it.
+            # Tests in the folder of their policy are already included.
             if found is not None and not (found.policy.resolve() in seen and found.policy.parent == file.parent):
                 yield from self._alone(file)
 
@@ -121,8 +121,9 @@ def _is_ours(file: Path, folder: Path) -> bool:
 
 
 def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, Policy]:
-    """A name and its policy: of `file`, else of the app or upstream in gateway.yaml, which may be left out where only
-    one has a policy.
+    """Return a name and its policy: of `file`, else of the app or upstream `name` in gateway.yaml.
+
+    `name` may be None if only one has a policy. Raises `Unusable` and DocumentError.
     """
     if file is not None:
         return name or file.stem, load_policy(file)
@@ -135,7 +136,7 @@ def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, 
 
 
 def _named(config: Path) -> dict[str, Policy]:
-    """The policies of gateway.yaml by the app or upstream that has them."""
+    """Return the policies of gateway.yaml by app or upstream. Raises `Unusable` and DocumentError."""
     if not config.exists():
         raise Unusable(f"there is no {config} here: name a policy file, or the configuration with --config")
     found = load_config(config, Unneeded())

@@ -1,4 +1,4 @@
-"""`policy test`: whether policies say what their tests expect, and which routes no test tries."""
+"""`policy test`: runs the tests of policies, and reports uncovered routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ran:
 
     @property
     def good(self) -> bool:
-        """Whether there are tests, and all pass."""
+        """Whether there are tests and all pass."""
         return bool(self.results) and all(result.passed for result in self.results)
 
 
@@ -85,7 +85,7 @@ def _run(suite: Suite) -> Ran:
 
 
 def _percent(found: Sequence[Ran]) -> float:
-    """How many of all routes some test decides by. What is tested twice counts once."""
+    """Return the percentage of routes that decide some test; each route counts once."""
     routes: dict[tuple[str, int], bool] = {}
     for ran in found:
         missed = {route.index for route in ran.coverage.routes}

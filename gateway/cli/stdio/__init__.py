@@ -1,1 +1,1 @@
-"""The command `stdio`: a pipe from a desktop client to the running gateway."""
+"""The command `stdio`: connects a desktop client's stdio to the running gateway."""

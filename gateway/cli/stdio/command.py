@@ -1,4 +1,4 @@
-"""`stdio`: serve a desktop client over its stdio by the gateway that runs, so that all clients share its views."""
+"""`stdio`: serves a desktop client over its stdio through the running gateway, so that all clients share its views."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gateway.errors import StartError
 TOKEN = "WEBMCP_GATEWAY_TOKEN"  # noqa: S105  # the name of the variable
 STARTED_WITHIN = 30.0
 LOG = "gateway.log"
-"""The log of a gateway that `stdio` started, beside gateway.yaml."""
+"""The log of a gateway started by `stdio`, beside gateway.yaml."""
 
 
 class _Anywhere:
-    """The person says where the gateway is."""
+    """Allows any address: the user chose the gateway."""
 
     def allows(self, ip: str) -> bool:
         return True
@@ -56,7 +56,7 @@ def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
 
 
 def _found(path: Path, no_start: bool) -> str:
-    """Where the gateway of this configuration is; started where it does not run. Raises StartError."""
+    """Return the URL of this configuration's gateway, starting it if needed. Raises StartError."""
     if not path.is_file():
         raise StartError(f"there is no {path}: name it with --config, or the gateway with --url")
     url = lock.running(path)
@@ -70,7 +70,7 @@ def _found(path: Path, no_start: bool) -> str:
 def _started(path: Path) -> str:
     log = path.resolve().parent / LOG
     with open(log, "ab", opener=opener) as file:
-        process = subprocess.Popen(  # noqa: S603  # this very program, with the path that the person gave
+        process = subprocess.Popen(  # noqa: S603  # this same program, with the path that the user gave
             [sys.executable, "-c", "from gateway.cli import main; main()", "serve", "--config", str(path)],
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -85,7 +85,7 @@ def _started(path: Path) -> str:
             if lock.process(path) == process.pid:
                 _complain(f"started a gateway (process {process.pid}, log {log}); it goes on when this pipe ends")
             else:
-                process.terminate()  # that of another pipe came first: this one would start when that one ends
+                process.terminate()  # another pipe's gateway came first: this one would start when that one ends
             return url
         if process.poll() is not None and not lock.starting(path):
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
@@ -113,15 +113,15 @@ async def _run(url: str) -> None:
 
 
 async def _lines(loop: asyncio.AbstractEventLoop) -> AsyncIterator[bytes]:
-    """The lines of the standard input, whatever it is: read by a thread, which never keeps the process alive.
+    """Yield the lines of standard input, of any kind, read by a daemon thread.
 
-    One that is longer than `LONGEST` is given without its rest.
+    A line longer than `LONGEST` is cut.
     """
     queue: asyncio.Queue[bytes] = asyncio.Queue(64)
 
     def read() -> None:
-        # Past Python's own buffer: a thread that waits in that one breaks the end of the process.
-        with suppress(RuntimeError, OSError):  # the loop is closed: nobody reads any more
+        # Bypass Python's buffer: a thread that waits in it blocks the exit of the process.
+        with suppress(RuntimeError, OSError):  # the loop is closed, without a reader
             data = b"\n"
             while data:
                 data = os.read(sys.stdin.fileno(), 65536)

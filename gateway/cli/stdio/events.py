@@ -1,4 +1,4 @@
-"""Reads event streams (WHATWG HTML, 9.2) as far as MCP uses them: the data of each event, and its id."""
+"""Parses event streams (WHATWG HTML, 9.2) as far as MCP uses them: each event's data and id."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes of the largest event; apps of several megabytes come in one."""
+"""Bytes of the largest event; an app of several megabytes is one event."""
 
 
 class TooLarge(ValueError):
-    """An event without end."""
+    """An event exceeds the limit."""
 
 
 @dataclass(slots=True)
 class EventReader:
-    """Bytes in, data of events out; `last_id` is that of the newest event that had one."""
+    """Bytes in, data of events out; `last_id` is the latest event id."""
 
     last_id: str | None = None
     _kept: bytearray = field(default_factory=bytearray)
@@ -23,7 +23,7 @@ class EventReader:
     _size: int = 0
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """The data of the events that are complete now. Raises `TooLarge`."""
+        """Yield the data of events completed by `data`. Raises `TooLarge`."""
         self._kept += data
         if b"\n" not in data:
             self._check(len(self._kept))
@@ -33,7 +33,7 @@ class EventReader:
         for raw in lines:
             line = raw.removesuffix(b"\r").decode("utf-8", "replace")
             if not line:
-                if any(self._data):  # an event that only says where its stream can be taken up has no data
+                if any(self._data):  # an event with only an id, for resumption, has no data
                     yield "\n".join(self._data)
                 self._data, self._size = [], 0
             elif line.startswith("data:"):

@@ -1,4 +1,4 @@
-"""The pipe: lines of JSON-RPC from a client's stdio go to `/mcp`, what comes back goes to the client, in both eras."""
+"""Relays JSON-RPC lines between a client's stdio and `/mcp`, for both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 Id: TypeAlias = str | int
 
 LONGEST: Final = 16 * 1024 * 1024
-"""Bytes of one message of the client, as `/mcp` takes them."""
+"""Bytes of one message of the client, the limit of `/mcp`."""
 
 GRACE: Final = 10.0
-"""Seconds that calls in flight have once the client has closed its end."""
+"""Seconds for calls in flight after the client closed its end."""
 
 AGAIN: Final = 1.0
-"""Seconds after which a stream of the gateway's own messages is asked for again."""
+"""Seconds before a broken stream is opened again."""
 
 EVENTS: Final = "text/event-stream"
 
@@ -45,7 +45,7 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 class Pipe:
-    """Carries messages to `url`. `say` writes one line to the client, `complain` words to the person."""
+    """Relays messages to `url`. `say` writes one line to the client, `complain` a message to the user."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Pipe:
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, lines: AsyncIterator[bytes]) -> None:
-        """Until `lines` end; then calls in flight have some seconds, and the session is given back."""
+        """Relay until `lines` end; then calls in flight get some seconds, and the session is deleted."""
         async with self._tasks:
             async for line in lines:
                 if line.strip():
@@ -82,7 +82,7 @@ class Pipe:
         await self._give_back()
 
     async def _take(self, line: bytes) -> None:
-        """One line of the client. Nothing that it says ends the pipe."""
+        """Handle one line of the client. No content ends the pipe."""
         if len(line) > LONGEST:
             await self._fail(None, INVALID_REQUEST, f"This message is too large (413): {LONGEST} bytes are allowed.")
             return
@@ -110,7 +110,7 @@ class Pipe:
             await self._fail(id, INVALID_REQUEST, "A call with this id is in flight.")
             return
         if message["method"] == "initialize":
-            await self._call(message, line, id)  # nothing may overtake the handshake
+            await self._call(message, line, id)  # no message may overtake the handshake
             return
         modern, listens = _version(message) is not None, message["method"] == _LISTEN
         asking = self._listen if modern and listens else self._call
@@ -129,7 +129,7 @@ class Pipe:
             self._modern.discard(id)
 
     def _cancel(self, message: Message) -> bool:
-        """Cancel a call of the newer protocol, which hangs up for that; others are told to the gateway."""
+        """Cancel a call of the newer protocol by closing its request; return False for others, which are forwarded."""
         params = message.get("params")
         id = params.get("requestId") if isinstance(params, dict) else None
         if not isinstance(id, str | int) or id not in self._modern:
@@ -138,7 +138,7 @@ class Pipe:
         return True
 
     async def _call(self, message: Message, line: bytes, id: Id) -> None:
-        """Ask, and give on everything that comes back; where the gateway has lost the session, ask in a new one."""
+        """Send a request and relay its responses; if the gateway lost the session, repeat it in a new one."""
         older = _version(message) is None
         if older:
             self._session.keep(message, line)
@@ -166,23 +166,23 @@ class Pipe:
             await self._fail(id, UNREACHABLE, await self._refusal(answer))
 
     async def _renew(self, session: str) -> None:
-        """Open another session for a client that cannot: it knows of none, and nobody has told it to begin again."""
+        """Open another session on behalf of the client, which does not know that the old one is lost."""
         async with self._renewing:
             if self._session.id != session:
-                return  # for another call
+                return  # already renewed for another call
             opening = json.loads(self._session.opening)
             async with self._post(opening, self._session.opening) as answer:
                 texts = [text async for text in _messages(answer)]
                 id = answer.headers.get("mcp-session-id", "")
             if not (texts and id and self._session.opened(id, texts[-1])):
-                return  # what is asked now is answered with what is wrong
+                return  # the next request is answered with the error
             for message, line in self._session.again():
                 await self._tell(message, line)
             for text in changes(texts[-1]):
                 await self._say(text)
 
     async def _tell(self, message: Message, line: bytes) -> None:
-        """A notification, or an answer of the client; they keep their order."""
+        """Send a notification, or a response of the client, in order."""
         if _version(message) is None:
             self._session.keep(message, line)
         try:
@@ -194,11 +194,11 @@ class Pipe:
             self._complain(f"{self._url}: {_words(error)}")
         if message.get("method") == INITIALIZED and self._session.id:
             if self._standing not in (None, asyncio.current_task()):
-                self._standing.cancel()  # events of another session are none of this one
+                self._standing.cancel()  # the old session's stream ends
             self._standing = self._tasks.create_task(self._stand())
 
     async def _stand(self) -> None:
-        """What the gateway says of itself in the older protocols: one stream, taken up again where it breaks."""
+        """Relay the gateway's own messages in the older protocols: one stream, reopened when it breaks."""
         session, reader = self._session.id, EventReader()
         while True:
             reader = EventReader(reader.last_id)
@@ -208,9 +208,9 @@ class Pipe:
             try:
                 async with self._client.get(self._url, headers=headers) as answer:
                     if answer.status == 404:
-                        await self._renew(session)  # a new stream comes with it
+                        await self._renew(session)  # it starts a new stream
                     if 400 <= answer.status < 500:
-                        return  # this gateway has none
+                        return  # this gateway has no such stream
                     if answer.status < 400:
                         async for data in answer.content.iter_any():
                             for text in reader.feed(data):
@@ -220,7 +220,7 @@ class Pipe:
             await asyncio.sleep(AGAIN)
 
     async def _listen(self, message: Message, line: bytes, id: Id) -> None:
-        """A stream of changes of the newer protocol: asked for again where it ends, as this end goes on."""
+        """Relay a stream of changes of the newer protocol, reopening it when it ends before the client's."""
         begun = False
         while True:
             try:
@@ -236,7 +236,7 @@ class Pipe:
                             for missed in missed_changes(said):
                                 await self._say(missed)
                         elif begun and said.get("id") == id and "result" in said:
-                            break  # the gateway stops, and may be started again
+                            break  # the gateway is stopping, and may start again
                         else:
                             begun = begun or said.get("method") == ACKNOWLEDGED
                             await self._say(text)
@@ -277,13 +277,13 @@ class Pipe:
             async with asyncio.timeout(2), self._client.delete(self._url, headers=self._headers({})):
                 return
         except (Refusal, aiohttp.ClientError, OSError):
-            return  # the gateway is gone, and the session with it
+            return  # the gateway is gone, and its session too
 
     async def _refusal(self, answer: aiohttp.ClientResponse) -> str:
-        """An answer that is none of MCP, in words: what it says itself, and what may help."""
+        """Describe an answer that is not MCP: its own detail, and a remedy."""
         said = f"{self._url} answered with the status {answer.status}."
         if answer.content_type == "application/problem+json":
-            with suppress(ValueError, KeyError, TypeError):  # it is no such object
+            with suppress(ValueError, KeyError, TypeError):  # the body is not such an object
                 said += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
         place = _MOUNT.search(urlsplit(self._url).path)
         if place is None:
@@ -301,7 +301,7 @@ class Pipe:
 
 
 async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
-    """What an answer holds, each message as one line."""
+    """Yield each message of an answer as one line."""
     kind = answer.content_type
     if kind == EVENTS:
         reader = EventReader()
@@ -325,13 +325,13 @@ def _is_message(text: str) -> bool:
 
 
 def _about(text: str, id: Id) -> str:
-    """An error that names no call is that of the one that was asked."""
+    """Give an error without id the id of the request."""
     message = json.loads(text)
     return json.dumps({**message, "id": id}) if "error" in message and message.get("id") is None else text
 
 
 def _answers(text: str, id: Id) -> bool:
-    """Whether a message of an answer with an error status names the call that it is about."""
+    """Return whether an error answer's message has the id of the request."""
     return bool(json.loads(text).get("id") == id)
 
 
@@ -340,7 +340,7 @@ def _one_line(text: str) -> str:
 
 
 def _version(message: Message) -> str | None:
-    """The version that a message of the newer protocol names in itself; None for those of the older ones."""
+    """Return the version in a message of the newer protocol; None for older ones."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     version = meta.get(_VERSION) if isinstance(meta, dict) else None
@@ -348,7 +348,7 @@ def _version(message: Message) -> str | None:
 
 
 def _field(text: str) -> str:
-    """A text as a header field, in base64 where it cannot stand there as it is."""
+    """Encode a text as a header field, in base64 if it is not plain."""
     if _PLAIN.fullmatch(text) and not text.startswith("=?base64?"):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

@@ -1,4 +1,4 @@
-"""The session of a client of the handshake protocols: what it said to it, so that another can take its place."""
+"""Session resumption for handshake protocols: keeps what the client sent, to replay it in a new session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANGED: Final = ("tools", "prompts", "resources")
 
 @dataclass(slots=True)
 class Session:
-    """One at a time: `id` and `version` are those that the gateway gave last, empty before the handshake."""
+    """The current session: `id` and `version` are the gateway's latest, empty before the handshake."""
 
     id: str = ""
     version: str = ""
@@ -24,7 +24,7 @@ class Session:
     _said: dict[str, bytes] = field(default_factory=dict)
 
     def keep(self, message: Message, line: bytes) -> None:
-        """What the client says, as far as a session goes by it."""
+        """Keep the client's messages that change the session's state."""
         params = message.get("params")
         match message.get("method"):
             case "initialize":
@@ -40,12 +40,12 @@ class Session:
                 pass
 
     def again(self) -> Iterator[tuple[Message, bytes]]:
-        """What is to be said to a new session after its opening."""
+        """Yield the messages to replay after the opening of a new session."""
         for line in list(self._said.values()):
             yield json.loads(line), line
 
     def opened(self, id: str, text: str) -> bool:
-        """Take the answer to an opening; whether there is a session now."""
+        """Read the answer to an opening; return whether there is a session now."""
         try:
             version = str(json.loads(text)["result"]["protocolVersion"])
         except (ValueError, KeyError, TypeError):
@@ -55,7 +55,7 @@ class Session:
 
 
 def changes(text: str) -> Iterator[str]:
-    """What a client hears when a new session, opened with the answer `text`, took the place of its own."""
+    """Yield the notifications for a client whose session was replaced by a new one, opened with the answer `text`."""
     capabilities = json.loads(text)["result"].get("capabilities", {})
     for kind in _CHANGED:
         offered = capabilities.get(kind)
@@ -64,7 +64,7 @@ def changes(text: str) -> Iterator[str]:
 
 
 def missed_changes(acknowledged: Message) -> Iterator[str]:
-    """What a client hears when the stream of its changes began again, which may have come meanwhile."""
+    """Yield the notifications for changes that a client may have missed while its stream was closed."""
     match acknowledged.get("params"):
         case {"_meta": meta, "notifications": {**told}}:
             for kind in _CHANGED:

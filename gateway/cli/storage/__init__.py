@@ -1,4 +1,4 @@
-"""`storage`: what pages of apps with `storage: gateway` keep for people."""
+"""`storage`: manages what pages of apps with `storage: gateway` store for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`storage delete`: forget what pages keep."""
+"""`storage delete`: deletes page storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`storage list`: whose pages keep something, and how much; never what."""
+"""`storage list`: shows the owners and sizes of page storage, never its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`token`: the gateway's own tokens, and links that log a person in."""
+"""`token`: manages the gateway's own tokens, and login links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`token create`: a token that a program shows, printed this once."""
+"""`token create`: creates a token for a program, printed only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database of a configuration, opened for one command; the gateway may be running."""
+"""Opens the database of a configuration for one command; the gateway may be running."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 def read(path: Path) -> Config:
-    """The configuration, of whose secrets the database's alone is needed. Raises DocumentError."""
+    """Load the configuration with only the database's secret required. Raises DocumentError."""
     return load_config(path, Unneeded("database"))
 
 
 def need_tokens(config: Config) -> None:
-    """Raises `Unusable` where the gateway takes no tokens of its own."""
+    """Check that the gateway accepts its own tokens. Raises `Unusable`."""
     if not any(isinstance(method, TokenAuth) for method in config.auth):
         raise Unusable(f"{config.path}: auth does not name token, so no token would be taken: write auth: [token]")
 
 
 def run(config: Config, work: Callable[[Database], Awaitable[T]]) -> T:
-    """The result of `work` with the open database. Raises `Unusable` where it is down, and StartError."""
+    """Return the result of `work` on the open database. Raises `Unusable` if it is down, and StartError."""
 
     async def opened() -> T:
         async with Database(config.database.reveal()) as database:

@@ -1,4 +1,4 @@
-"""`token link`: an address that logs a person in to the console, once."""
+"""`token link`: creates a single-use link that logs a person in to the console."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.stores.sessions import Kind, Sessions
 from gateway.stores.sql import Database
 
 LIFE = 600.0
-"""Seconds for which a link is good."""
+"""Lifetime of a link in seconds."""
 
 
 @click.command()
@@ -43,7 +43,7 @@ def link(person: str, path: Path) -> None:
 
 
 async def login_link(config: Config, database: Database, person: str = LOCAL.subject) -> str:
-    """A new address that logs `person` in. Raises OSError while the database is down."""
+    """Return a new link that logs `person` in. Raises OSError if the database is down."""
     principal = Principal(ISSUER, "console", person, session=True)
     code = await Sessions(database).put(Kind.LINK, principal, now=time.time(), life=LIFE)
     return f"{config.server.origins.console}/login/link?code={code.reveal()}"

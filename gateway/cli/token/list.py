@@ -1,4 +1,4 @@
-"""`token list`: which tokens there are, and what they may do; never the tokens themselves."""
+"""`token list`: shows tokens with their capabilities, never the tokens themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`token revoke`: from now on a token is none."""
+"""`token revoke`: revokes a token."""
 
 from __future__ import annotations
 
