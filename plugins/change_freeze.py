@@ -1,6 +1,6 @@
-"""A change freeze: while the file named by WEBMCP_GATEWAY_FREEZE exists, nothing that changes anything goes out.
+"""A change freeze: while the file named by WEBMCP_GATEWAY_FREEZE exists, unsafe requests are refused.
 
-The file's first line is the reason that callers are told. Each refused attempt is logged, with who made it.
+The file's first line is the reason for callers. Each refused attempt is logged with its caller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("webmcp_gateway.change_freeze")
 
 @hookimpl
 def check_request(request: CanonicalRequest, caller: Caller) -> str | None:
-    """Refuse an unsafe method while the freeze lasts."""
+    """Refuse an unsafe method during the freeze."""
     freeze = os.environ.get("WEBMCP_GATEWAY_FREEZE")
     if request.method in SAFE or freeze is None or not Path(freeze).exists():
         return None
@@ -29,6 +29,6 @@ def check_request(request: CanonicalRequest, caller: Caller) -> str | None:
 
 @hookimpl
 async def audit_record(record: AuditRecord) -> None:
-    """Log what the freeze stopped."""
+    """Log a request that a plugin refused."""
     if record.phase == "outcome" and record.fields.get("reason") == "plugin-refused":
         log.warning("stopped %(method)s %(url)s of %(principal)s (%(initiator)s)", dict(record.fields))

@@ -1,7 +1,7 @@
-"""Secrets and tokens of commands: `${plugin:command:pass show shop}`, and credentials of `type: command`.
+"""Secrets and tokens from commands: `${plugin:command:pass show shop}`, and credentials of `type: command`.
 
-A credential of this type shows what a command prints, such as `gcloud auth print-access-token`, as a bearer token; it
-is asked again after `lasts` seconds (300 where nothing is said). Commands run without a shell, as the gateway's user.
+A credential of this type sends a command's output, such as that of `gcloud auth print-access-token`, as a bearer token;
+the command runs again after `lasts` seconds (default 300). Commands run without a shell, as the gateway's user.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SECONDS = 4.0
 
 @hookimpl
 async def resolve_secret(reference: str) -> str | None:
-    """What a command prints."""
+    """Return the output of a command."""
     return await printed(shlex.split(reference.removeprefix(PREFIX))) if reference.startswith(PREFIX) else None
 
 
 @hookimpl
 def register_credential_types() -> Mapping[str, Callable[[str, Mapping[str, object]], Tokens]]:
-    """The type `command`."""
+    """Register the type `command`."""
     return {"command": CommandToken}
 
 
@@ -49,7 +49,7 @@ class CommandToken:
         self._asking = asyncio.Lock()
 
     async def headers(self, principal: Principal, method: str, url: str) -> Headers:
-        """The same token for everybody, while it lasts."""
+        """Return the header with the token, the same for all callers while it lasts."""
         async with self._asking:
             if time.monotonic() >= self._until:
                 self._token = await printed(self._command)
@@ -58,7 +58,7 @@ class CommandToken:
 
 
 async def printed(command: Sequence[str]) -> str:
-    """The first line that `command` prints. Raises OSError where it fails, without its words."""
+    """Return the first line of a command's output. Raises OSError if it fails, without quoting its output."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(SECONDS):

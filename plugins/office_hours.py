@@ -1,7 +1,7 @@
-"""Office hours: nobody is asked when nobody is there; what would wait for a person then is declined at once.
+"""Office hours: outside of them, calls that need an approval are declined at once.
 
-WEBMCP_GATEWAY_OFFICE_HOURS says when people answer, such as `mon-fri 08:00-18:00`, in this machine's time.
-Needs `approvals: {ask: [console, elicitation, cli, plugin]}`.
+WEBMCP_GATEWAY_OFFICE_HOURS is when people answer, such as `mon-fri 08:00-18:00`, in this machine's time zone. Needs
+`approvals: {ask: [console, elicitation, cli, plugin]}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOURS = re.compile(r"(?P<first>[a-z]{3})-(?P<last>[a-z]{3}) (?P<opens>\d\d:\d\d)
 
 @hookimpl
 def ask_approval(question: Question) -> bool | None:
-    """Decline outside of the hours; within them the other ways ask."""
+    """Decline outside of office hours; within them the other ways ask."""
     hours = os.environ.get("WEBMCP_GATEWAY_OFFICE_HOURS")
     if hours is None:
         return None

@@ -20,13 +20,13 @@ _JSON = (("content-type", "application/json"),)
 
 
 class StaticBackend:
-    """Answers from `folder`."""
+    """Answers from JSON files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
 
     async def send(self, request: Outbound) -> Response:
-        """The file of the request's path. Sends nothing anywhere."""
+        """Return the file of the request's path. Sends no request."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, (*_JSON, ("allow", "GET, HEAD")), b'{"error": "method-not-allowed"}')
         name = unquote(urlsplit(request.url).path).strip("/")
@@ -36,7 +36,7 @@ class StaticBackend:
         return Response(200, _JSON, file.read_bytes())
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
 
 def _make(name: str, options: Mapping[str, Json]) -> Backend:
@@ -48,5 +48,5 @@ def _make(name: str, options: Mapping[str, Json]) -> Backend:
 
 @hookimpl
 def register_backend_types() -> Mapping[str, BackendFactory]:
-    """The type `static`."""
+    """Register the type `static`."""
     return {"static": _make}
