@@ -32,7 +32,7 @@ FIRST = [
 
 @dataclass(slots=True)
 class File:
-    """A file of a card; `content` never leaves with the board."""
+    """A file of a card; the board's JSON omits `content`."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class Card:
 
 
 class Wrong(Exception):
-    """A request that cannot be done; the message is for people."""
+    """A request that cannot be fulfilled; the message is for people."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class Wrong(Exception):
 
 @dataclass(slots=True)
 class Board:
-    """The cards in their order, and who listens to changes. `place` is the file that keeps titles and columns."""
+    """The cards in order, and the listeners for changes. `place` is the file that stores titles and columns."""
 
     place: Path | None = None
     cards: list[Card] = field(default_factory=list)
@@ -69,14 +69,14 @@ class Board:
     listeners: set[asyncio.Event] = field(default_factory=set)
 
     def read(self) -> None:
-        """The cards of before, or the first ones."""
+        """Load the stored cards, or the initial ones."""
         kept = json.loads(self.place.read_text("utf-8")) if self.place is not None and self.place.exists() else None
         if kept is None:
             kept = [{"title": title, "note": note, "column": column} for column, title, note in FIRST]
         self.cards = [Card(f"card-{n}", one["title"], one["note"], one["column"]) for n, one in enumerate(kept, 1)]
 
     def shown(self) -> dict[str, Any]:
-        """The whole board as JSON."""
+        """Return the whole board as JSON."""
         cards = [_shown(card) for card in self.cards]
         columns = [
             {"id": id, "title": title, "cards": [card for card in cards if card["column"] == id]}
@@ -85,14 +85,14 @@ class Board:
         return {"revision": self.revision, "columns": columns}
 
     def find(self, id: str) -> Card:
-        """A card by its id. Raises `Wrong`."""
+        """Return a card by id. Raises `Wrong`."""
         card = next((card for card in self.cards if card.id == id), None)
         if card is None:
             raise Wrong(404, f"There is no card {id[:40]}.")
         return card
 
     def changed(self) -> None:
-        """Tell whoever listens, and keep it."""
+        """Notify listeners, and store the board."""
         self.revision += 1
         for listener in self.listeners:
             listener.set()
@@ -101,7 +101,7 @@ class Board:
             self.place.write_text(json.dumps(kept, ensure_ascii=False), "utf-8")
 
     def move(self, card: Card, column: str, position: int | None) -> None:
-        """Put a card at `position` of a column: at its end where there is none."""
+        """Move a card to `position` of a column, by default its end."""
         self.cards.remove(card)
         card.column = column
         others = [other for other in self.cards if other.column == column]
@@ -112,7 +112,7 @@ class Board:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at each change."""
+        """Yield an event that is set at each change."""
         changed = asyncio.Event()
         self.listeners.add(changed)
         try:
@@ -128,13 +128,13 @@ routes = web.RouteTableDef()
 
 @routes.get("/api/board")
 async def get_board(request: web.Request) -> web.Response:
-    """The whole board."""
+    """Return the whole board."""
     return web.json_response(request.app[BOARD].shown())
 
 
 @routes.get("/api/events")
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """The revision of the board, now and at each change (server-sent events)."""
+    """Stream the board's revision, now and at each change (server-sent events)."""
     board = request.app[BOARD]
     stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
     await stream.prepare(request)
@@ -150,7 +150,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 @routes.post("/api/cards")
 async def add_card(request: web.Request) -> web.Response:
-    """`{title, note?, column?}`: a new card."""
+    """Add a card: `{title, note?, column?}`."""
     board, asked = request.app[BOARD], await _json(request)
     if len(board.cards) >= CARDS:
         raise Wrong(409, f"A board has {CARDS} cards at most.")
@@ -162,7 +162,7 @@ async def add_card(request: web.Request) -> web.Response:
 
 @routes.patch("/api/cards/{id}")
 async def change_card(request: web.Request) -> web.Response:
-    """`{title?, note?, column?, position?}`: another text, or another place."""
+    """Change a card's text or position: `{title?, note?, column?, position?}`."""
     board, asked = request.app[BOARD], await _json(request)
     card = board.find(request.match_info["id"])
     if "title" in asked:
@@ -180,7 +180,7 @@ async def change_card(request: web.Request) -> web.Response:
 
 @routes.delete("/api/cards/{id}")
 async def delete_card(request: web.Request) -> web.Response:
-    """A card goes, with its files."""
+    """Delete a card and its files."""
     board = request.app[BOARD]
     board.cards.remove(board.find(request.match_info["id"]))
     board.changed()
@@ -189,7 +189,7 @@ async def delete_card(request: web.Request) -> web.Response:
 
 @routes.post("/api/cards/{id}/files")
 async def add_file(request: web.Request) -> web.Response:
-    """A form with the field `file`."""
+    """Add a file: a form with the field `file`."""
     board = request.app[BOARD]
     card = board.find(request.match_info["id"])
     sent = (await request.post()).get("file")
@@ -203,7 +203,7 @@ async def add_file(request: web.Request) -> web.Response:
 
 @routes.get("/api/cards/{id}/files/{file}")
 async def get_file(request: web.Request) -> web.Response:
-    """A file of a card, to be saved; images may be shown."""
+    """Return a file of a card as a download; images may be shown inline."""
     card = request.app[BOARD].find(request.match_info["id"])
     file = next((file for file in card.files if file.id == request.match_info["file"]), None)
     if file is None:
@@ -260,7 +260,7 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 def build_app(place: Path | None = None) -> web.Application:
-    """The board as an application; `place` keeps its cards, without their files."""
+    """Return the board as an application; `place` stores its cards, without files."""
     app = web.Application(middlewares=[_errors], client_max_size=FILE)
     board = Board(place)
     board.read()

@@ -1,7 +1,7 @@
 """The shop's OAuth 2.0 authorization server: Authlib on aiohttp, client credentials in, signed JWT access tokens out.
 
-Authlib has no integration for aiohttp, so `TokenEndpoint` and `FormRequest` are what its documentation asks of a
-framework: make an `OAuth2Request` of the request, find the client, and turn `(status, body, headers)` into a response.
+Authlib has no integration for aiohttp, so `TokenEndpoint` and `FormRequest` implement what its documentation requires
+of a framework: create an `OAuth2Request`, find the client, and turn `(status, body, headers)` into a response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-# Authlib has no types: what is imported from it, and each class made from one of its own, is unknown to mypy.
+# Authlib has no types: imports from it and subclasses of its classes are unknown to mypy.
 from authlib.oauth2.rfc6749 import (  # type: ignore[import-untyped, unused-ignore]
     AuthorizationServer,
     ClientMixin,
@@ -45,7 +45,7 @@ AUTH_METHODS = ["client_secret_basic", "client_secret_post"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the server is told at its start; `token_lifetime` is in seconds."""
+    """The settings of the server; `token_lifetime` is in seconds."""
 
     issuer: str
     client_id: str
@@ -58,7 +58,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Client(ClientMixin):  # type: ignore[misc, unused-ignore]
-    """The one registered client; the names of the methods are Authlib's."""
+    """The one registered client; the method names are Authlib's."""
 
     id: str
     secret: str = field(repr=False)
@@ -68,7 +68,7 @@ class Client(ClientMixin):  # type: ignore[misc, unused-ignore]
         return self.id
 
     def get_allowed_scope(self, scope: str | None) -> str:
-        """The scope that is granted; all of the client's where none is asked for (RFC 6749, 3.3)."""
+        """Return the granted scope; by default all of the client's (RFC 6749, 3.3)."""
         asked = (scope or self.scope).split()
         return " ".join(name for name in self.scope.split() if name in asked)
 
@@ -104,7 +104,7 @@ class FormPayload(OAuth2Payload):  # type: ignore[misc, unused-ignore]
 
 
 class FormRequest(OAuth2Request):  # type: ignore[misc, unused-ignore]
-    """A token request as Authlib reads it. `uri` is ours, not the one that a Host header claims."""
+    """A token request for Authlib. `uri` is configured, not taken from the Host header."""
 
     def __init__(self, uri: str, form: Mapping[str, str], headers: Mapping[str, str]) -> None:
         super().__init__("POST", uri, headers=headers)
@@ -116,7 +116,7 @@ class FormRequest(OAuth2Request):  # type: ignore[misc, unused-ignore]
 
 
 class TokenGenerator(JWTBearerTokenGenerator):  # type: ignore[misc, unused-ignore]
-    """Access tokens as JWT (RFC 9068, `typ: at+jwt`), made for the shop as audience."""
+    """Access tokens as JWT (RFC 9068, `typ: at+jwt`) with the shop as audience."""
 
     def __init__(self, settings: Settings, keys: KeySet) -> None:
         super().__init__(settings.issuer, alg="ES256", expires_generator=lambda client, grant: settings.token_lifetime)
@@ -131,7 +131,7 @@ class TokenGenerator(JWTBearerTokenGenerator):  # type: ignore[misc, unused-igno
 
 
 class TokenEndpoint(AuthorizationServer):  # type: ignore[misc, unused-ignore]
-    """Authlib's authorization server with the methods that it leaves to the framework."""
+    """Authlib's authorization server with its framework methods implemented."""
 
     def __init__(self, settings: Settings, keys: KeySet) -> None:
         super().__init__(scopes_supported=settings.scope.split())
@@ -144,10 +144,10 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc, unused-ignore]
         return self._client if client_id == self._client.id else None
 
     def save_token(self, token: object, request: OAuth2Request) -> None:
-        """Nothing to save: a signed token proves itself, and ends with its `exp`."""
+        """Save nothing: a signed token is self-contained, and expires by its `exp`."""
 
     def send_signal(self, name: str, *args: object, **kwargs: object) -> None:
-        """Nobody listens."""
+        """Do nothing: there are no listeners."""
 
     def create_oauth2_request(self, request: FormRequest) -> FormRequest:
         return request
@@ -158,7 +158,7 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc, unused-ignore]
         return web.Response(status=status, text=json.dumps(body), headers=list(headers))
 
     async def answer(self, request: web.Request) -> web.Response:
-        """`POST /token`."""
+        """Answer `POST /token`."""
         try:
             asked = FormRequest(self._uri, await read_form(request), request.headers)
             return self.create_token_response(asked)  # type: ignore[no-any-return, unused-ignore]
@@ -169,7 +169,7 @@ class TokenEndpoint(AuthorizationServer):  # type: ignore[misc, unused-ignore]
 
 
 async def read_form(request: web.Request) -> dict[str, str]:
-    """The form of a token request, no parameter twice (RFC 6749, 3.2). Raises `InvalidRequestError`."""
+    """Return the form of a token request, without repeated parameters (RFC 6749, 3.2). Raises `InvalidRequestError`."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise InvalidRequestError("The body must be application/x-www-form-urlencoded.")
     try:
@@ -183,7 +183,7 @@ async def read_form(request: web.Request) -> dict[str, str]:
 
 
 def metadata(settings: Settings) -> dict[str, object]:
-    """The server's metadata (RFC 8414, section 2)."""
+    """Return the server's metadata (RFC 8414, section 2)."""
     return {
         "issuer": settings.issuer,
         "token_endpoint": settings.issuer + TOKEN,
@@ -196,7 +196,7 @@ def metadata(settings: Settings) -> dict[str, object]:
 
 
 def load_keys(path: Path | None) -> KeySet:
-    """The signing key: out of the file, which is made if it is not there; fresh at every start without one."""
+    """Return the signing key: from the file, which is created if missing; without a file, a new one at each start."""
     if path is not None and path.exists():
         try:
             return KeySet.import_key_set(json.loads(path.read_text(encoding="utf-8")))
@@ -210,7 +210,7 @@ def load_keys(path: Path | None) -> KeySet:
 
 
 def build_app(settings: Settings) -> web.Application:
-    """The authorization server, ready to be served at its issuer's address."""
+    """Return the authorization server, to be served at its issuer's address."""
     keys = load_keys(settings.keys)
     document, public = metadata(settings), keys.as_dict(private=False)
 
@@ -229,7 +229,7 @@ def build_app(settings: Settings) -> web.Application:
 
 
 def read_arguments(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, int, Settings]:
-    """Host, port and settings from the command line; the client's name and secret also from the environment."""
+    """Read host, port and settings from the command line; client id and secret also from the environment."""
     parser = argparse.ArgumentParser(description="The shop's authorization server.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     parser.add_argument("--port", type=int, default=9400, help="[%(default)s]")

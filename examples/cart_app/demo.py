@@ -1,4 +1,4 @@
-"""The whole example with one command: authorization server, shop and gateway as child processes, until Ctrl-C."""
+"""Runs the whole example: authorization server, shop and gateway as child processes, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ say = partial(print, flush=True)
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is for the person who started it."""
+    """The demo cannot continue; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +48,26 @@ class Part:
 
 @dataclass(slots=True)
 class Child:
-    """A part that runs; what it prints goes into a file."""
+    """A running part; its output goes to a file."""
 
     part: Part
     process: subprocess.Popen[bytes]
     output: Path
 
     def last_words(self) -> str:
-        """The end of what it printed."""
+        """Return the last lines of its output."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
 
 
 @dataclass(slots=True)
 class Signals:
-    """Counts the requests to end, so that nothing is interrupted half-way."""
+    """Counts signals to stop, so that nothing is interrupted half-way."""
 
     count: int = 0
 
     def listen(self) -> None:
-        """Take Ctrl-C, SIGTERM and, where there is one, the end of the terminal."""
+        """Handle SIGINT, SIGTERM and, if it exists, SIGHUP."""
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), self._take)
@@ -78,7 +78,7 @@ class Signals:
 
 @dataclass(slots=True)
 class Demo:
-    """The running parts, in the order in which they were started."""
+    """The running parts, in order of start."""
 
     data: Path
     signals: Signals
@@ -88,7 +88,7 @@ class Demo:
         """Start a part and wait until it is ready. Raises `DemoError`."""
         output = self.data / f"{part.name.replace(' ', '-')}.log"
         with output.open("wb") as file:
-            # a session of its own: a terminal sends Ctrl-C to all, and whoever hears it twice ends at once
+            # a separate session: a terminal sends Ctrl-C to all, and a part that gets it twice ends at once
             process = subprocess.Popen(
                 part.command,
                 cwd=HERE.parents[1],
@@ -115,7 +115,7 @@ class Demo:
         say("ready")
 
     def check(self) -> None:
-        """Raise `DemoError` if a part has ended."""
+        """Check that all parts still run. Raises `DemoError`."""
         for child in self.children:
             code = child.process.poll()
             if code is not None:
@@ -124,13 +124,13 @@ class Demo:
                 )
 
     def watch(self) -> None:
-        """Wait for a signal. Raises `DemoError` if a part ends before."""
+        """Wait for a signal. Raises `DemoError` if a part ends first."""
         while not self.signals.count:
             self.check()
             time.sleep(0.2)
 
     def end(self) -> None:
-        """End all parts, the last one first, and wait for them; another signal ends them at once."""
+        """Terminate all parts, the last one first, and wait for them; another signal kills them."""
         heard = self.signals.count
         for child in reversed(self.children):
             if child.process.poll() is None:
@@ -143,7 +143,7 @@ class Demo:
 
 
 def answers(part: Part) -> bool:
-    """Whether the part answers its probe with 200."""
+    """Return whether the part answers its probe with 200."""
     connection = http.client.HTTPConnection("127.0.0.1", part.port, timeout=2)
     try:
         connection.request("GET", part.probe)
@@ -155,7 +155,7 @@ def answers(part: Part) -> bool:
 
 
 def check_port(part: Part) -> None:
-    """Raise `DemoError` if another program listens on the part's port."""
+    """Check that no other program listens on the part's port. Raises `DemoError`."""
     try:
         socket.create_server(("127.0.0.1", part.port)).close()
     except OSError as error:
@@ -166,7 +166,7 @@ def check_port(part: Part) -> None:
 
 
 def write_config(data: Path) -> Path:
-    """gateway.yaml with the same content in `data`: the gateway writes its record beside its configuration."""
+    """Copy gateway.yaml to `data`, with absolute paths: the gateway writes its record beside its configuration."""
     config = yaml.safe_load((HERE / "gateway.yaml").read_text(encoding="utf-8"))
     for app in config["apps"].values():
         app |= {key: str(HERE / app[key]) for key in ("source", "policy")}
@@ -176,7 +176,7 @@ def write_config(data: Path) -> Path:
 
 
 def parts(data: Path) -> list[Part]:
-    """The three programs, in the order in which they need each other. Raises `DemoError`."""
+    """Return the three programs in dependency order. Raises `DemoError`."""
     command = shutil.which("webmcp-gateway", path=str(Path(sys.executable).parent))
     if command is None:
         raise DemoError(f"There is no webmcp-gateway beside {sys.executable}: install it with `pip install .` first.")
@@ -191,7 +191,7 @@ def parts(data: Path) -> list[Part]:
 
 
 def show_page(open_browser: bool) -> None:
-    """Print where the page is, and open it where there is a display."""
+    """Print the page's address, and open it if there is a display."""
     frame = f"  +{'-' * (len(PAGE) + 8)}+"
     say(f"\n{frame}\n  |    {PAGE}    |\n{frame}\n\n  Ctrl-C ends everything.\n")
     has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
@@ -200,7 +200,7 @@ def show_page(open_browser: bool) -> None:
 
 
 def run(data: Path, open_browser: bool) -> None:
-    """Start all, show the page, and end all when told to. Raises `DemoError`."""
+    """Start all parts, show the page, and stop on a signal. Raises `DemoError`."""
     signals = Signals()
     signals.listen()
     demo = Demo(data, signals)

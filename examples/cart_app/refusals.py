@@ -1,4 +1,4 @@
-"""What the shop says where it refuses."""
+"""The shop's refusals."""
 
 from __future__ import annotations
 

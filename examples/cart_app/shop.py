@@ -1,4 +1,4 @@
-"""The shop: its API over HTTP, for whoever has an access token of its issuer."""
+"""The shop's HTTP API, for access tokens of its issuer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUDIENCE = "https://shop.example/api"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the shop is told at its start; `refetch_pause` is the least time in seconds between two looks for keys."""
+    """The settings of the shop; `refetch_pause` is the minimum time in seconds between two fetches of keys."""
 
     database: Path
     issuer: str
@@ -39,7 +39,7 @@ class Settings:
 
 
 async def read_fields(request: web.Request, known: Collection[str]) -> dict[str, object]:
-    """The JSON object of the request. Raises `ShopError` where it is none, or has members that are not `known`."""
+    """Parse the JSON object of the request. Raises `ShopError` if it is invalid, or has members not in `known`."""
     if request.content_type != "application/json":
         raise ShopError(415, "json_needed", "The request must be application/json.")
     try:
@@ -56,21 +56,21 @@ async def read_fields(request: web.Request, known: Collection[str]) -> dict[str,
 
 
 def checked_item(value: object) -> str:
-    """The id of a product, in form. Raises `ShopError`."""
+    """Return a valid product id. Raises `ShopError`."""
     if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9-]{1,40}", value):
         raise ShopError(422, "invalid_item", "item_id must be the id of a product, such as “mug”.")
     return value
 
 
 def checked_quantity(value: object) -> int:
-    """A quantity from 1 to the most of one order. Raises `ShopError`."""
+    """Return a quantity from 1 to the maximum of one order. Raises `ShopError`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
         raise ShopError(422, "invalid_quantity", f"quantity must be a whole number from 1 to {MOST}.")
     return value
 
 
 class Shop:
-    """The handlers, with what they need."""
+    """The handlers and their dependencies."""
 
     OWNER = web.RequestKey("owner", str)
 
@@ -97,7 +97,7 @@ class Shop:
 
     @web.middleware
     async def record(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Write down what arrived."""
+        """Log the request."""
         if self._settings.log is not None:
             has_token = request.headers.get("Authorization", "").lower().startswith("bearer ")
             line = {"method": request.method, "path": request.raw_path, "has_token": has_token}
@@ -107,7 +107,7 @@ class Shop:
 
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every refusal as JSON."""
+        """Return every refusal as JSON."""
         try:
             response = await handler(request)
             response.headers.setdefault("Cache-Control", "no-store")
@@ -122,52 +122,52 @@ class Shop:
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nothing under /api without a valid token."""
+        """Require a valid token under /api."""
         if request.path.startswith("/api/"):
             request[self.OWNER] = await customer(bearer(request), self._issuer, self._settings.audience)
         return await handler(request)
 
     async def list_products(self, request: web.Request) -> web.Response:
-        """`GET /api/products`."""
+        """Answer `GET /api/products`."""
         return web.json_response({"currency": "EUR", "products": await self._run(self._store.products)})
 
     async def show_cart(self, request: web.Request) -> web.Response:
-        """`GET /api/cart`."""
+        """Answer `GET /api/cart`."""
         owner = request[self.OWNER]
         return web.json_response(cart_json(await self._run(lambda: self._store.cart(owner))))
 
     async def add(self, request: web.Request) -> web.Response:
-        """`POST /api/cart` with `{"item_id", "quantity"?}`."""
+        """Answer `POST /api/cart` with `{"item_id", "quantity"?}`."""
         fields = await read_fields(request, ("item_id", "quantity"))
         owner, item_id = request[self.OWNER], checked_item(fields.get("item_id"))
         quantity = checked_quantity(fields.get("quantity", 1))
         return web.json_response(cart_json(await self._run(lambda: self._store.add(owner, item_id, quantity))))
 
     async def change(self, request: web.Request) -> web.Response:
-        """`PUT /api/cart/{item}` with `{"quantity"}`."""
+        """Answer `PUT /api/cart/{item}` with `{"quantity"}`."""
         fields = await read_fields(request, ("quantity",))
         owner, item_id = request[self.OWNER], checked_item(request.match_info["item"])
         quantity = checked_quantity(fields.get("quantity"))
         return web.json_response(cart_json(await self._run(lambda: self._store.change(owner, item_id, quantity))))
 
     async def remove(self, request: web.Request) -> web.Response:
-        """`DELETE /api/cart/{item}`."""
+        """Answer `DELETE /api/cart/{item}`."""
         owner, item_id = request[self.OWNER], checked_item(request.match_info["item"])
         return web.json_response(cart_json(await self._run(lambda: self._store.change(owner, item_id, 0))))
 
     async def checkout(self, request: web.Request) -> web.Response:
-        """`POST /api/checkout`."""
+        """Answer `POST /api/checkout`."""
         owner = request[self.OWNER]
         number, lines = await self._run(lambda: self._store.checkout(owner))
         return web.json_response({"order_number": number, **cart_json(lines)}, status=201)
 
     async def health(self, request: web.Request) -> web.Response:
-        """`GET /healthz`."""
+        """Answer `GET /healthz`."""
         return web.json_response({"status": "ok"})
 
 
 def build_app(settings: Settings) -> web.Application:
-    """The shop, ready to be served."""
+    """Return the shop as an application."""
     shop = Shop(settings)
     app = web.Application(client_max_size=16 * 1024, middlewares=[shop.record, shop.explain, shop.admit])
     app.cleanup_ctx.append(shop.lifetime)
@@ -182,7 +182,7 @@ def build_app(settings: Settings) -> web.Application:
 
 
 def read_arguments(arguments: Sequence[str] | None) -> tuple[str, int, Settings]:
-    """Host, port and settings from the command line."""
+    """Read host, port and settings from the command line."""
     parser = argparse.ArgumentParser(prog="shop", description="The shop.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     parser.add_argument("--port", type=int, default=9401, help="[%(default)s]")

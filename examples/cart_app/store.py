@@ -46,7 +46,7 @@ class Line:
 
 
 class Store:
-    """The SQLite file. Each method is one transaction; all are called in one thread, so they never overlap."""
+    """The SQLite file. Each method is one transaction; all run in one thread, so they never overlap."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path)
@@ -71,12 +71,12 @@ class Store:
         self._db.close()
 
     def products(self) -> list[dict[str, object]]:
-        """All products in the order of the shelf."""
+        """Return all products in shelf order."""
         rows = self._db.execute("SELECT item_id, name, description, price FROM products ORDER BY place")
         return [dict(zip(("item_id", "name", "description", "price"), row, strict=True)) for row in rows]
 
     def cart(self, owner: str) -> list[Line]:
-        """The cart of `owner`, oldest line first."""
+        """Return the cart of `owner`, oldest line first."""
         rows = self._db.execute(
             "SELECT item_id, name, price, quantity FROM cart JOIN products USING (item_id)"
             " WHERE owner = ? ORDER BY line",
@@ -85,7 +85,7 @@ class Store:
         return [Line(*row) for row in rows]
 
     def add(self, owner: str, item_id: str, quantity: int) -> list[Line]:
-        """Put `quantity` more of a product into the cart."""
+        """Add `quantity` of a product to the cart. Raises `ShopError`."""
         with self._db:
             product = self._db.execute("SELECT name FROM products WHERE item_id = ?", (item_id,)).fetchone()
             if product is None:
@@ -100,7 +100,7 @@ class Store:
         return self.cart(owner)
 
     def change(self, owner: str, item_id: str, quantity: int) -> list[Line]:
-        """Set how many of a product are in the cart; 0 takes it out."""
+        """Set the quantity of a product in the cart; 0 removes it. Raises `ShopError`."""
         with self._db:
             change = "UPDATE cart SET quantity = :quantity" if quantity else "DELETE FROM cart"
             values = {"owner": owner, "item_id": item_id, "quantity": quantity}
@@ -109,7 +109,7 @@ class Store:
         return self.cart(owner)
 
     def checkout(self, owner: str) -> tuple[int, list[Line]]:
-        """Turn the cart into an order and empty it; gives the order's number and its lines."""
+        """Turn the cart into an order and empty it; return the order's number and its lines. Raises `ShopError`."""
         with self._db:
             lines = self.cart(owner)
             if not lines:
@@ -124,11 +124,11 @@ class Store:
 
 
 def total(lines: Sequence[Line]) -> int:
-    """The price of all lines in cents."""
+    """Return the price of all lines in cents."""
     return sum(line.price * line.quantity for line in lines)
 
 
 def cart_json(lines: Sequence[Line]) -> dict[str, object]:
-    """A cart as the API shows it."""
+    """Return a cart as the API shows it."""
     items = [{"item_id": at.item_id, "name": at.name, "price": at.price, "quantity": at.quantity} for at in lines]
     return {"items": items, "total": total(lines)}

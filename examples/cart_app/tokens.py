@@ -1,4 +1,4 @@
-"""The OAuth 2.0 access tokens that the shop takes, and the keys of their issuer."""
+"""Validates OAuth 2.0 access tokens for the shop with their issuer's keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS_LIVE = 3600.0
 
 
 class Issuer:
-    """The authorization server's public keys: fetched when first needed, kept, fetched anew for a key not seen yet."""
+    """A cache of the authorization server's public keys: fetched on first use, and again for an unknown key."""
 
     def __init__(self, url: str, pause: float, session: aiohttp.ClientSession) -> None:
         self.url, self._pause, self._session = url, pause, session
@@ -31,14 +31,14 @@ class Issuer:
         self._lock = asyncio.Lock()
 
     async def keys(self) -> KeySet:
-        """The keys, at most an hour old."""
+        """Return the keys, at most an hour old."""
         async with self._lock:
             if self._keys is None or time.monotonic() - self._fetched > KEYS_LIVE:
                 self._keys = await self._fetch()
             return self._keys
 
     async def newer_keys(self, seen: KeySet) -> KeySet:
-        """The keys after another look at the issuer, unless that was only a moment ago."""
+        """Fetch the keys again, unless they were fetched a moment ago."""
         async with self._lock:
             if self._keys is seen and time.monotonic() - self._fetched >= self._pause:
                 self._keys = await self._fetch()
@@ -67,7 +67,7 @@ class Issuer:
 
 
 def challenge(status: int, error: str, message: str, scope: str = "") -> ShopError:
-    """A refusal with the `WWW-Authenticate` of RFC 6750, section 3; without `error` where no token came."""
+    """Return a refusal with the `WWW-Authenticate` of RFC 6750, section 3; without `error` if no token was sent."""
     fields = ['realm="shop"']
     if error != "token_needed":
         fields += [f'error="{error}"', f'error_description="{message}"']
@@ -77,7 +77,7 @@ def challenge(status: int, error: str, message: str, scope: str = "") -> ShopErr
 
 
 def bearer(request: web.Request) -> str:
-    """The access token of the `Authorization` header. Raises `ShopError` where there is none, or not one."""
+    """Return the access token of the `Authorization` header. Raises `ShopError` if it is missing or invalid."""
     values = request.headers.getall("Authorization", [])
     if not values:
         raise challenge(401, "token_needed", "An access token is needed.")
@@ -90,7 +90,7 @@ def bearer(request: web.Request) -> str:
 
 
 async def customer(token: str, issuer: Issuer, audience: str) -> str:
-    """Whom the token speaks for (`sub`), after the checks of RFC 9068, section 4. Raises `ShopError`."""
+    """Return the token's subject (`sub`) after the checks of RFC 9068, section 4. Raises `ShopError`."""
     keys = await issuer.keys()
     try:
         try:
