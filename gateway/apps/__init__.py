@@ -1,4 +1,4 @@
-"""A folder of a normal web app becomes one HTML file, with the view runtime first in its head."""
+"""Packs the folder of a web app into one HTML file, with the view runtime first in its head."""
 
 from gateway.apps.own_files import INDEX as INDEX
 from gateway.apps.own_files import media_type as media_type

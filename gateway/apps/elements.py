@@ -1,4 +1,4 @@
-"""What becomes of each element of a page when it is packed: kept, filled from a file, or taken out."""
+"""Packs each element of a page: keeps it, embeds its file, or removes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOURCES = {
     "track": ("src",),
     "video": ("src", "poster"),
 }
-"""The attributes that name a picture, a sound or a film."""
+"""The attributes with the URL of an image, a sound or a video."""
 
 _FRAMES = {"iframe": "src", "frame": "src", "embed": "src", "object": "data", "svg:use": "href"}
 _OF_FILE = {
@@ -40,17 +40,17 @@ _OF_FILE = {
     "embed": "show a picture with <img>",
     "svg:use": "put its <symbol> into the page",
 }
-"""What to write in the place of such an element that shows a file of the app."""
+"""The remedy for such an element that shows a file of the app."""
 
 HELD = "#webmcp-gateway:"
-"""In an attribute that a page did not write so: what it did write, or nothing where it wrote none."""
+"""The marker in an attribute that the packer wrote; the page's original value follows, nothing if it had none."""
 
 _NO_PICTURE = f"data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>{HELD}"
 _NO_FILE = f"data:,x{HELD}"
-"""What a browser finds where the page names a file of the backend, which it would try in vain, and say so."""
+"""The placeholders for a file of the backend, which a browser would otherwise request in vain, with an error."""
 
 _KEPT = "!#$&'()*+,-./:;=?@_~"
-"""What JavaScript's `encodeURI` leaves as it is, beside letters and digits."""
+"""The characters that JavaScript's `encodeURI` does not escape, beside letters and digits."""
 
 _HINTS = frozenset({"preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "manifest"})
 _ICONS = frozenset({"icon", "apple-touch-icon", "mask-icon"})
@@ -59,10 +59,10 @@ _CANDIDATE = re.compile(r"[\s,]*(\S*[^\s,])(\s[^,]*)?,?")
 
 
 class Packing:
-    """One page on its way into one file: the changes to make, and everything found wrong on that way.
+    """One page that is packed: the changes to make, and all problems.
 
-    `base` is what the app's URLs are relative to in the end, `declared` what the page says of that itself; `framed` are
-    the other sites of `frames` that its elements show.
+    `base` is the base of the app's URLs, `declared` the page's own `<base href>`; `framed` are the other sites of
+    `frames` that its elements show.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Packing:
         self.scripts = PageScripts(page, path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
 
     def url(self, path: Path) -> str:
-        """The path on the app's site of the file `path`, which is in the folder."""
+        """Return the path on the app's site of the file `path`, which is in the folder."""
         return self._folder.url(path)
 
     def splices(self) -> list[Splice]:
-        """The changes to the page's text."""
+        """Return the changes to the page's text."""
         found: list[Splice] = []
         size = 0
         for element in self._page.elements:
@@ -164,7 +164,7 @@ class Packing:
         return found
 
     def _waits(self, element: Element, *urls: str) -> bool:
-        """Whether `element` names a file of the backend that no browser should try by itself."""
+        """Whether `element` contains the URL of a backend's file, which no browser should load by itself."""
         return not element.inert and not all(map(is_embedded, urls))
 
     def _file(self, attribute: Attribute, url: str) -> str:
@@ -172,7 +172,7 @@ class Packing:
             return left
         try:
             return self._folder.data_url(self._reference(attribute, url), self._path)
-        except DocumentError as error:  # what else the element names may be wrong, too
+        except DocumentError as error:  # continue: other URLs of the element may be wrong, too
             self.problems += error.problems
             return url
 
@@ -195,7 +195,7 @@ class Packing:
     def _link(self, element: Element) -> list[Splice]:
         rel = element.tokens("rel")
         href = element.attributes.get("href")
-        # A sheet that is loaded ahead may make itself one of the page: `onload="this.rel='stylesheet'"`.
+        # A preloaded sheet may activate itself: `onload="this.rel='stylesheet'"`.
         late = "preload" in rel and "stylesheet" in (element.get("onload") or "")
         if rel & _HINTS and not late:
             return [removed(element)]
@@ -215,7 +215,7 @@ class Packing:
         return []
 
     def _untyped(self, element: Element, href: Attribute) -> Splice:
-        """A link to a sheet with a type that no browser knows: each would try it in vain, and say so."""
+        """Give a stylesheet link an unknown type: a browser would otherwise request it in vain, with an error."""
         kind = element.attributes.get("type")
         if kind is None:
             return Splice(href.start, href.start, f'type="{HELD}" ')
@@ -261,7 +261,7 @@ def _urls_of(srcset: str) -> list[str]:
 
 
 def _held(element: Element, name: str, value: str) -> str:
-    """The attribute `name`, of the backend's `value`, as the view runtime and a browser take it."""
+    """Return the attribute `name` with the backend's URL `value` hidden from browsers, for the view runtime to read."""
     written = f'{name}="{html.escape(value)}"'
     if (element.name, name) == ("img", "src"):
         return written if "srcset" in element.attributes else f'{written} srcset="{_NO_PICTURE}"'

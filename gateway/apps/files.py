@@ -1,4 +1,4 @@
-"""The files of an app's folder, as data: URLs or text, and never one outside of it."""
+"""Reads the files of an app's folder, as data: URLs or text, and never one outside of it."""
 
 from __future__ import annotations
 
@@ -46,41 +46,41 @@ MEDIA_TYPES = {
     ".webm": "video/webm",
     ".vtt": "text/vtt",
 }
-"""What may be embedded. The machine's own table is not asked: the packed file must not depend on it."""
+"""The types that may be embedded. The operating system's table is not used: the result must not depend on it."""
 
 _UNREAD = frozenset({".eot"})
-"""What stands in sheets beside other files for browsers that show no views: it is given without its bytes."""
+"""Formats in style sheets for browsers that show no views: embedded without their bytes."""
 
 NO_UTF_8: Final = "this is not UTF-8, as a packed page is: save the file so"
-"""Of what a browser would read by a `charset`, too."""
+"""Also for files that a browser would decode by a `charset`."""
 
 _NAMELESS = (ValueError, OSError, RuntimeError)
-"""What Python says of no URL, of a name that no file can have, and of a link that leads to itself."""
+"""Python's errors for an invalid URL, an impossible file name, and a symbolic link to itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a file refers to: `url` as written, at `offset` of `text`."""
+    """A reference in a file: `url` as written, at `offset` of `text`."""
 
     url: str
     text: Text
     offset: int
 
     def error(self, message: str) -> DocumentError:
-        """What is wrong with it, to be raised."""
+        """Return an error at this place, to be raised."""
         return self.text.error(self.offset, message)
 
 
 def is_embedded(url: str) -> bool:
-    """Whether there is nothing to fetch: a `data:` URL, a fragment, nothing at all."""
+    """Whether there is nothing to fetch: a `data:` URL, a fragment, an empty URL."""
     return url.strip() == "" or url.strip().startswith(("#", "data:", "about:", "blob:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder `root` of an app, whose pages take URLs under the path `base` for it.
+    """The folder `root` of an app, which its pages address by the URL path `base`.
 
-    `routed` says whether the backend answers a GET of a path or an absolute URL: such a file is loaded when the page
+    `routed` tells whether the backend answers a GET of a path or an absolute URL: such a file is loaded when the page
     runs.
     """
 
@@ -89,9 +89,9 @@ class Folder:
     routed: Callable[[str], bool] = lambda _: False
 
     def left(self, url: str, beside: Path) -> str | None:
-        """What stands for `url`, written in the file `beside`, where there is nothing to fetch or the backend has it.
+        """Return the URL to write for `url`, found in the file `beside`, if it is embedded or a file of the backend.
 
-        That is `url` itself, or its path from the root; None where it names a file of the folder.
+        The result is `url` itself, or its path from the root; None if it is a file of the folder.
         """
         if is_embedded(url):
             return url
@@ -113,9 +113,9 @@ class Folder:
         return self.root / unquote(path).removeprefix(self.base).lstrip("/")
 
     def find(self, reference: Reference, beside: Path, *, routable: bool = True) -> Path:
-        """The file that `reference` names, written in the file `beside`. Raises `DocumentError`.
+        """Return the file of `reference`, found in the file `beside`. Raises `DocumentError`.
 
-        `routable` says whether the backend might have it instead.
+        `routable`: the backend might have it instead.
         """
         url = reference.url.strip()
         try:
@@ -136,11 +136,11 @@ class Folder:
         return found
 
     def url(self, path: Path) -> str:
-        """The path on the app's site of the file `path`, which is in the folder."""
+        """Return the path on the app's site of the file `path`, which is in the folder."""
         return self.base.rpartition("/")[0] + "/" + quote(path.relative_to(self.root.resolve()).as_posix())
 
     def data_url(self, reference: Reference, beside: Path) -> str:
-        """The file that `reference` names as a `data:` URL, with its fragment. Raises `DocumentError`."""
+        """Return the file of `reference` as a `data:` URL, with its fragment. Raises `DocumentError`."""
         path = self.find(reference, beside)
         media_type = MEDIA_TYPES.get(path.suffix.lower())
         if media_type is None:
@@ -152,7 +152,7 @@ class Folder:
         return f"data:{media_type};base64,{encoded}" + (f"#{fragment}" if fragment else "")
 
     def text(self, path: Path, reference: Reference | None = None) -> Text:
-        """The text of a file. Raises `DocumentError` where it is not UTF-8."""
+        """Return the text of a file. Raises `DocumentError` if it is not UTF-8."""
         name = (self.root / path.relative_to(self.root.resolve())).as_posix()
         reference = reference or Reference(name, Text(name, ""), 0)
         try:
@@ -165,5 +165,5 @@ class Folder:
 def _read(path: Path, name: str, reference: Reference) -> bytes:
     try:
         return read_bytes(path)
-    except OSError as error:  # gone since it was found, or not to be read by us
+    except OSError as error:  # removed since it was found, or unreadable
         raise reference.error(f"{name} cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Scripts of a packed page that read `location`: they ask a part of the view runtime, as a frame has no address."""
+"""Rewrites scripts of a packed page that read `location` to call the view runtime, as a frame has no address."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from gateway.apps.modules import SECONDS, node
 from gateway.apps.places import Splice, Text
 
 ASKS: Final = "webmcpGatewayOwn("
-"""What stands in a script that asks."""
+"""A string that rewritten scripts contain."""
 
 WORD: Final = "location"
-"""Without it no script reads one."""
+"""A string that all scripts that read `location` contain."""
 
 _ANSWERS: Final = TypeAdapter(list[str | None])
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """What the JavaScript from `start` to `end` of the page says; `name` is that of the attribute that it stands in.
+    """The JavaScript from `start` to `end` of the page; `name` is that of its attribute, if it is in one.
 
-    `exact` says that it stands there as data.
+    `exact`: it is in a data block.
     """
 
     code: str
@@ -42,16 +42,16 @@ class _Script:
     exact: bool = False
 
     def with_code(self, code: str) -> Splice:
-        """The same place with other code."""
+        """Return the replacement of its code."""
         if self.exact:
             code = exact.written(code)
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
 def asking(page: str, kinds: Collection[str]) -> list[Splice] | None:
-    """What makes the scripts of `page` ask, where they read `location`; None where there is no Node that could tell.
+    """Return the changes that make scripts of `page` call the runtime for `location`; None without Node.
 
-    `kinds` are the types of its classic scripts. One that no parser can read stays as it is.
+    `kinds` are the types of its classic scripts. A script with a syntax error is unchanged.
     """
     if WORD not in page:
         return []
@@ -96,4 +96,4 @@ def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:
         )
         return _ANSWERS.validate_json(done.stdout)
     except (OSError, subprocess.SubprocessError, ValidationError):
-        return None  # most pages go on without
+        return None  # most pages work without

@@ -1,4 +1,4 @@
-"""An HTML file as a list of elements, each with its place, so that what is not changed keeps its bytes."""
+"""Parses an HTML file into a list of elements with their positions, so that unchanged parts keep their bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gateway.apps.tags import SPACE, Attribute, Tag, read, text_end
 from gateway.apps.tree import Tree
 
 _TEXTS: Final = frozenset({"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"})
-"""In these is text alone (HTML, 13.2.6.4); in <noscript> where scripts run, as they do in every view."""
+"""Elements with raw text (HTML, 13.2.6.4); <noscript> if scripts run, as in every view."""
 
 
 @dataclass(slots=True)
 class Element:
-    """A start tag from `start` to `end`; for script and style also their text and where their end tag ends.
+    """A start tag from `start` to `end`; for raw text elements also the ends of their text and end tag.
 
-    `name` is `svg:use` for a `<use>` of SVG. `inert` is what stands in a `<template>`: it does nothing before the page
-    puts a copy of it elsewhere. `closed` says whether the file has the end tag of what holds text.
+    `name` is `svg:use` for a `<use>` of SVG. `inert`: it is in a `<template>`, and has no effect until the page copies
+    it elsewhere. `closed`: the file contains the end tag of a raw text element.
     """
 
     name: str
@@ -32,34 +32,34 @@ class Element:
     closed: bool = True
 
     def get(self, name: str) -> str | None:
-        """The value of the attribute `name`; None where it is not written."""
+        """Return the value of the attribute `name`; None if it is missing."""
         attribute = self.attributes.get(name)
         return attribute.value if attribute else None
 
     def tokens(self, name: str) -> frozenset[str]:
-        """The space-separated words of an attribute, in lower case."""
+        """Return the space-separated words of an attribute, in lower case."""
         return frozenset((self.get(name) or "").lower().split())
 
     def written(self, *, without: frozenset[str]) -> str:
-        """The attributes as the author wrote them, but for some."""
+        """Return the attributes as the author wrote them, except some."""
         return "".join(f" {each.written}" for each in self.attributes.values() if each.name not in without)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The elements of an HTML file in order. `head` is where the head begins."""
+    """The elements of an HTML file in order. `head` is the offset of the beginning of the head."""
 
     text: Text
     elements: list[Element] = field(default_factory=list)
     head: int = 0
 
     def part(self, start: int) -> Text:
-        """What stands in it from `start` on."""
+        """Return its text from `start` on."""
         return Text(self.text.file, self.text.whole, start)
 
 
 def parse(text: Text) -> Page:
-    """The elements of `text`."""
+    """Parse the elements of `text`."""
     reader = _Reader(text.whole)
     reader.run()
     return Page(text, reader.elements, reader.head)
@@ -88,13 +88,13 @@ class _Reader:
         self._end_style(len(self._whole))
 
     def _before_head(self, name: str, end: int | None) -> None:
-        # The further in, the better: <head>, else <html>, else the doctype, else the beginning.
+        # The innermost is best: <head>, else <html>, else the doctype, else the beginning.
         rank = {"<!doctype": 1, "html": 2, "head": 3}.get(name, 0)
         if rank > self._rank and end is not None and not self._in_head:
             self._rank, self.head = rank, end
 
     def _start(self, tag: Tag) -> int | None:
-        """Where what stands behind the element begins; None where nothing does."""
+        """Return the offset behind the element; None if the rest of the file belongs to it."""
         inert = self._tree.inert
         self._end_style(tag.start)
         name = self._tree.start(tag)

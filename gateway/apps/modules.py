@@ -1,4 +1,4 @@
-"""The module scripts of a page with all that they import, since a packed page has no other file that it could load."""
+"""Links the module scripts of a page with their imports, since a packed page has no other file to load."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gateway.apps.scripts import import_problems, importing
 from gateway.errors import DocumentError, Problem
 
 SECONDS: Final = 60
-"""How long linking may take."""
+"""Seconds that linking may take."""
 
 _REMEDY: Final = "linking modules needs Node 20 or later: pip install 'webmcp-gateway[pack]', or put node on the PATH"
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module script: the file `path`, or `code`, which stands in it from `text` on."""
+    """A module script: the file `path`, or `code`, which begins in it at `text`."""
 
     path: Path
     text: Text
@@ -35,17 +35,17 @@ class Module:
 
     @property
     def source(self) -> str:
-        """What it says."""
+        """The module's code."""
         return self.text.whole[self.text.start :] if self.code is None else self.code
 
     def needs_linking(self) -> bool:
-        """Whether it imports another file, or asks where it lies itself."""
+        """Whether it imports another file, or uses `import.meta`."""
         return "import.meta" in self.source or bool(import_problems(self.text, importing(self.source)))
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What becomes of each script, and the style sheets that parts of them would have loaded, as files."""
+    """The linked code of each script, and the style sheets that their imports would have loaded, as files."""
 
     codes: tuple[str, ...]
     styles: tuple[str, ...]
@@ -72,10 +72,10 @@ def link(
     imports: dict[str, str],
     scopes: dict[str, dict[str, str]],
 ) -> Linked:
-    """The modules of one page and all that they import, in their order. Raises `DocumentError`.
+    """Link the modules of one page with all their imports, in order. Raises `DocumentError`.
 
-    `base` is the path of the site that stands for the folder `root`, `home` the absolute URL of the app's own;
-    `imports` and `scopes` are those of the page's import map.
+    `base` is the URL path of the folder `root`, `home` the absolute URL of the app's own; `imports` and `scopes` are
+    those of the page's import map.
     """
     program = node()
     if program is None:
@@ -112,5 +112,5 @@ def _run(node: str, job: str, root: Path) -> _Answer:
 
 
 def node() -> str | None:
-    """Node, as it is on the PATH or beside this Python."""
+    """Find Node, on the PATH or beside this Python."""
     return shutil.which("node", path=os.pathsep.join((os.environ.get("PATH", ""), sysconfig.get_path("scripts"))))

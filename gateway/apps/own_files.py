@@ -1,4 +1,4 @@
-"""The files of an app's folder by their URLs: in a view they are there as they are on the app's own site."""
+"""The files of an app's folder by their URLs: a view can load them as on the app's own site."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gateway.documents.files import read_bytes
 from gateway.model import Response
 
 MAX_FILES: Final = 20_000
-"""Files of one app; a folder with more is not what a bundler wrote."""
+"""Files of one app; a folder with more is not a bundler's output."""
 
 INDEX: Final = "index.html"
-"""The page of a folder, which is at the folder's own address, too."""
+"""The page of a folder, which is also served at the folder's own address."""
 
 _SAFE: Final = "/-._~!$&'()*+,=:@"
 
 
 def own_files(source: Path) -> Mapping[str, Path]:
-    """The files by their canonical paths, without hidden ones and what lies elsewhere; none for an app of one file."""
+    """Return the files by their canonical paths, without hidden ones and links out of it; none for a one-file app."""
     if not source.is_dir():
         return {}
     root = source.resolve()
@@ -40,12 +40,12 @@ def own_files(source: Path) -> Mapping[str, Path]:
 
 
 def media_type(path: Path) -> str:
-    """The media type that a file is served with."""
+    """Return the media type of a file's response."""
     return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
 def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
-    """The file as an answer; None where it is gone, has more than `limit` bytes, or has become a link since."""
+    """Return the file as a response; None if it is missing, larger than `limit` bytes, or has become a link."""
     try:
         if os.path.realpath(path) != str(path):
             return None

@@ -1,4 +1,4 @@
-"""The packer: one HTML file that stands for a whole folder, as a `ui://` resource."""
+"""Packs a whole folder into one HTML file, as a `ui://` resource."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.errors import DocumentError, Problem
 from gateway.model import Json, Resource
 
 SNAPSHOT = "webmcp-gateway-snapshot"
-"""The id of the element in which the view runtime finds answers."""
+"""The id of the element in which the view runtime finds snapshot responses."""
 
 _ABSENT = ("indexedDB", ".locks", ".storage")
 _REFUSED = (
@@ -41,9 +41,9 @@ _ADDS_MARKUP = (
     *("innerHTML", "outerHTML", "insertAdjacentHTML", "createContextualFragment", "DOMParser", "responseXML"),
     *("setHTML", "parseHTML", "document.write(", "document.writeln("),
 )
-"""Ways to add forms that stand in no text which the packer sees; they may be tools."""
+"""Ways to add forms by markup that the packer does not see; the forms may be tools."""
 _CLOSED = "attachShadow closed"
-"""Two words: what a variable holds may make a root closed."""
+"""Two words: the mode of a shadow root may come from a variable."""
 _SELDOM = (
     "sendBeacon",
     "createObjectURL",
@@ -82,12 +82,12 @@ _MAKES_CODE = (
 _WRITES = ".write("
 _FORMS = "FormData"
 _TOOLS = "odelContext"
-"""`modelContext` and `ModelContext`."""
+"""Matches `modelContext` and `ModelContext`."""
 PARTS = {
     **dict.fromkeys((_TOOLS, "ToolActivatedEvent", "ToolCancelEvent", "agentInvoked"), ("tools/tools.js",)),
     **dict.fromkeys((_WRITES, ".writeln(", "document.open", ".open()"), ("rewritten/rewritten.js",)),
     **dict.fromkeys((_FORMS, "multipart/form-data"), ("files/files.js",)),
-    # Before the one that tells of shadow roots which HTML declares.
+    # Before the part for declarative shadow roots.
     **dict.fromkeys(("toolname", *_ADDS_MARKUP), ("tools/tools.js", "forms/forms.js")),
     **dict.fromkeys(_SELDOM, ("seldom/seldom.js",)),
     "EventSource": ("events/events.js",),
@@ -108,16 +108,16 @@ PARTS = {
     ASKS: ("location/location.js",),
     PAGES: ("location/location.js", "pages/pages.js"),
 }
-"""Scripts of the view runtime for some pages alone: their files, under the word by which a page asks for them.
+"""Optional parts of the view runtime: their files, by the string in a page that requires them.
 
-In their order: the last changes what others read.
+In order: the last one wraps what earlier ones define.
 """
 
 UNGUESSED = frozenset({ASKS, PAGES, WAITS})
-"""Of those, the words that stand in no page before it is packed."""
+"""The strings among them that occur only in packed pages."""
 
 STORAGE_PART = "storage/storage.js"
-"""The file of the script that keeps `localStorage` on the gateway, for the apps that are configured so."""
+"""The part that stores `localStorage` on the gateway, for the apps that are configured so."""
 
 _UNASKED = (
     "routers of the history do not work in it: Node 20 or later makes `location` the app's own when it is packed (pip "
@@ -141,19 +141,18 @@ def pack(
     tools: Collection[str] = (),
     checked: bool = False,
 ) -> Resource:
-    """The web app in the folder (or HTML file) `source` in one HTML file.
+    """Pack the web app in the folder (or HTML file) `source` into one HTML file.
 
-    `runtime` is the view runtime's JavaScript, `parts` what is added to it for pages in which a word stands, by that
-    word (`PARTS` names the files), and for all with scripts of the backend. `base` is what the app's relative URLs are
-    relative to: a path, or the absolute URL of its own site; a `<base href>` of the page goes before its path.
-    `storage` is the script that keeps the page's storage on the gateway: the page's own scripts then wait until it
-    starts them. `permissions` are those that the page may have where it uses them, `frames` the origins of other sites
-    that it may show where it names them. `routed` says which paths the backend answers: pictures, films, style sheets
-    and scripts that the page names there are loaded when it runs; where there is such a script, all of them wait, so
-    that they run in their order. `tools` are written into the page for good, which `with_snapshot` does each time
-    that it is read. `checked` looks for scripts that no browser can read.
-    Only what is not changed keeps its bytes.
-    Raises `DocumentError` with everything that cannot be packed.
+    `runtime` is the view runtime's JavaScript, `parts` are its optional parts by the string in a page that requires
+    them (`PARTS` lists the files); pages with scripts of the backend get all of them. `base` is the base of the app's
+    relative URLs: a path, or the absolute URL of its own site; a `<base href>` of the page overrides its path.
+    `storage` is the script that stores the page's storage on the gateway: the page's own scripts then wait until it
+    starts them. `permissions` are those that the page gets if it uses them, `frames` the origins of other sites that it
+    may show if it contains them. `routed` tells which paths the backend answers: images, videos, style sheets and
+    scripts at these are loaded at run time; with such a script, all of them wait, to run in order. `tools` are written
+    into the page permanently, unlike those of `with_snapshot`, which are written at each read. `checked` reports
+    scripts with syntax errors. Unchanged parts keep their bytes. Raises `DocumentError` with everything that cannot be
+    packed.
     """
     path = source / "index.html" if source.is_dir() else source
     if not path.is_file():
@@ -182,10 +181,10 @@ def pack(
     data = [text for one in packings for text in one.scripts.texts]
     whole = "\n".join([*(one.whole() for one in made), *data, *([PAGES] if pages else [])])
     if own_location is not None and WORD in whole and any(word in whole for word in _MAKES_CODE):
-        whole += ASKS  # as does what is made of a text
+        whole += ASKS  # so do scripts that are made from a text
     if all(word in whole for word in _CLOSED.split()):
         whole += _CLOSED
-    # What is named in scripts of the backend cannot be seen here.
+    # Scripts of the backend cannot be searched here.
     unseen = any(one.scripts.waits for one in packings)
     words = [word for word in parts or {} if word != WAITS and (word in whole or (unseen and word not in UNGUESSED))]
     if not words and not any(one.scripts.any for one in packings):
@@ -230,16 +229,16 @@ def pack(
 
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:
-    """The runtime with those of `parts` that are `asked` for: behind it, but for what it builds on itself."""
+    """Return the runtime with the requested parts: behind it, except those that it builds on."""
     wanted, first = dict.fromkeys(asked), [*parts.get(_WRITES, ()), *parts.get(_FORMS, ()), *parts.get(_TOOLS, ())]
     behind = [script for script in wanted if script not in first]
     return ";".join([*(script for script in first if script in wanted), runtime, *behind])
 
 
 def with_snapshot(resource: Resource, responses: Mapping[str, Json], tools: Collection[str] = ()) -> str:
-    """The page of `resource` with what the view runtime has where no call leaves the host; as it is without any.
+    """Return the page of `resource` with data for hosts that carry no calls; unchanged if there is none.
 
-    That are answers by URL, and the names of the page's tools that the host may offer to models.
+    The data are responses by URL, and the names of the page's tools that the host may offer to models.
     """
     return resource.html[: resource.head] + _snapshot(responses, tools) + resource.html[resource.head :]
 

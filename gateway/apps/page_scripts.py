@@ -1,4 +1,4 @@
-"""The scripts of a page when it is packed: inline, linked, moved to where they run, or left to the backend."""
+"""Packs the scripts of a page: inline, linked, moved to where they run, or left to the backend."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.errors import DocumentError, Problem
 _LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
 
 _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
-"""Behind a script of the page that hears of its loading: one that stands in it hears of none."""
+"""Follows a script with a load handler: an inline script fires no load event."""
 
 _DEFERRED = "webmcp-gateway-deferred"
 CLASSIC = RUN | {_DEFERRED, exact.TYPE}
@@ -48,14 +48,14 @@ _STARTER = (
     f'<script type="module">{{const kept=document.querySelector("script[type={_DEFERRED}]"),run=kept.cloneNode(!0);'
     'run.removeAttribute("type");kept.replaceWith(run);run.dispatchEvent(new Event("load"))}</script>'
 )
-"""Behind a script that waits for the page: no inline one does but a module, which has its turn among the others."""
+"""Follows a deferred script: only a module can be inline and deferred, and keeps the order."""
 
 
 class PageScripts:
-    """Those of `page`, which is the file `path`; `home` is its absolute URL for modules that ask where they lie.
+    """The scripts of `page`, which is the file `path`; `home` is its absolute URL for `import.meta.url`.
 
-    `sheets` are style sheets that modules load, for the head; `texts` are scripts that stand in it as data. `waits`
-    says that a script is the backend's, for which the others wait; `any`, that one runs at all.
+    `sheets` are style sheets that modules load, for the head; `texts` are scripts in data blocks. `waits`: a script is
+    the backend's, for which the others wait; `any`: there is a script.
     """
 
     def __init__(self, page: Page, path: Path, folder: Folder, *, home: str) -> None:
@@ -77,7 +77,7 @@ class PageScripts:
         self._scopes: dict[str, dict[str, str]] = {}
 
     def take(self, element: Element) -> list[Splice]:
-        """The changes for one script. Raises `DocumentError`."""
+        """Return the changes for one script. Raises `DocumentError`."""
         kind = (element.get("type") or "").strip().lower()
         module = kind == "module"
         source = element.attributes.get("src")
@@ -123,11 +123,11 @@ class PageScripts:
         return [Splice(element.start, element.close_end, packed)]
 
     def _reachable(self, element: Element) -> bool:
-        """Whether it knows itself when it runs: scripts of shadow trees do not (HTML, 4.12.1.4)."""
+        """Whether `document.currentScript` is set when it runs: in shadow trees it is null (HTML, 4.12.1.4)."""
         return not element.inert and "shadowrootmode" not in self._page.text.whole
 
     def _in_element(self, code: str, text: Text, *, module: bool = False) -> str:
-        """What may stand in the element of `code`, which is that of `text` or made of it."""
+        """Return `code`, from `text`, escaped for its element; note a change."""
         made = script_text(code, module=module)
         if made != code:
             place = unwritable(text.whole[text.start :]) or 0
@@ -143,7 +143,7 @@ class PageScripts:
         return []
 
     def _classic_script(self, element: Element, script: Module) -> str:
-        """What it says, where each `import()` of a file asks a module that stands behind it."""
+        """Return its code with each `import()` of a file replaced by a call of a module behind it."""
         text, code = script.text, script.source
         statements = importing(code)
         found = named_imports(statements) if not element.inert else []
@@ -158,7 +158,7 @@ class PageScripts:
                     self.problems += error.problems
                     continue
             shared = self._shared()
-            # A word comes first: behind a line without a semicolon a parenthesis would call what stands there.
+            # It begins with a word: behind a line without a semicolon, a parenthesis would call that line's value.
             changes.append(Splice(word.start, word.end, f"Object(()=>{shared}.promise.then(part=>part()))"))
             self._stand_behind(element, script, word, f"{shared}.resolve(()=>import({name.text}))")
         late = late_imports(statements) if self._named and not element.inert else []
@@ -174,7 +174,7 @@ class PageScripts:
         return splice(code, changes)
 
     def _shared(self) -> str:
-        """What a classic script and the module behind it both know."""
+        """Return the expression for the promise that a classic script and the module behind it share."""
         return f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
 
     def _stand_behind(self, element: Element, script: Module, word: Token, code: str) -> Module:
@@ -184,7 +184,7 @@ class PageScripts:
 
     @cached_property
     def _named(self) -> list[str]:
-        """Modules of the folder that custom elements name for a script, as Astro's do, each as JavaScript's text."""
+        """The module URLs in attributes of custom elements, as Astro writes them, as JavaScript strings."""
         found: dict[str, None] = {}
         for element in self._page.elements:
             for attribute in element.attributes.values():
@@ -207,7 +207,7 @@ class PageScripts:
         return [self._module(element, module.source, module)] if module.code is None else []
 
     def linked(self) -> list[Splice]:
-        """The module scripts: each as it is, or linked, with the modules that they import in the first."""
+        """Return the changes for module scripts: each unchanged, or linked, with shared imports in the first."""
         self._linked = any(module.needs_linking() for _, module in self._modules)
         if not self._linked:
             return [self._module(element, one.source, one) for element, one in self._modules if one.code is None]
@@ -215,7 +215,7 @@ class PageScripts:
         return [self._module(element, code, one) for (element, one), code in zip(self._modules, codes, strict=True)]
 
     def blocked(self, *, asking: bool) -> list[Problem]:
-        """What the scripts do that hosts let no page do; `asking` says that they ask for `location`."""
+        """Return the uses of features that hosts block; `asking`: the scripts call the runtime for `location`."""
         scripts = (*self._classic, *(module for _, module in self._modules))
         return [
             problem
@@ -224,7 +224,7 @@ class PageScripts:
         ]
 
     def unread(self) -> list[Problem]:
-        """What no browser can read of the scripts; modules that were linked were read then."""
+        """Return the syntax errors of the scripts; linked modules were parsed before."""
         problems = syntax_problems(self._classic)
         for _, module in self._modules if not self._linked else ():
             try:
@@ -234,7 +234,7 @@ class PageScripts:
         return problems
 
     def _link_modules(self, modules: list[Module]) -> tuple[str, ...]:
-        """What becomes of each; the style sheets that they load go into the head."""
+        """Link the modules, and add the style sheets that they load to the head."""
         root, base = self._folder.root, self._folder.base
         linked = link(modules, root, base=base, home=self._home, imports=self._imports, scopes=self._scopes)
         for name in linked.styles:
@@ -247,7 +247,7 @@ class PageScripts:
 
     def _module(self, element: Element, code: str, module: Module) -> Splice:
         code = self._in_element(code, module.text, module=True)
-        if (element.get("type") or "").strip().lower() != "module":  # it asks for that one
+        if (element.get("type") or "").strip().lower() != "module":  # a classic script calls it
             part = f'<script type="module">{code}</script>'
             return Splice(element.close_end, element.close_end, part)
         opening = f'<script type="module"{element.written(without=_LOADING)}>'
@@ -255,7 +255,7 @@ class PageScripts:
 
 
 def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """The `imports` and `scopes` of an import map; a broken one has none, as in browsers."""
+    """Return the `imports` and `scopes` of an import map; empty for a broken one, as in browsers."""
     try:
         written = json.loads(text)
     except (ValueError, RecursionError):
@@ -273,5 +273,5 @@ def _addresses(written: dict[str, object]) -> dict[str, str]:
 
 
 def removed(element: Element) -> Splice:
-    """The element taken out."""
+    """Return the removal of an element."""
     return Splice(element.start, element.close_end, "")

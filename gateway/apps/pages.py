@@ -1,4 +1,4 @@
-"""The other pages of an app: the packed page has them in itself, and a part of the view runtime shows one instead."""
+"""Embeds the other pages of an app in the packed page, where a part of the view runtime shows them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gateway.apps.places import Splice, splice
 from gateway.errors import DocumentError
 
 PAGES: Final = "webmcp-gateway-pages"
-"""The id of the element in which they stand, by their paths."""
+"""The id of the element that holds them, by their paths."""
 
 MOST: Final = 14 * 1024 * 1024
-"""Bytes of all of them in a message, of the 16 MiB that the console takes: the runtime and a snapshot are in it too."""
+"""Bytes of all of them in a message, out of the console's 16 MiB, which also hold the runtime and a snapshot."""
 
 _NAMED = re.compile(r"""(?<![^\s"'`/\\?#=()<>,;])[^\s"'`/\\?#=()<>,;]+\.html?\b""")
 
@@ -28,7 +28,7 @@ _LED_TO = re.compile(r"""\b(?:href|action)\s*=\s*["']?([^\s"'>?#]+)""")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A page with all that it names in it; its head begins at `start`, and its scripts ask for `own_location`."""
+    """A packed page without its head, which begins at `start`; `own_location` rewrites its uses of `location`."""
 
     packing: Packing
     text: str
@@ -36,34 +36,34 @@ class Made:
     own_location: list[Splice] | None
 
     def whole(self, head: str = "") -> str:
-        """The page with its style sheets, behind the `head` that it is given."""
+        """Return the page with its style sheets behind `head`."""
         head += "".join(self.packing.scripts.sheets)
         return splice(self.text, [Splice(self.start, self.start, head), *(self.own_location or [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The pages beside the first, by their paths on the app's site; `own` are those of the first itself."""
+    """The pages beside the first, by their paths on the app's site; `own` are the paths of the first."""
 
     pages: Mapping[str, Made] = field(default_factory=dict)
     own: tuple[str, ...] = ()
 
     def written(self, change: Callable[[str], str]) -> str:
-        """The element that holds them, each as `change` makes it; nothing where there are none."""
+        """Return the element that holds them, each changed by `change`; empty if there are none."""
         if not self.pages:
             return ""
         texts: dict[str, str | list[str]] = dict.fromkeys(self.own, "")
         for path, made in self.pages.items():
-            # That of a folder stands at the folder's address; two others name that one.
+            # A folder's page is stored at the folder's address; two aliases refer to it.
             at = path.removesuffix(INDEX) if path.endswith(f"/{INDEX}") else path
             texts |= {at.rstrip("/"): [at], path: [at], at: change(made.whole())}
         return f'<script type="application/json" id="{PAGES}">{_written(texts)}</script>'
 
 
 def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
-    """The pages of the folder `source` that `main`, or one of them, names somewhere; `make` packs the one of a file.
+    """Pack the pages of the folder `source` that `main` or one of them mentions; `make` packs one file.
 
-    One that cannot be packed is left out, and a note of `main` says why.
+    One that cannot be packed is omitted, and a note of `main` tells why.
     """
     files = own_files(source)
     index = files.get(f"/{INDEX}")
@@ -97,12 +97,12 @@ def _written(pages: object) -> str:
 
 
 def _carried(text: str) -> int:
-    """The bytes of a text in a message."""
+    """Return the bytes of a text in a message."""
     return len(json.dumps(text, ensure_ascii=False).encode())
 
 
 def _names_in(text: str) -> Callable[[Path], bool]:
-    """Whether the name of a page stands in `text`; that of a folder leads to the folder's page."""
+    """Return whether `text` contains the name of a page; that of a folder means the folder's page."""
     names = {unquote(name) for name in _NAMED.findall(text)}
     folders = {unquote(led.rstrip("/").rpartition("/")[2]) for led in _LED_TO.findall(text)}
     return lambda page: page.name in names or (page.name == INDEX and page.parent.name in folders)

@@ -1,4 +1,4 @@
-"""What a page asks of the browser that a person must allow: found in its scripts, granted where its host says so."""
+"""Browser permissions that a page uses: found in its scripts, granted as its host permits."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ PERMISSIONS: Final = {
     ),
     "clipboard-write": ("clipboardWrite", "clipboard", re.compile(r"\bclipboard\s*\??\.\s*write(Text)?\b")),
 }
-"""
-By the name of the permissions policy: what MCP Apps call it (2026-01-26, `_meta.ui.permissions`), and its use with the
-word with which that begins.
+"""By name in the permissions policy: the name in MCP Apps, the first word of the use, and its pattern.
+
+The names are those of `_meta.ui.permissions` (MCP Apps 2026-01-26).
 """
 
 
 def granted(page: str, allowed: Collection[str]) -> dict[str, Json]:
-    """Those that the page uses and `allowed` names, as `_meta.ui.permissions`."""
+    """Return the permissions that the page uses and `allowed` contains, as `_meta.ui.permissions`."""
     return {PERMISSIONS[name][0]: {} for name in _used(page) if name in allowed}
 
 
 def notes(page: str, allowed: Collection[str]) -> list[str]:
-    """What the page uses and may not."""
+    """Return a note about permissions that the page uses without being allowed to."""
     missing = [name for name in _used(page) if name not in allowed]
     return [f"it asks for {', '.join(missing)}, which the app's `permissions` do not name"] if missing else []
 

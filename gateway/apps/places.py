@@ -1,4 +1,4 @@
-"""A text with a name: which line and column an offset is at, and what is wrong there."""
+"""A text with a name, which reports problems by line and column."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from gateway.errors import DocumentError, Problem
 
 LARGEST: Final = 64 * 1024 * 1024
-"""Characters of a packed page: small files that name each other often would become more than any memory holds."""
+"""Characters of a packed page: small files that include each other often would otherwise fill all memory."""
 
 TOO_LARGE: Final = "with this the packed page has more than 64 MiB"
 
@@ -22,19 +22,19 @@ class Text:
     start: int = 0
 
     def problem(self, offset: int, message: str) -> Problem:
-        """`message` at the character `offset` of this part."""
+        """Return a problem with `message` at the character `offset` of this part."""
         at = self.start + offset
         line_start = self.whole.rfind("\n", 0, at) + 1
         return Problem(self.file, self.whole.count("\n", 0, at) + 1, at - line_start + 1, message)
 
     def error(self, offset: int, message: str) -> DocumentError:
-        """The same, to be raised."""
+        """Return an error with `message` at `offset`, to be raised."""
         return DocumentError([self.problem(offset, message)])
 
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Put `text` in the place of the characters from `start` to `end`."""
+    """A replacement of the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Splice:
 
 
 def splice(text: str, splices: list[Splice]) -> str:
-    """`text` with all `splices`, which do not overlap; several at one place keep their order."""
+    """Apply all `splices`, which do not overlap; several at one place keep their order."""
     parts: list[str] = []
     at = 0
     for part in sorted(splices, key=lambda each: each.start):

@@ -1,6 +1,6 @@
-"""JavaScript whose own text a page can read: raw strings of tagged templates, and sources of regular expressions.
+"""Escapes JavaScript whose source the page can read: tagged templates, and regular expressions.
 
-In a `<script>` element some of it cannot stand as it is. Each such literal becomes an expression of the same value.
+Those that a `<script>` element cannot contain become an expression with the same value.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _INVALID: Final = re.compile(
     r"(?:\\\\|[^\\]|\\[^1-9ux0])*?\\(?:[1-9]|0[0-9]|x(?![0-9a-fA-F]{2})|u(?!\{0*(?:10|[0-9a-fA-F])?[0-9a-fA-F]{1,4}\}|[0-9a-fA-F]{4}))",
     re.DOTALL,
 )
-"""An escape that only tagged templates may have, and of which their cooked string is undefined (ECMA-262, 12.9.6)."""
+"""An escape that only tagged templates may contain; their cooked string is undefined then (ECMA-262, 12.9.6)."""
 
 
 def regular_expression(literal: str) -> str:
-    """The expression for a regular expression `literal`."""
+    """Return an expression for a regular expression `literal`."""
     end = literal.rindex("/")
     return f" RegExp({_quoted(literal[1:end])},{_quoted(literal[end + 1 :])})"
 
 
 def template_call(parts: Sequence[tuple[int, int, str]], name: str, escaped: Sequence[str]) -> list[Splice]:
-    """What makes a tagged template, of which each of `parts` has its place and text, a call of the tag (13.3.11).
+    """Return the changes that turn a tagged template with `parts` (place and text) into a call of its tag (13.3.11).
 
-    `name` tells the template object from others, `escaped` are the parts as they stand in an element.
+    `name` identifies the template object, `escaped` are the parts as an element can contain them.
     """
     raw = [_inner(text).replace("\r\n", "\n").replace("\r", "\n") for _, _, text in parts]
     cooked = [
@@ -45,7 +45,7 @@ def template_call(parts: Sequence[tuple[int, int, str]], name: str, escaped: Seq
 
 
 def _inner(part: str) -> str:
-    """The characters of a part of a template, without what begins and ends it."""
+    """Return the characters of a template's part without its delimiters."""
     return part[1 : -2 if part.endswith("${") else -1]
 
 

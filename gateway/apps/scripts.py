@@ -1,4 +1,4 @@
-"""JavaScript, read just far enough to find imports and to stand inside a `<script>` element."""
+"""Tokenizes JavaScript as far as needed to find imports, and to escape it for a `<script>` element."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOKEN = re.compile(
     |(\S))""",
     re.DOTALL | re.VERBOSE,
 )
-"""A comment, a string, a word, a mark that may begin or end what is read in another way, or any other."""
+"""A comment, a string, a word, a mark that may change the lexical context, or any other character."""
 _READ_SO: Final = 4
 _REGEX = re.compile(r"/(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[\w$]*")
 _TEMPLATE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(`|\$\{)?", re.DOTALL)
@@ -51,7 +51,7 @@ _DANGEROUS = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
 
 
 class Kind(Enum):
-    """What a token is, as far as packing needs to know."""
+    """The kind of a token, as far as packing needs it."""
 
     COMMENT = auto()
     LITERAL = auto()
@@ -64,7 +64,7 @@ _KINDS: Final = (Kind.MARK, Kind.COMMENT, Kind.LITERAL, Kind.WORD, Kind.MARK, Ki
 
 
 class Token(NamedTuple):
-    """One token from `start` to `end`; white space is none."""
+    """One token from `start` to `end`, without white space."""
 
     kind: Kind
     start: int
@@ -73,7 +73,7 @@ class Token(NamedTuple):
 
 
 def _match(pattern: re.Pattern[str], code: str, at: int) -> re.Match[str]:
-    """For patterns that match anything."""
+    """Match a pattern that matches any input."""
     match = pattern.match(code, at)
     if match is None:
         raise ValueError(f"{pattern.pattern} does not match at {at}")
@@ -81,7 +81,7 @@ def _match(pattern: re.Pattern[str], code: str, at: int) -> re.Match[str]:
 
 
 def tokens(code: str) -> Iterator[Token]:
-    """The tokens of `code`. Text inside of template literals is a literal, their expressions are tokens."""
+    """Yield the tokens of `code`. Text inside of template literals is a literal, their expressions are tokens."""
     at = 0
     nesting: list[str] = []
     previous: Token | None = None
@@ -131,28 +131,28 @@ _BLOCKED = {
         "compiles WebAssembly, which hosts block"
     ),
 }
-"""What hosts let no page do, by how it is written, and with which word that begins."""
+"""Features that hosts block, by the first word of their use and its pattern."""
 _LATE = {
     ("import", re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL)): (
         "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
     ),
 }
-"""The same where the page names no files for that."""
+"""The same, unless the page lists files for that."""
 _LEAVING = {
     ("location", re.compile(r"""\blocation\s*(?:(?:\.\s*href\s*)?=|\.\s*(?:assign|replace)\s*\()\s*["'`]#""")): (
         "goes to a fragment by an address, which leads out of a view: set location.hash"
     ),
 }
-"""The same where scripts have the frame's own `location`."""
+"""The same if scripts use the frame's own `location`."""
 _MAY_IMPORT = re.compile(
     r"""(?<!["'`.])\bimport(?=\s*[(/])
     |(?<!["'`.-])\bimport(?=\s*["'{*]|\s+[\w$\\\u0080-\U0010ffff]+\s*(?:[,*/]|from\b|[\w$]+\s+from\b))
     |(?<!["'`.-])\bfrom(?=\s*["'/])|\bnew(?=\s*/|\s+(?:Shared)?Worker\b)""",
     re.VERBOSE,
 )
-"""Where this is nowhere, nothing is imported, and no worker started."""
+"""Code without a match contains no import and starts no worker."""
 _SAYING_SO = frozenset({"import", "from", "Worker", "SharedWorker"})
-"""The same of words."""
+"""The same for words."""
 _NAMED_FILE = re.compile(r"""["'`](?!data:|blob:)[^$]*\Z""")
 WORKER_FILE = (
     "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with "
@@ -165,12 +165,12 @@ Statement = list[Token]
 
 
 def importing(code: str) -> list[Statement]:
-    """The statements of `code` in which something may be imported, or a worker started; none has comments."""
+    """Return the statements of `code`, without comments, that may import something or start a worker."""
     return [found for found in _statements(code) if not _SAYING_SO.isdisjoint(token.text for token in found)]
 
 
 def _statements(code: str) -> Iterator[Statement]:
-    """From semicolon to semicolon, up to the last in which there may be such a thing."""
+    """Yield statements from semicolon to semicolon, up to the last that may import."""
     last = max((found.start() for found in matches(code, _MAY_IMPORT, "import", "from", "new")), default=-1)
     found: Statement = []
     for token in tokens(code) if last >= 0 else ():
@@ -185,7 +185,7 @@ def _statements(code: str) -> Iterator[Statement]:
 
 
 def named_imports(statements: Iterable[Statement]) -> list[tuple[Token, Token]]:
-    """Each `import()` in them whose name stands there: its word, and the name."""
+    """Return each `import()` with a literal name: its word, and the name."""
     return [
         (token, found[index + 2])
         for found in statements
@@ -202,7 +202,7 @@ def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
 
 
 def late_imports(statements: Iterable[Statement]) -> list[Token]:
-    """The word of each `import()` in them whose name is only known when it runs."""
+    """Return the word of each `import()` whose name is known only at run time."""
     return [token for found in statements for index, token in enumerate(found) if _is_late_import(found, index, token)]
 
 
@@ -216,7 +216,7 @@ def _is_late_import(found: list[Token], index: int, token: Token) -> bool:
     depth = 0
     for at in range(index + 1, len(found)):
         depth += {"(": 1, ")": -1}.get(found[at].text, 0)
-        if depth == 0:  # `import(name) { … }` makes a method of that name
+        if depth == 0:  # `import(name) { … }` defines a method of that name
             is_method = [one.text for one in found[at + 1 : at + 2]] == ["{"]
             return at > index + 2 and not is_method and found[index + 2].kind is not Kind.LITERAL
     return False
@@ -227,9 +227,9 @@ def _is_property(found: list[Token], index: int) -> bool:
 
 
 def import_problems(text: Text, statements: Iterable[Statement], *, linked: Collection[int] = ()) -> list[Problem]:
-    """Each import of another file in them, or worker of one: one HTML file has no other that it could load.
+    """Return each import of another file, or worker from one: one HTML file has no other to load.
 
-    `linked` are the places of those for which there is something in the page.
+    `linked` are the positions of imports that the packer has resolved.
     """
     return [
         text.problem(token.start, message)
@@ -253,7 +253,7 @@ def _import_problem(found: list[Token], index: int) -> str | None:
 
 
 def _is_worker_file(words: list[str]) -> bool:
-    """Whether this stands behind `new`: a worker whose script is named there."""
+    """Whether these words follow `new` in the creation of a worker from a named file."""
     if words[:1] not in (["Worker"], ["SharedWorker"]):
         return False
     named = words[5:7] if words[2:5] == ["new", "URL", "("] else words[2:4]
@@ -261,9 +261,9 @@ def _is_worker_file(words: list[str]) -> bool:
 
 
 def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> list[Problem]:
-    """Where `code` first does something that hosts block: many libraries go on without.
+    """Return the first use in `code` of each feature that hosts block; many libraries work without.
 
-    `asking` says that it asks for `location` in the end, `finding` that it finds the files that the page names.
+    `asking`: it calls the runtime for `location`; `finding`: it finds the files that the page lists.
     """
     patterns = _BLOCKED | ({} if finding else _LATE) | ({} if asking else _LEAVING)
     found = [(match_of(code, pattern, word), words) for (word, pattern), words in patterns.items()]
@@ -273,7 +273,7 @@ def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> l
 def _is_import(found: list[Token], index: int) -> bool:
     after = found[index + 1]
     if after.text == "(":
-        # What a variable holds may be anything; `import(` may name a method, whose parameters are no literals.
+        # A variable may hold anything; `import(` may begin a method, whose parameters are no literals.
         return any(token.kind is Kind.LITERAL for token in found[index + 2 : index + 3])
     return _is_string(after) or after.text in ("{", "*") or (after.kind is Kind.WORD and after.text != "in")
 
@@ -293,10 +293,10 @@ def _exports(found: list[Token], index: int) -> bool:
 
 
 def as_element_text(code: str, *, module: bool = False) -> str:
-    """`code` so that it neither ends the `<script>` element it stands in nor changes how that is read.
+    """Escape `code` so that it neither ends its `<script>` element nor changes the tokenizer's state.
 
-    As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space keeps the operators apart. A
-    literal whose text the page itself can read becomes an expression with that text.
+    As HTML advises (4.12.1.3), `<` becomes `\\x3C` in literals; between tokens a space separates the operators. A
+    literal whose source the page itself can read becomes an expression with the same value.
     """
     if ends_there(code):
         return code
@@ -320,13 +320,13 @@ def as_element_text(code: str, *, module: bool = False) -> str:
 
 
 def unwritable(code: str) -> int | None:
-    """Where the first text stands in `code` that may end its element; None where there is none."""
+    """Return the position of the first text in `code` that may end its element; None if there is none."""
     found = _DANGEROUS.search(code) if not ends_there(code) else None
     return found.start() if found else None
 
 
 def _apart(changes: list[Splice]) -> list[Splice]:
-    """Those of them that begin where no other has ended yet are left out: what an HTML comment hides is one token."""
+    """Drop changes that overlap an earlier one: an HTML comment hides the tokens in it."""
     kept: list[Splice] = []
     for change in sorted(changes, key=lambda one: one.start):
         if not kept or change.start >= kept[-1].end:
@@ -343,7 +343,7 @@ def _literal(token: Token) -> list[Splice]:
 
 
 class _Templates:
-    """The template literals of `code` whose end was not read yet; `open` tells whether there are any."""
+    """The template literals of `code` that are still open."""
 
     def __init__(self, code: str) -> None:
         self._name = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -356,12 +356,12 @@ class _Templates:
         return bool(self._open)
 
     def passed(self, token: Token) -> None:
-        """Remember what may be a tag of the next template."""
+        """Remember a token that may be the tag of the next template."""
         if token.kind is not Kind.COMMENT:
             self._before = [*self._before[-40:], token]
 
     def part(self, token: Token) -> list[Splice]:
-        """The changes for a template that ends with `token`."""
+        """Return the changes for a template that ends with `token`; empty within one."""
         if token.text[0] == "`":
             self._open.append((self._is_tagged(), []))
         tagged, parts = self._open[-1] if self._open else (False, [])
@@ -378,12 +378,12 @@ class _Templates:
         return template_call([part[1:] for part in parts], f"{self._name}.{self._count}", safe)
 
     def _is_tagged(self) -> bool:
-        """Whether what stands before is a function that gets the template; not after `new`, which takes its result."""
+        """Whether a tag function precedes the template; not after `new`, which takes the template's result."""
         last = self._before[-1] if self._before else None
         if last is None:
             return False
         if last.kind is Kind.LITERAL:
-            return last.text.endswith("`")  # what a template gave
+            return last.text.endswith("`")  # the result of a template
         if _expects_expression(last, after_head=False):
             return False
         names = [token.text for token in self._before]
@@ -393,15 +393,15 @@ class _Templates:
 
 
 def with_source(code: str, url: str) -> str:
-    """A classic script that stands in the page, told that it was loaded from `url`, as its element wrote it.
+    """Prepend an assignment of its original `url` as `src` to an inlined classic script that reads `currentScript`.
 
-    Bundles of webpack and Turbopack ask, to find their other files. A browser loads nothing for a script that runs.
+    Bundles of webpack and Turbopack read it to find their other files. A browser does not load it for a running script.
     """
     if "currentScript" not in code:
         return code
     first = next((token.text for token in tokens(code) if token.kind is not Kind.COMMENT), "")
     strict = f"{first};" if first[1:-1] == "use strict" else ""
-    # No `setAttribute`: there the view runtime would take it for a script of the backend.
+    # Not by `setAttribute`: the view runtime would treat it as a script of the backend.
     written = json.dumps(url).replace("<", r"\u003c")
     put = f"(a=>{{a.value={written};document.currentScript.setAttributeNode(a)}})"
     told = f'document.currentScript&&{put}(document.createAttribute("src"));'

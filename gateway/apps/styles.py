@@ -1,4 +1,4 @@
-"""Style sheets with their imports in place and their files as data: URLs."""
+"""Packs style sheets: inlines their imports, and embeds their files as data: URLs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _unescape(text: str) -> str:
 
 
 def _character(code: int) -> str:
-    """CSS Syntax 3, 4.3.7: what is no character is the one that stands for it."""
+    """Return a character, or U+FFFD for an invalid code (CSS Syntax 3, 4.3.7)."""
     return "\ufffd" if code == 0 or 0xD800 <= code <= 0xDFFF or code > 0x10FFFF else chr(code)
 
 
 def _value(match: re.Match[str], *groups: str) -> tuple[str, int]:
-    """What the first of `groups` that matched says, and where."""
+    """Return the value of the first of `groups` that matched, and its position."""
     group = next(name for name in groups if match[name] is not None)
     written = match[group]
     return _unescape(written[1:-1] if written[0] in "\"'" else written), match.start(group)
@@ -57,9 +57,9 @@ def pack_styles(
     within: tuple[Path, ...] = (),
     packed: dict[Path, str] | None = None,
 ) -> str:
-    """`css`, which is what `text` says, written in the file `beside`, in one piece. Raises `DocumentError`.
+    """Pack `css`, the content of `text` in the file `beside`. Raises `DocumentError`.
 
-    `within` are the files that import it; `packed` holds those that were packed already, each once.
+    `within` are the files that import it; `packed` caches the results of imports.
     """
     known = packed if packed is not None else {}
     problems: list[Problem] = []
@@ -85,7 +85,7 @@ def pack_styles(
             return match[0]
         url, at = _value(match, *named)
         if (left := folder.left(url, beside)) is not None:
-            # The view runtime loads what url() names.
+            # The view runtime loads the files of url().
             if left == url and (named[0] != "string" or is_embedded(url)):
                 return match[0]
             return 'url("{}")'.format(left.replace("\\", "%5C").replace('"', "%22"))
@@ -115,14 +115,14 @@ def _import(
     if path in within:
         raise reference.error(f"{url} imports itself")
     if path not in packed:
-        packed[path] = ""  # what is wrong in it is said once
+        packed[path] = ""  # its problems are reported once
         imported = folder.text(path, reference)
         packed[path] = pack_styles(imported, imported.whole, path, folder, (*within, path), packed)
     return _under(_COMMENT.sub(" ", match["condition"]).strip(), packed[path])
 
 
 def _under(condition: str, css: str) -> str:
-    """`css` in blocks that say what stands behind the URL of an `@import` (CSS Cascade 5, 2)."""
+    """Wrap `css` in blocks for the condition of an `@import` (CSS Cascade 5, 2)."""
     said = _CONDITION.fullmatch(condition)
     if said is None:
         return css
@@ -134,5 +134,5 @@ def _under(condition: str, css: str) -> str:
 
 
 def as_element_text(css: str) -> str:
-    """`css` so that it cannot end the `<style>` element it stands in."""
+    """Escape `css` so that it cannot end its `<style>` element."""
     return re.sub(r"</(?=style)", r"<\\/", css, flags=re.IGNORECASE)

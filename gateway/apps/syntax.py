@@ -1,4 +1,4 @@
-"""Classic scripts that no browser can read: noted for the author of a page, which itself goes on without them."""
+"""Finds classic scripts with syntax errors, as notes for the author: the page itself works without them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Found: Final = TypeAdapter(list[tuple[str, int, int, str]])
 
 
 def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
-    """What is wrong with the `scripts`, as Node reads them; nothing where there is no Node."""
+    """Return the syntax errors of `scripts`, as Node reports them; empty without Node."""
     program = node()
     if program is None or not scripts:
         return []
@@ -46,7 +46,7 @@ def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
         )
         return [Problem(*one) for one in _Found.validate_json(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValidationError):
-        return []  # what cannot be looked at is no reason not to show the page
+        return []  # a failed check is no reason to refuse the page
 
 
 def _job(script: Module) -> tuple[str, str, int, int]:

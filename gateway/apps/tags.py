@@ -1,4 +1,4 @@
-"""The tags of an HTML file with their places, as the tokenizer of its standard reads them (HTML, 13.2.5)."""
+"""Tokenizes the tags of an HTML file with their positions, as the standard defines it (HTML, 13.2.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 SPACE: Final = "\t\n\f\r "
-"""White space of HTML, which is less than what Python takes for it."""
+"""White space of HTML, which is narrower than Python's."""
 
 _NAME = re.compile(rf"[a-zA-Z][^{SPACE}/>]*")
 _BETWEEN = re.compile(rf"[{SPACE}/]*")
@@ -28,12 +28,12 @@ _SCRIPT = {
     "double escaped": re.compile(f"-->|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
 }
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""Names are alike in the letters of ASCII alone."""
+"""Names are case-insensitive in ASCII only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute with its decoded value; `start` and `end` are those of the whole of it in the file."""
+    """An attribute with its decoded value; `start` and `end` are those of its whole text in the file."""
 
     name: str
     value: str
@@ -44,7 +44,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag from `start` to `end`; `closes` where it is an end tag, `selfclosing` where it ends in `/>`."""
+    """A tag from `start` to `end`; `closes` for an end tag, `selfclosing` if it ends in `/>`."""
 
     name: str
     start: int
@@ -55,9 +55,9 @@ class Tag:
 
 
 def read(whole: str, at: int, *, cdata: bool) -> Tag | int | None:
-    """What begins with the `<` at `at`: a tag, or where what is none ends; None where the file ends in it.
+    """Return the tag that begins with the `<` at `at`, or the end of another construct; None at the end of the file.
 
-    `cdata` says that a marked section is a text, as in SVG and MathML; elsewhere it is a comment up to the next `>`.
+    `cdata`: a CDATA section is text, as in SVG and MathML; elsewhere it is a comment up to the next `>`.
     """
     closes = whole.startswith("</", at)
     if (name := _NAME.match(whole, at + 1 + closes)) is not None:
@@ -102,7 +102,7 @@ def _attribute(whole: str, start: int) -> Attribute | None:
 
 
 def unescape(value: str) -> str:
-    """The value of an attribute, in which `&copy=1` is no reference, as it is in a text (HTML, 13.2.5.73)."""
+    """Decode the value of an attribute, in which, unlike in text, `&copy=1` is no reference (HTML, 13.2.5.73)."""
     return _REFERENCE.sub(lambda found: _character(found[0]), value)
 
 
@@ -111,7 +111,7 @@ def _character(reference: str) -> str:
 
 
 def text_end(whole: str, start: int, name: str) -> int | None:
-    """Where the text that begins at `start` ends: at the end tag of the element `name`; None where there is none."""
+    """Return the end of the raw text from `start`, at the end tag of the element `name`; None if there is none."""
     if name == "script":
         return _script_end(whole, start)
     found = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE | re.ASCII).search(whole, start)

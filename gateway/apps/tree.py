@@ -1,4 +1,4 @@
-"""Which elements are open while an HTML file is read, as far as its tags are read by that (HTML, 13.2.6)."""
+"""Tracks the open elements of an HTML file, as far as its tokenization depends on them (HTML, 13.2.6)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _VOID: Final = _names(
     "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
 )
 _PAGE: Final = frozenset({"html", "head", "body"})
-"""These are there once, and their end tags close nothing."""
+"""These exist once, and their end tags close nothing."""
 _LEAVING: Final = _names(
     "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li listing menu "
     "meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var"
 )
-"""What ends SVG and MathML where it stands in them (HTML, 13.2.6.5)."""
+"""Tags that end SVG and MathML content (HTML, 13.2.6.5)."""
 _HTML_WITHIN: Final = frozenset({"svg:foreignobject", "svg:desc", "svg:title"})
 _TEXT_WITHIN: Final = frozenset({"math:mi", "math:mo", "math:mn", "math:ms", "math:mtext"})
 _SCOPES: Final = frozenset(
     {"applet", "caption", "html", "marquee", "object", "select", "table", "td", "template", "th"}
     | {*_HTML_WITHIN, *_TEXT_WITHIN, "math:annotation-xml"}
 )
-"""Behind these no end tag reaches (HTML, 13.2.4.2)."""
+"""End tags do not reach beyond these (HTML, 13.2.4.2)."""
 _BLOCKS: Final = _names(
     "address applet article aside blockquote body button caption center col colgroup dd details dialog dir div dl "
     "dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup html li listing main "
     "marquee menu nav object ol p pre search section select summary table tbody td template tfoot th thead tr ul"
 )
-"""Behind these the end tag of another element does not reach, and theirs reaches behind all but `_SCOPES`."""
+"""End tags of other elements do not reach beyond these; theirs reach beyond all but `_SCOPES`."""
 
 _HTML, _SCOPE, _BLOCK = "is of HTML", "is in _SCOPES", "is in _BLOCKS or _SCOPES"
-"""Kinds of elements, which no name is like."""
+"""Kinds of elements; no element has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Open:
 class Tree:
     """The open elements; those of SVG and MathML are named `svg:…` and `math:…`.
 
-    `_places` says where those of a name are among them, and those of some kinds: no end tag looks through all of them.
+    `_places` indexes them by name and kind, so that no end tag searches all of them.
     """
 
     def __init__(self) -> None:
@@ -62,16 +62,16 @@ class Tree:
 
     @property
     def foreign(self) -> bool:
-        """Whether what comes next stands in an element of SVG or MathML itself."""
+        """Whether the current node is an element of SVG or MathML."""
         return bool(self._open) and ":" in self._open[-1].name
 
     @property
     def inert(self) -> bool:
-        """Whether it stands in a `<template>` that is none of a shadow root."""
+        """Whether the position is in a `<template>` that is not a shadow root's."""
         return self._inert > 0
 
     def start(self, tag: Tag) -> str:
-        """The name of the element that a start tag makes."""
+        """Open the element of a start tag, and return its name."""
         if not self._as_html(tag.name):
             if not _leaves(tag):
                 name = f"{self._open[-1].name.partition(':')[0]}:{tag.name}"
@@ -90,7 +90,7 @@ class Tree:
         return name
 
     def end(self, name: str) -> None:
-        """Close what an end tag closes."""
+        """Close the elements that an end tag closes."""
         if self.foreign and name in ("br", "p"):
             self._leave()
         own = max(self._last(f"svg:{name}"), self._last(f"math:{name}"))
@@ -102,12 +102,12 @@ class Tree:
             self._pop_to(at)
 
     def _last(self, name: str) -> int:
-        """The place of the innermost open element of that name or kind; -1 where there is none."""
+        """Return the index of the innermost open element of that name or kind; -1 if there is none."""
         places = self._places.get(name)
         return places[-1] if places else -1
 
     def _as_html(self, name: str) -> bool:
-        """Whether a start tag is one of HTML here."""
+        """Whether a start tag is handled as HTML here."""
         if not self.foreign or self._open[-1].html_within:
             return True
         current = self._open[-1].name

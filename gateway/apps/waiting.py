@@ -1,4 +1,4 @@
-"""Scripts of a packed page that wait until a part of the view runtime starts them: for storage, or for each other."""
+"""Holds back scripts of a packed page until a part of the view runtime starts them: for storage, or in order."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from gateway.apps.markup import Element, parse
 from gateway.apps.places import Splice, Text, splice
 
 WAITS = "webmcp-gateway-waits"
-"""The type of such a script, which no browser runs, and the attribute with what it was: a module, deferred, or not."""
+"""The type of such a script, which no browser runs, and the attribute with its kind: a module, deferred, or neither."""
 
 OF_BACKEND = "webmcp-gateway-"
-"""What stands before its `src` where it is a file of the backend, which the runtime loads."""
+"""The prefix of its `src` if it is a file of the backend, which the runtime loads."""
 
 RUN = frozenset({"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"})
 """The types of classic scripts."""
 
 
 def waiting(packed: str, after: int) -> str:
-    """`packed` with each script that begins behind `after` waiting."""
+    """Hold back each script of `packed` that begins behind `after`."""
     found = parse(Text("", packed)).elements
     runs = [element for element in found if element.start >= after and _runs(element)]
     return splice(packed, [change for element in runs for change in _waiting(element)])

@@ -1,4 +1,4 @@
-"""What begins with a word, found where that word stands: in large scripts a search takes a hundred times as long."""
+"""Finds patterns by their first word: in large scripts a plain regex search takes a hundred times as long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def matches(text: str, pattern: re.Pattern[str], *words: str) -> Iterator[re.Match[str]]:
-    """Where `pattern`, which matches nothing that does not begin with one of `words`, does: word by word."""
+    """Yield the matches of `pattern`, which must begin with one of `words`, word by word."""
     for word in words:
         at = text.find(word)
         while at >= 0:
@@ -17,5 +17,5 @@ def matches(text: str, pattern: re.Pattern[str], *words: str) -> Iterator[re.Mat
 
 
 def match_of(text: str, pattern: re.Pattern[str], word: str) -> re.Match[str] | None:
-    """The first of them."""
+    """Return the first match."""
     return next(matches(text, pattern, word), None)
