@@ -1,4 +1,4 @@
-"""Large bodies of the bridge, handed over by HTTP beside its frames: each is put once and taken once."""
+"""Large bodies of the bridge, transferred by HTTP beside its frames: each is put once and taken once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ LIFE = 60.0
 """Seconds that a body waits to be taken."""
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of one body that is JSON; one of plain bytes may have `LARGEST_BODY`."""
+"""Bytes of one JSON body; one of plain bytes may have `LARGEST_BODY`."""
 
 MOST = 1024
-"""Bodies that may wait in all."""
+"""Waiting bodies in all."""
 
 EACH = 256
-"""Bodies that may wait for one principal."""
+"""Waiting bodies of one principal."""
 
 ROOM = 1024 * 1024 * 1024
-"""Bytes that may be under way in all, from their first one to the answer of the call that took them."""
+"""Bytes of all bodies, from their arrival to the answer of the call that took them."""
 
 ROOM_EACH = 4 * LARGEST_BODY
-"""Those of one principal."""
+"""Bytes of the bodies of one principal."""
 
 BOUNDS: Final = (
     Bound(
@@ -64,7 +64,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 @dataclass(slots=True)
 class _Body:
-    """`content` is None before it is there, and after it was taken; `size` is how much of it has come."""
+    """`content` is None before its arrival, and after it was taken; `size` is the number of bytes received."""
 
     principal: str
     expires: float
@@ -73,17 +73,17 @@ class _Body:
 
 
 class Bodies:
-    """The bodies that wait: of `room` bytes in all, `each` for one principal."""
+    """The waiting bodies: of `room` bytes in all, `each` for one principal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, room: int = ROOM, each: int = ROOM_EACH) -> None:
         self._clock = clock
         self._places = Shares(EACH, MOST)
         self._bodies: dict[str, _Body] = {}
         self.room = Shares(each, room)
-        """The bytes that are under way."""
+        """The bytes counted by principal."""
 
     def put(self, id: str, principal: str, content: str | bytes) -> bool:
-        """Keep `content` until it is taken. False if the id is none, or used, or too much waits."""
+        """Store `content` until it is taken. Return False if the id is invalid or used, or a limit is exceeded."""
         largest = LARGEST if isinstance(content, str) else LARGEST_BODY
         if len(content) > largest:
             return False
@@ -98,11 +98,10 @@ class Bodies:
         return True
 
     async def receive(self, id: str, request: web.Request, principal: str, rest: Callable[[], Awaitable[None]]) -> bool:
-        """Keep what `request` sends, as text or, if it says that it sends any bytes, as such; `rest` in between.
-
-        False if the id is none, or used. Raises `NoRoom` where too much waits, `HTTPRequestEntityTooLarge`,
-        `HTTPLengthRequired`, `HTTPRequestTimeout` for one that does not come, `UnicodeDecodeError` for a text that is
-        none, and `MuxError` (`too-large`) for one that would take long to read.
+        """Store the body of `request`, as text, or as bytes for `application/octet-stream`; await `rest` between reads.
+        Return False if the id is invalid or used. Raises `NoRoom` beyond the limits, `HTTPRequestEntityTooLarge`,
+        `HTTPLengthRequired`, `HTTPRequestTimeout` for a body that stalls, `UnicodeDecodeError` for invalid text, and
+        `MuxError` (`too-large`) for JSON that would take long to parse.
         """
         length, raw = request.content_length, request.content_type == "application/octet-stream"
         largest = LARGEST_BODY if raw else LARGEST
@@ -125,7 +124,7 @@ class Bodies:
         return True
 
     def take(self, id: str, principal: str) -> str | bytes | None:
-        """The body, once, if it was put for this principal. Bytes count as under way until they are released."""
+        """Return the body, once, if it was put for this principal. Bytes are counted until they are released."""
         body = self._bodies.get(id)
         if body is None or body.principal != principal or body.content is None or body.expires < self._clock():
             return None
@@ -135,14 +134,14 @@ class Bodies:
         return content
 
     def release(self, id: str) -> None:
-        """Nobody holds this body any more."""
+        """Stop counting this body."""
         body = self._bodies.pop(id, None)
         if body is not None:
             self._places.give(body.principal)
             self.room.give(body.principal, body.size)
 
     def _begin(self, id: str, principal: str) -> _Body | None:
-        """A place for a body; None where there is none by that id. Raises `NoRoom`."""
+        """Reserve a place for a body; return None for an invalid or used id. Raises `NoRoom`."""
         now = self._clock()
         for old in [old for old, body in self._bodies.items() if body.expires < now]:
             self.release(old)

@@ -43,7 +43,7 @@ class BridgeDoor:
         self._pages: dict[web.WebSocketResponse, HostPage] = {}
 
     def routes(self) -> list[web.RouteDef]:
-        """The routes of the bridge, for the console's site."""
+        """Return the routes of the bridge, for the console's site."""
         return [
             web.get("/bridge", self._connect),
             web.put("/bridge/bodies/{id}", self._put_body),
@@ -51,7 +51,7 @@ class BridgeDoor:
         ]
 
     async def close(self) -> None:
-        """End every connection, for shutdown; the views end with them."""
+        """Close every connection at shutdown; the views end with them."""
         await closed(list(self._pages), 1001, b"the gateway stops")
         self._bridged.end_lost()
 
@@ -62,13 +62,13 @@ class BridgeDoor:
         self._bridged.end_lost(principal)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
-        # Not compressed: what pages and models write stands beside secrets here, and time is worth more than bytes.
+        # No compression: content of pages and models is mixed with secrets here, and latency matters more than size.
         socket = web.WebSocketResponse(
             protocols=(PROTOCOL,),
             heartbeat=HEARTBEAT,
             max_msg_size=mux.FRAME_LIMIT + 1,
             compress=False,
-            autoping=False,  # aiohttp answers all that are there in one go
+            autoping=False,  # aiohttp answers all pending pings at once
         )
         if not socket.can_prepare(request).ok:
             return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
@@ -90,7 +90,7 @@ class BridgeDoor:
             kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
         except NoRoom:
             answer = refused(503, "no-room", _NO_ROOM, {"retry-after": "1"})
-            answer.force_close()  # what still comes of it is read no more
+            answer.force_close()  # the rest of the body is not read
             return answer
         except web.HTTPLengthRequired:
             return refused(411, "length-required", "A body says its length.")
@@ -119,7 +119,7 @@ class BridgeDoor:
 
 
 async def closed(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:
-    """Close them side by side: a page that does not answer is waited for ten seconds, and keeps no other one open."""
+    """Close the sockets concurrently: an unresponsive page takes ten seconds, and delays no other."""
     failures = await asyncio.gather(
         *(socket.close(code=code, message=why) for socket in sockets), return_exceptions=True
     )

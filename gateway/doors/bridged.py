@@ -1,4 +1,4 @@
-"""What all connections of the bridge share: what their views reach, and the views that wait to be taken up again."""
+"""The state shared by all connections of the bridge, and the views of lost connections."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.views.registry import Views
 from gateway.views.view import View
 
 RESUMABLE = 30.0
-"""Seconds for which the views of a lost connection can be taken up again."""
+"""Seconds for which the views of a lost connection can be resumed."""
 
 EACH: Final = 64
-"""Connections of one person: host pages that are open."""
+"""Connections of one person, one for each open host page."""
 
 IN_ALL: Final = 4096
-"""Connections of all."""
+"""Connections of all persons."""
 
 BOUNDS: Final = (
     Bound(
@@ -50,7 +50,7 @@ class _Lost:
 
 @dataclass(slots=True)
 class Bridged:
-    """`answers`, what the calls of views reach, and `resources` are by app."""
+    """`answers` (the servers of views' calls) and `resources` are keyed by app."""
 
     views: Views
     approvals: Approvals
@@ -64,14 +64,14 @@ class Bridged:
     _lost: dict[str, _Lost] = field(default_factory=dict)
 
     def lose(self, view: View, token: bytes, origin: str | None) -> None:
-        """Its connection is gone: it waits to be taken up again by who has the token, whose digest `token` is."""
+        """Keep the view of a lost connection for resumption with the token whose digest is `token`."""
         self.views.disconnect(view)
         self.approvals.cancel_view(view.id)
         timer = asyncio.get_running_loop().call_later(RESUMABLE, self._expire, view.id)
         self._lost[view.id] = _Lost(view, token, origin, timer)
 
     def take_up(self, id: str, token: str, principal: Principal, origin: str | None) -> View | None:
-        """The view that waits, for who may have it; its token is used by that."""
+        """Return the lost view to its principal and origin; that uses up its token."""
         lost = self._lost.get(id)
         good = (
             lost is not None
@@ -87,18 +87,18 @@ class Bridged:
         return lost.view
 
     def end(self, view: View) -> None:
-        """The view is closed; what it waits for is void."""
+        """End a closed view, with its approvals and streams."""
         self.approvals.cancel_view(view.id)
         self.streams.cancel_view(view.id)
         self.views.close(view)
 
     def end_lost(self, principal: Principal | None = None) -> None:
-        """End the views that wait: those of a principal, or all."""
+        """End the lost views of a principal, or all."""
         for id in [id for id, lost in self._lost.items() if principal is None or lost.view.principal == principal]:
             self._expire(id)
 
     def _expire(self, id: str) -> None:
-        """Nobody took the view up again."""
+        """End a view that was not resumed in time."""
         lost = self._lost.pop(id, None)
         if lost is not None:
             lost.timer.cancel()

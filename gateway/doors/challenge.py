@@ -1,4 +1,4 @@
-"""How a caller learns what to prove, and where: the answer 401, and the resource's metadata (RFC 6750, RFC 9728)."""
+"""The authentication challenge: the 401 answer, and the protected resource's metadata (RFC 6750, RFC 9728)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.doors.access import METADATA
 from gateway.doors.answers import refused
 from gateway.errors import Unidentified
 
-_UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: what error_description may not hold
+_UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allowed in error_description
 
 
 class Challenges:
-    """`public` is where clients reach the gateway; `mounts` says whether an MCP server is at that name below `/mcp`."""
+    """`public` is the gateway's public URL; `mounts` tells whether a name below `/mcp` is an MCP server."""
 
     def __init__(self, methods: Sequence[Method], public: str, mounts: Callable[[str], bool]) -> None:
         self._issuers = [method for method in methods if isinstance(method, OAuth)]
@@ -24,18 +24,18 @@ class Challenges:
         self._mounts = mounts
 
     def routes(self) -> list[web.RouteDef]:
-        """The metadata of the gateway, and of each mount under its own name (RFC 9728 3.1)."""
+        """Return the metadata routes of the gateway, and of each mount (RFC 9728 3.1)."""
         return [web.get(f"{METADATA}{path}", self._metadata) for path in ("", "/mcp", "/mcp/{app}")]
 
     def resources(self, mount: str | None) -> frozenset[str]:
-        """The names that a token for this place may carry as its audience (RFC 8707 2); `mount` "" is `/mcp` itself."""
+        """Return the accepted audiences of a token for this mount (RFC 8707 2); `mount` "" is `/mcp` itself."""
         if mount is None:
             return frozenset()
         whole = f"{self._public}/mcp"
         return frozenset({whole, f"{whole}/{mount}"} if mount else {whole})
 
     def unidentified(self, error: Unidentified, mount: str | None) -> web.Response:
-        """The refusal; `mount` is as in `resources`."""
+        """Return the refusal with its challenge; `mount` is as in `resources`."""
         code = "unidentified" if error.status == 401 else error.error.replace("_", "-") or "unidentified"
         headers = {"www-authenticate": self._challenge(error, mount)} if error.status in (401, 403) else {}
         headers |= {"retry-after": "1"} if error.status == 429 else {}

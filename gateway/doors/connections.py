@@ -1,4 +1,4 @@
-"""Where persons connect their accounts: a page of the console that shows, starts and ends it, and the way back."""
+"""The endpoints by which persons connect and disconnect their accounts, with the redirect URI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOWN = "The database does not answer: nothing was changed."
 
 
 class ConnectionsDoor:
-    """The REST of connections. `audience` is what stands for a principal in links to it."""
+    """The REST API of connections. `audience` returns a principal's token in links to it."""
 
     def __init__(self, connecting: Connecting, recorder: Recorder, audience: Callable[[Principal], str]) -> None:
         self._connecting = connecting
@@ -34,21 +34,23 @@ class ConnectionsDoor:
         return self._connecting.offered and not principal.shared
 
     async def page(self, request: web.Request) -> web.Response:
-        """A `connect_url` leads to the console's page. It starts nothing."""
+        """Redirect a `connect_url` to the console's page. It starts nothing."""
         name, meant = quote(request.match_info["name"], safe=""), quote(request.query.get("for", "")[:64], safe="")
         raise web.HTTPFound(f"/#/connections/{name}{f'/{meant}' if meant else ''}")
 
     async def callback(self, request: web.Request) -> web.Response:
-        """Back from the server. The browser sends no session along here: the console's own page ends the login."""
+        """Redirect from the authorization server to the console's page, which finishes the login: no session is sent
+        here.
+        """
         answer = {key: request.query[key][:LONGEST] for key in _ANSWER if key in request.query}
         if "name" in request.match_info:
             answer["callback"] = request.match_info["name"]
-        # As it stands: `HTTPSeeOther` would write it anew, and what is `%26` or `%2B` in a code would be no part of it.
+        # A raw header: `HTTPSeeOther` would normalize the URL, and change a code that contains `%26` or `%2B`.
         headers = {"location": f"/#/connected?{urlencode(answer)}", "cache-control": "no-store"}
         return web.Response(status=303, headers=headers)
 
     async def list(self, request: web.Request) -> web.Response:
-        """Every account that this person can connect."""
+        """List every account that this person can connect."""
         principal = request[PRINCIPAL]
         try:
             found = [] if principal.shared else await self._connecting.list(principal)
@@ -57,7 +59,7 @@ class ConnectionsDoor:
         return fresh({"for": self._audience(principal), "connections": [_told(one) for one in found]})
 
     async def begin(self, request: web.Request) -> web.Response:
-        """`{for}`: where the login goes on, and the secret that ends it."""
+        """`{for}`: return the authorization URL, and the secret that finishes the login."""
         principal, name = request[PRINCIPAL], request.match_info["name"]
         if not principal.session:
             return _not_a_person()
@@ -73,7 +75,7 @@ class ConnectionsDoor:
         return fresh({"location": begun.location, "secret": begun.secret})
 
     async def finish(self, request: web.Request) -> web.Response:
-        """`{secret, answer}`, with what the server's redirect said; then the account is connected."""
+        """`{secret, answer}`, with the parameters of the server's redirect: connect the account."""
         principal, told = request[PRINCIPAL], await object_of(request)
         if not principal.session:
             return _not_a_person()
@@ -85,7 +87,7 @@ class ConnectionsDoor:
             return refused(400, "bad-request", "secret: a text; answer: an object.")
         record = self._record(principal, "connect")
         try:
-            await record.open()  # an account that nobody could be told of is not connected
+            await record.open()  # without a record no account is connected
             connected = await self._connecting.finish(principal, secret, texts)
         except Refusal as refusal:
             return await _ended(record, refusal)
@@ -96,7 +98,7 @@ class ConnectionsDoor:
         return fresh(_told(connected))
 
     async def disconnect(self, request: web.Request) -> web.Response:
-        """Forget the account of this person."""
+        """Delete the connection of this person's account."""
         principal, name = request[PRINCIPAL], request.match_info["name"]
         if not principal.session:
             return _not_a_person()
@@ -120,7 +122,7 @@ class ConnectionsDoor:
 
 
 def _not_a_person() -> web.Response:
-    """A program with a token of somebody's must not choose the accounts that they work with."""
+    """Return the refusal of a program with a person's token, which must not choose their accounts."""
     return refused(403, "not-allowed", "A person does this, logged in to the console.")
 
 

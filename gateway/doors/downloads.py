@@ -1,4 +1,4 @@
-"""Files that an app gave to a person on the console: their names and sizes, and what the person said."""
+"""Files that an app offers a person on the console: an audit record of names, sizes, and the person's answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the console asked the person about: `files` of `view`, as name and bytes."""
+    """The console's question to the person: `files` of `view`, as name and bytes."""
 
     view: str
     files: tuple[tuple[str, int], ...]
@@ -30,14 +30,14 @@ class Offer:
 
 
 class DownloadDoor:
-    """Takes down what was offered and answered, before the console saves anything."""
+    """Records the offer and the answer, before the console saves anything."""
 
     def __init__(self, views: Views, recorder: Recorder) -> None:
         self._views = views
         self._recorder = recorder
 
     async def handle(self, request: web.Request) -> web.Response:
-        """`{view, files: [{name, size}], answered}`. Raises ValueError."""
+        """Handle `{view, files: [{name, size}], answered}`. Raises ValueError."""
         offer = _offer(await json_of(request))
         if offer is None:
             said = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
@@ -62,7 +62,7 @@ class DownloadDoor:
 
 
 def _offer(body: object) -> Offer | None:
-    """The offer in a body; None where it is none."""
+    """Return the offer in a body; None if it is invalid."""
     if not isinstance(body, dict):
         return None
     view, files, answered = body.get("view"), body.get("files"), body.get("answered")

@@ -1,6 +1,5 @@
-"""Header fields as browsers send them: a `Last-Event-ID` may have control characters, at which aiohttp's parser stops.
-
-Such an id (HTML, 9.2.2) is therefore carried past that parser in hexadecimal, under a name of our own.
+"""Header fields as browsers send them: a `Last-Event-ID` may have control characters, which aiohttp's parser rejects.
+Such an id (HTML, 9.2.2) is therefore passed through the parser in hexadecimal, in a private field.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
 
 def escaped(data: bytes) -> bytes:
-    """`data`, which begins a request, with an id in hexadecimal if aiohttp could not read it as it is."""
+    """Return `data`, the beginning of a request, with the id in hexadecimal if aiohttp could not parse it."""
     if not data.startswith(b"GET ") or _EVENT_STREAM not in data:
         return data
     end = data.find(b"\r\n\r\n") + 2  # of the last field's line
@@ -32,7 +31,7 @@ def _in_hex(found: re.Match[bytes]) -> bytes:
 
 
 def received(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), the id as the browser sent it."""
+    """Return names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), the id as the browser sent it."""
     return tuple(_field(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
 
 

@@ -1,4 +1,4 @@
-"""The events that the console's page follows: the record as it grows; approvals, views, problems and apps anew."""
+"""The event stream of the console's page: new audit records, and current approvals, views, problems and apps."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from gateway.views.registry import Views
 from gateway.views.view import LiveView
 
 HEARTBEAT = 15.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 MOMENT = 0.05
-"""Seconds for which lines are gathered: each write wakes the page, which carries a model's calls as well."""
+"""Seconds for which records are batched: each write wakes the page, which also carries a model's calls."""
 
 HISTORY = 200
-"""Lines of the record that a page is given when it comes."""
+"""Audit records that a new page receives."""
 
 
 EACH: Final = 64
 """Event streams of one person."""
 
 IN_ALL: Final = 2048
-"""Event streams of all."""
+"""Event streams of all persons."""
 
 BOUNDS: Final = (
     Bound(
@@ -75,7 +75,7 @@ class Events:
         self._places = Shares(EACH, IN_ALL)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One stream, until its page or the gateway goes. A page that is too slow is cut off, and comes again."""
+        """Serve one stream until the page or the gateway closes it. A slow page is disconnected, and reconnects."""
         with self._places.place(request[PRINCIPAL].person) as free:
             if not free:
                 detail = f"{EACH} event streams of one person may be open, and {IN_ALL} of all. Close one of them."
@@ -105,7 +105,7 @@ class Events:
                     await self._tell_changes(stream, changes)
                     lines.end()
         except* ConnectionError:
-            pass  # the page has gone
+            pass  # the page disconnected
         finally:
             self._open.discard(changes)
             for stop in stops:
@@ -113,7 +113,7 @@ class Events:
         return stream
 
     def apps_changed(self) -> None:
-        """Tell every page which apps there are now."""
+        """Send every page the current apps."""
         for changes in self._open:
             changes.mark("apps")
 
@@ -153,7 +153,7 @@ class Events:
 
 
 class _Changes:
-    """What a page has not been told yet; at first, everything."""
+    """The kinds of data that a page has yet to receive; initially all."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
@@ -189,12 +189,14 @@ def _event(name: str, text: str) -> bytes:
 
 
 def problems(notices: Notices, principal: Principal) -> list[Json]:
-    """What is wrong in the configuration, which names files: for administrators; report mode is for everybody."""
+    """Return the problems of the configuration, which name files, for administrators; those of report mode for
+    everybody.
+    """
     return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is Kind.REPORT]
 
 
 def told(notice: Notice) -> dict[str, Json]:
-    """A notice as the console is told of it."""
+    """Return a notice in the form for the console."""
     problem = notice.problem
     place: dict[str, Json] = {"file": problem.file, "line": problem.line, "column": problem.column}
     return {"kind": notice.kind, **place, "message": problem.message}

@@ -1,4 +1,4 @@
-"""How often one address has tokens looked up at their issuer that are nobody's."""
+"""Rate limit of failed token look-ups at an issuer, per address."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from gateway.callers.proxies import Address
 from gateway.policy import Rate, take
 
 WRONG: Final = Rate(300, 60.0)
-"""Tokens in vain of one address; a right one costs nothing, and one that is remembered is looked up nowhere.
-
-Strangers shall not be able to poll the issuer for tokens (RFC 7662 4): without a bound they could through us.
+"""Failed look-ups of one address; a valid token costs nothing, and a cached one needs no look-up.
+Without it strangers could guess tokens at the issuer through the gateway (RFC 7662 4).
 """
 
 EACH: Final = 256
-"""Addresses of one network (the first 48 bits of IPv6, 24 of IPv4) that are counted apart."""
+"""Addresses of one network (the first 48 bits of IPv6, 24 of IPv4) that are counted separately."""
 
 IN_ALL: Final = 65_536
-"""Addresses that are counted apart in all."""
+"""Addresses that are counted separately in all."""
 
 BOUNDS: Final = (
     Bound(
@@ -41,24 +40,24 @@ BOUNDS: Final = (
 )
 
 Counted: TypeAlias = tuple[int, int]
-"""The version and the first bits of an address, or of the network that is counted in its stead."""
+"""The version and the first bits of an address, or of the network that is counted instead."""
 
 _ALL: Final[Counted] = (0, 0)
 
 
 class Guesses:
-    """`clock` is steady, in seconds."""
+    """The rate limiter of failed look-ups. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets = Buckets[Counted](EACH, IN_ALL)
 
     def __len__(self) -> int:
-        """How many addresses and networks are counted."""
+        """Return the number of counted addresses and networks."""
         return len(self._buckets)
 
     def take(self, address: Address | None) -> Counted | None:
-        """Count a look-up, and give what it counts for; None where there were too many in vain."""
+        """Count a look-up, and return its key; None beyond the limit."""
         now, key, owner = self._clock(), _counted(address), None
         if key not in self._buckets.tats:
             own, network = key, _network(key)
@@ -69,13 +68,13 @@ class Guesses:
         return key if taken.allowed else None
 
     def give_back(self, counted: Counted) -> None:
-        """It was not in vain."""
+        """Undo the count of a look-up that succeeded."""
         self._buckets.give_back(counted, WRONG.period / WRONG.count)
 
 
 @dataclass(slots=True)
 class Guess:
-    """One caller, who may have to be looked up at several issuers: that counts once."""
+    """One caller, whose look-ups at several issuers count once."""
 
     guesses: Guesses
     address: Callable[[], Address | None]
@@ -83,26 +82,26 @@ class Guess:
     refused: bool = False
 
     def may_ask(self) -> bool:
-        """Whether an issuer may be asked about the token."""
+        """Return whether an issuer may be asked about the token."""
         if self.taken is None and not self.refused:
             self.taken = self.guesses.take(self.address())
             self.refused = self.taken is None
         return self.taken is not None
 
     def right(self) -> None:
-        """Somebody knew the token."""
+        """Undo the count, as an issuer knew the token."""
         if self.taken is not None:
             self.guesses.give_back(self.taken)
 
 
 def _counted(address: Address | None) -> Counted:
-    """One subscriber has 2**64 addresses of IPv6."""
+    """Return the counting key: for IPv6 the first 64 bits, which one subscriber has."""
     if isinstance(address, IPv6Address):
         return 6, int(address) >> 64
     return 4, int(address) if address is not None else -1
 
 
 def _network(counted: Counted) -> Counted:
-    """The network of an address: as many as one subscriber may have."""
+    """Return the network of an address, as large as one subscriber may have."""
     version, bits = counted
     return (48, bits >> 16) if version == 6 else (24, bits >> 8)

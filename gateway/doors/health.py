@@ -1,4 +1,4 @@
-"""Whether the gateway lives, and whether it takes requests."""
+"""Liveness and readiness of the gateway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Health:
         self.ready = False
 
     def routes(self) -> list[web.RouteDef]:
-        """The two routes."""
+        """Return the two routes."""
         return [web.get("/healthz", self._live), web.get("/readyz", self._ready)]
 
     async def _live(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The connection of a host page: what its frames say, and the views that it carries, two channels each."""
+"""The connection of a host page: the dispatch of its frames, and its views with two channels each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.views.view import View
 log = logging.getLogger(__name__)
 
 TOO_LARGE = "too-large"
-"""Stands there for bytes that were too many to be put."""
+"""The placeholder for bytes that were too many to put."""
 
 GREETING = 10.0
 """Seconds that a host page has to say hello."""
@@ -48,14 +48,14 @@ BOUNDS: Final = (
 )
 
 BATCH = 16
-"""Frames that are taken in one go."""
+"""Frames processed before the event loop gets its turn."""
 
 INVALID_PARAMS = -32602
 
 
 @dataclass(slots=True, eq=False)
 class _Seat:
-    """A view on a connection: its peer on the ui channel, what ends that, and the digest of its resume token."""
+    """A view on a connection: its ui peer, the stack that ends it, and the digest of its resume token."""
 
     view: View
     peer: UiPeer
@@ -80,7 +80,7 @@ class HostPage:
 
     @property
     def principal(self) -> Principal | None:
-        """Whose page this is, once it has greeted."""
+        """The page's principal, once it has sent its ticket."""
         return self._ticket.principal if self._ticket is not None else None
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class HostPage:
                 pass
 
     async def _hang_up(self) -> None:
-        """Say so, and hear no more: `close` alone reads all that the page still says, in one go."""
+        """Send a close frame and stop reading: `close` alone reads all that the page still sends, at once."""
         with suppress(ConnectionError):
             if not self._socket.closed and self._transport is not None:
                 await self._socket.send_frame(NORMAL, WSMsgType.CLOSE)
@@ -113,27 +113,27 @@ class HostPage:
             await self._socket.close()
 
     def _cut_off(self) -> None:
-        """The caller is nobody any more."""
+        """Abort the connection when the caller's credential ends."""
         if self._transport is not None:
             self._transport.abort()
 
     async def _receive(self, seconds: float | None) -> bool:
-        """Take one frame. False when the socket is closed. Raises `MuxError`."""
+        """Process one frame. Return False if the socket is closed. Raises `MuxError`."""
         try:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
             return False
         self._frames += 1
         if not self._frames % BATCH:
-            await asyncio.sleep(0)  # a flood must leave time to others
+            await asyncio.sleep(0)  # a flood must not starve others
         if message.type is WSMsgType.PING:
             with suppress(ConnectionError):
                 await self._socket.pong(message.data)
         if message.type in (WSMsgType.PING, WSMsgType.PONG):
             return True
         if message.type is WSMsgType.TEXT and is_bulky(message.data, mux.BODY_LIMIT):
-            # No frame of a host page of ours has so many: what is that long goes beside it. A page that has its host
-            # send this otherwise harms itself alone, and not the others on this connection.
+            # The gateway's host page sends large bodies beside frames. A page that makes its host send such a frame
+            # harms only itself, not the others on this connection.
             log.warning("a frame of the bridge is dropped: it has %s", why(mux.BODY_LIMIT))
             return True
         if message.type is WSMsgType.TEXT:
@@ -189,10 +189,10 @@ class HostPage:
         await self._begin(view, following, mux.Resume(id, following))
 
     async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
-        """Tell the page of its view, and seat it; one of which it was not told ends."""
+        """Announce the view to the page, and seat it; an unannounced view ends."""
         try:
             await self._say(said)
-        except BaseException:  # cancelled too: nobody could take it up
+        except BaseException:  # on cancellation too: the page could not resume it
             self._bridged.end(view)
             raise
         await self._seat(view, token)
@@ -238,7 +238,7 @@ class HostPage:
             self._bridged.views.disconnect(seat.view)
 
     def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
-        """The message with the body that it names. Raises `MuxError` for one that was not put, or is no JSON."""
+        """Return the message with the body that it names. Raises `MuxError` for an unknown body or invalid JSON."""
         body = mux.body_named(message)
         if body is None or self._ticket is None:
             return message
@@ -248,7 +248,7 @@ class HostPage:
         return mux.join_body(message, text)
 
     def _beside(self, message: dict[str, Json]) -> tuple[dict[str, Json], Beside | None]:
-        """The message without the name of the bytes that came beside it, and those. Raises `MuxError`."""
+        """Return the message without the name of its bytes, and those bytes. Raises `MuxError`."""
         params = message.get("params")
         if not isinstance(params, dict) or BYTES not in params or self._ticket is None:
             return message, None
@@ -262,7 +262,7 @@ class HostPage:
         return message, Beside(Handed(content), lambda: bodies.release(id))
 
     async def _refuse(self, view: View, frame: mux.Message, error: MuxError) -> None:
-        """A message whose body cannot be had fails alone: it is refused, or the call fails that it answers."""
+        """Fail a message whose body is missing, or the call that it answers; the others continue."""
         id = frame.message.get("id")
         failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
         answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
@@ -281,8 +281,7 @@ class HostPage:
                 self._bridged.end(seat.view)
 
     async def _leave(self) -> None:
-        """The wire is gone: calls in flight fail; the views wait a while to be taken up again.
-
+        """End the calls in flight after a disconnect; the views wait to be resumed.
         The server may cancel this before the last call has ended.
         """
         self._mux.connection_lost()
@@ -295,7 +294,7 @@ class HostPage:
     async def _say_message(
         self, frame: mux.Message, *, own: bool = False, leaving: Callable[[], object] = lambda: None
     ) -> None:
-        """Send a message; only an answer in the gateway's `own` words names bytes that went beside it."""
+        """Send a message; only the gateway's `own` answers may name bytes sent beside them."""
         message = frame.message
         if self._ticket is None:
             return
@@ -308,7 +307,7 @@ class HostPage:
         await self._say(frame)
 
     def _aside(self, body: bytes) -> str | None:
-        """Put the bytes of an answer where its host page takes them; None where there is no room."""
+        """Store the bytes of an answer for the host page; return their name, None if there is no room."""
         id, ticket = secrets.token_urlsafe(24), self._ticket
         return id if ticket is not None and self._bridged.bodies.put(id, ticket.principal.id, body) else None
 
@@ -323,7 +322,7 @@ class HostPage:
 
 
 def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:
-    """The id of a body, the message that names it, and the body, where there must be one."""
+    """Return an id, the message that names it, and the body, if the body must be sent beside the frame."""
     if not mux.is_large(message) and (own or not names_bytes(message)):
         return None
     id = secrets.token_urlsafe(24)

@@ -1,4 +1,4 @@
-"""One issuer of tokens and logins: asked through the vetted way out, as seldom as can be."""
+"""One issuer of tokens and logins, queried over vetted connections, with caches."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from gateway.proving import digest
 T = TypeVar("T")
 
 REMEMBERED = 30.0
-"""Seconds for which a token that was found good is not looked at again."""
+"""Seconds for which a valid token is cached."""
 
 REMEMBERED_BAD = 5.0
-"""Seconds for which the issuer is not asked again about a token that it did not know."""
+"""Seconds for which a token unknown to the issuer is cached."""
 
 INTROSPECTED: Final = "introspected"
 """The kind of proof of a token that only its issuer can read."""
 
 
 NOBODY: Final = ""
-"""Whose tokens those are that the issuer does not know; how many come is bounded by the guesses of each address."""
+"""The owner of unknown tokens in the cache; their rate is limited per address by `Guesses`."""
 
 BOUNDS: Final = (
     Bound(
@@ -48,11 +48,11 @@ BOUNDS: Final = (
 )
 
 UNAVAILABLE: Final = 503
-"""The status of an `Unidentified` that is not the caller's doing."""
+"""The status of an `Unidentified` that is not the caller's fault."""
 
 
 class Published(Generic[T]):
-    """Something that an issuer publishes: asked for once by all that wait for it, and kept while it is fresh."""
+    """A document that an issuer publishes: fetched single-flight, and cached while it is fresh."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -63,7 +63,7 @@ class Published(Generic[T]):
         self._error: Unidentified | None = None
 
     async def get(self) -> T:
-        """The value. Raises `Unidentified` where there is none that can be used."""
+        """Return the value. Raises `Unidentified` without a usable one."""
         if self._freshness.due(self._clock()):
             async with self._asking:
                 if self._freshness.due(self._clock()):
@@ -71,7 +71,7 @@ class Published(Generic[T]):
         return self._kept()
 
     async def anew(self, before: T) -> T:
-        """The value after a look out of turn, where one may be had now; `before` is what did not do."""
+        """Return the value after an early refetch, if one is allowed now; `before` is the insufficient value."""
         async with self._asking:
             if self._value is before and self._freshness.surprised(self._clock()):
                 await self._look()
@@ -93,7 +93,7 @@ class Published(Generic[T]):
 
 
 class Issuer:
-    """The issuer of `spec`, which answers at `backend`."""
+    """The issuer of `spec`, reached through `backend`."""
 
     def __init__(
         self,
@@ -114,15 +114,14 @@ class Issuer:
         self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
 
     def __str__(self) -> str:
-        """Its identifier."""
+        """Return its identifier."""
         return self._spec.issuer
 
     async def principal(
         self, token: str, resources: frozenset[str], may_ask: Callable[[], bool] = lambda: True
     ) -> Principal | None:
-        """Who calls with an access token at one of `resources`; None for one that is not this issuer's.
-
-        Of what only the issuer can read it `may_ask`, or not now. Raises `Unidentified`.
+        """Return the caller with an access token at one of `resources`; None for one that is not this issuer's.
+        An opaque token is introspected only if `may_ask` allows that. Raises `Unidentified`.
         """
         key = digest(token)
         known = self._good.get((key, resources))
@@ -139,9 +138,8 @@ class Issuer:
         return known
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
-        """Whether the issuer still knows a token that was introspected here, None for one that was not.
-
-        With `anew` it is asked now. Raises `Unidentified` where it does not answer.
+        """Return whether the issuer still knows a token that was introspected here, None for another one.
+        With `anew` the cache is bypassed. Raises `Unidentified` if the issuer does not answer.
         """
         shown = self._opaque.get(id)
         if shown is None:
@@ -159,8 +157,7 @@ class Issuer:
             return False
 
     async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
-        """Where a person logs in; that leads to `back`, or to `own` if the issuer's answer does not name it.
-
+        """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
         Raises `Unidentified`.
         """
         found = await self._metadata.get()
@@ -168,7 +165,7 @@ class Issuer:
         return server.authorization_url(self._spec, found, attempt, place)
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
-        """Where a person's login at the issuer ends; None where nowhere, or where the issuer does not say."""
+        """Return the URL that ends a person's login at the issuer; None if there is none, or it is unknown."""
         try:
             return server.logout_url(self._spec, await self._metadata.get(), id_token, back)
         except Unidentified:
@@ -177,8 +174,7 @@ class Issuer:
     async def logged_in(
         self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
-        """The person that came back with `query`, which names the issuer where it must be `named`, and the ID token.
-
+        """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
         Raises `Unidentified`.
         """
         found = await self._metadata.get()
@@ -205,7 +201,7 @@ class Issuer:
         if not self._spec.introspection or self._bad.get(key):
             return None
         found = await self._metadata.get()
-        if self._opaque.get(key.hex()) is None and not may_ask():  # one that was good is no guess
+        if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
             return None
         claims = await drive(server.introspection(self._spec, found, token), self._backend)
         if claims is None:
@@ -215,7 +211,7 @@ class Issuer:
         return claims
 
     async def _verified(self, token: Unverified) -> dict[str, Json]:
-        """The claims under a signature; a key that is not known yet is looked for once."""
+        """Return the verified claims; after an unknown key the keys are fetched again once."""
         keys = await self._keys.get()
         try:
             return verified(token, keys, self._spec.algorithms)
@@ -234,6 +230,6 @@ class Issuer:
 
 
 def _signed(token: str) -> Unverified | None:
-    """A token that says who issued it; any other is for its issuer to read."""
+    """Return a token that names its issuer, unverified; None for an opaque one."""
     found = read(token)
     return found if found is not None and "iss" in found.claims else None

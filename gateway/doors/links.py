@@ -1,4 +1,4 @@
-"""Links that an app asks to open: its policy decides, a person is asked where it says so, and the record has it."""
+"""Links that an app asks to open: decided by its policy, confirmed by a person if required, and recorded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gateway.views.registry import Views
 from gateway.views.view import View
 
 WAITING = 1024
-"""Questions that may wait for their answer: one for each view."""
+"""Open questions about links, one per view."""
 
 EACH = 32
-"""Those of one principal; its oldest goes first."""
+"""Open questions of one principal; the oldest is evicted first."""
 
 BOUNDS: Final = (
     Bound(
@@ -39,7 +39,7 @@ _NO_QUESTION = "Nobody was asked about this link, or the question was answered o
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a host page of ours asks for: that `view` opens `url`; `answered` is what the person said."""
+    """A host page's request that `view` opens `url`; `answered` is the person's answer."""
 
     view: str
     url: str
@@ -59,7 +59,7 @@ class _Asked:
 
 
 class LinkDoor:
-    """Decides on links. A view has one question at a time; it waits here from the asking to the answer."""
+    """Decides on links. A view has one question at a time, which is stored here until its answer."""
 
     def __init__(self, views: Views, recorder: Recorder) -> None:
         self._views = views
@@ -67,7 +67,7 @@ class LinkDoor:
         self._asked: dict[str, _Asked] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
-        """`{view, url}`, then `{view, url, answered}` where the answer to the first was `ask`. Raises ValueError."""
+        """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
         wish = _wish(await json_of(request))
         if wish is None:
             return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
@@ -78,7 +78,7 @@ class LinkDoor:
         return fresh(told)
 
     async def decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
-        """What a host page is told. Raises `Refusal`."""
+        """Return the decision for a host page. Raises `Refusal`."""
         view = self._views.find(wish.view, principal)
         if view is None:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
@@ -122,7 +122,7 @@ class LinkDoor:
         return {"decision": "open"}
 
     async def _wait(self, view: str, asked: _Asked) -> None:
-        """Keep the question; the one before it of the same view, and the oldest of too many, end unanswered."""
+        """Store the question; the view's earlier one, and the oldest beyond the limits, end unanswered."""
         older = [self._asked.pop(view)] if view in self._asked else []
         count = Counter(one.principal for one in self._asked.values())
         if count[asked.principal] >= EACH:
@@ -138,7 +138,7 @@ class LinkDoor:
 
 
 def _wish(body: object) -> Wish | None:
-    """The wish in a body; None where it is none."""
+    """Return the request in a body; None if it is invalid."""
     if not isinstance(body, dict):
         return None
     view, url, answered = body.get("view"), body.get("url"), body.get("answered")

@@ -1,4 +1,4 @@
-"""The door of MCP clients: `/mcp`, and `/mcp/<name>` for each app and each upstream as a server of its own."""
+"""The door of MCP clients: `/mcp`, and `/mcp/<name>` for each app and upstream as a separate server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Mounts(Protocol):
 
 
 def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
-    """The routes of this door; `everything` answers `/mcp`, the others are of apps and upstreams."""
+    """Return the routes of this door; `everything` serves `/mcp`, the others are mounts of apps and upstreams."""
 
     async def all_apps(request: web.Request) -> web.StreamResponse:
         return lacking(request, "mcp") or await everything.handle(request)
@@ -38,7 +38,7 @@ def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
 
 
 async def _unknown(request: web.Request) -> web.StreamResponse:
-    """There is no server here, whoever asks: clients are told where there are some."""
+    """Return a 404 answer that names the paths of MCP servers."""
     path = request.raw_path.partition("?")[0]
     plain = f" Write {path.rstrip('/')[:80]}, without the slash at the end." if path.endswith("/") else ""
     detail = (

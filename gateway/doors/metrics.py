@@ -1,4 +1,4 @@
-"""`/metrics`: what the gateway counts, for a scraper on this machine or one that may read the record."""
+"""`/metrics`: the gateway's metrics, for a scraper on this machine or one authorized to read the audit log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.doors.guard import PRINCIPAL
 from gateway.telemetry import CONTENT_TYPE, Metrics
 
 FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")
-"""Fields by which a proxy says that the caller is elsewhere."""
+"""Fields by which a proxy reveals that the caller is elsewhere."""
 
 
 class MetricsDoor:
@@ -22,7 +22,7 @@ class MetricsDoor:
         self._metrics = metrics
 
     def routes(self) -> list[web.RouteDef]:
-        """The one route."""
+        """Return the one route."""
         return [web.get(SCRAPED, self._handle)]
 
     async def _handle(self, request: web.Request) -> web.Response:
@@ -36,7 +36,7 @@ class MetricsDoor:
 
 
 def _is_on_this_machine(request: web.Request) -> bool:
-    """Whether the caller is on loopback, asked for a name of loopback, and no proxy speaks for somebody else."""
+    """Whether the caller uses loopback, under a loopback name, and not through a proxy."""
     host = request.url.host or ""
     if any(name in request.headers for name in FORWARDED):
         return False

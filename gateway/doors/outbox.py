@@ -1,4 +1,4 @@
-"""What waits for a host page to take it: the model's messages go at once, all else in its order."""
+"""The write queue of a host page: the model's messages go first, all others in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 
 UNSENT = 128 * 1024
-"""Bytes that the system holds unsent before it takes no more: behind what it has taken, a model would wait."""
+"""Bytes that the kernel buffers unsent: a model's messages wait behind these."""
 
 
 class Outbox:
@@ -25,9 +25,8 @@ class Outbox:
         _hold_little(request.transport)
 
     async def put(self, texts: Sequence[str], *, first: bool = False) -> None:
-        """Write `texts`, in their turn or before all that waits; returns once the wire took them.
-
-        Who has nothing to say waits for nobody: it reads what the page says, a model's answer for one.
+        """Write `texts`, in order or before the queue; return once they are written.
+        Without texts it returns at once, so that the caller keeps reading, such as a model's answer.
         """
         if not texts:
             return
@@ -39,7 +38,7 @@ class Outbox:
         try:
             await self._write_all()
         except asyncio.CancelledError:
-            # What waits was said, whoever would have written it; the task ends with the connection at the latest.
+            # Queued texts must still be written; the task ends with the connection at the latest.
             if self._waiting and (self._rest is None or self._rest.done()):
                 self._rest = asyncio.ensure_future(self._write_all())
             raise
@@ -58,5 +57,5 @@ def _hold_little(transport: asyncio.Transport | None) -> None:
     wire: socket.socket | None = transport.get_extra_info("socket") if transport is not None else None
     option: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if wire is not None and option is not None:
-        with suppress(OSError):  # not every socket is one of TCP
+        with suppress(OSError):  # not every socket is TCP
             wire.setsockopt(socket.IPPROTO_TCP, option, UNSENT)

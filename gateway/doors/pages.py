@@ -1,4 +1,4 @@
-"""The few pages that a login shows: they hold no script, and nothing of them may be framed."""
+"""The few pages of a login: without scripts, and never in a frame."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _HEAD: Final = (
 
 
 def local(path: str | None) -> str:
-    """A place on the same site to go to; `/` for what is none."""
+    """Return `path` if it is one of the same site, else `/`."""
     return path if path is not None and _LOCAL.fullmatch(path) else "/"
 
 
 def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None = None) -> web.Response:
-    """A page that says one thing; `link` is a path of the site, and its words."""
+    """Return a page with one text; `link` is a path of the site, and its label."""
     html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{escape(text)}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     html += "</main>"
@@ -47,9 +47,8 @@ def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None 
 
 
 def onwards(path: str) -> web.Response:
-    """A page that goes to `path` of its own site at once.
-
-    Browsers send `SameSite=Strict` cookies with what a page of the site asks for, not where another site leads to it.
+    """Return a page that continues to `path` on the same site at once.
+    Browsers send `SameSite=Strict` cookies with a same-site request, not after a redirect from another site.
     """
     to = escape(local(path))
     html = (

@@ -1,4 +1,4 @@
-"""What was looked up a moment ago."""
+"""A cache of recent look-ups."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BOUNDS: Final = (
 
 
 class Recent(Generic[K, V]):
-    """The newest values of each owner, each for as long as it was put there for."""
+    """The recently used values of each owner, each with a lifetime."""
 
     def __init__(self, each: int = EACH, most: int = IN_ALL, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: Owned[K, tuple[float, V]] = Owned(each, most)
 
     def get(self, key: K) -> V | None:
-        """The value, if its time is not over."""
+        """Return the value, unless it has expired."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -40,13 +40,13 @@ class Recent(Generic[K, V]):
         return found[1]
 
     def put(self, key: K, value: V, seconds: float, owner: str) -> None:
-        """Keep `value` for `seconds`; where its owner has too many, another one of theirs goes."""
+        """Store `value` for `seconds`; beyond the owner's limit, another one of theirs is evicted."""
         self._kept.put(owner, key, (self._clock() + seconds, value))
 
     def drop(self, key: K) -> None:
-        """Forget one."""
+        """Remove one value."""
         self._kept.pop(key)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._kept.clear()

@@ -1,4 +1,4 @@
-"""Callers that a door refuses: each is counted, and some of them are logged and recorded."""
+"""Refused callers: each is counted, and some are logged and recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.telemetry import Metrics
 from gateway.throttle import ThrottledLog
 
 REFUSED: Final = web.RequestKey("refused", Refused)
-"""The refusal of a caller to whom it was said otherwise than by the answer itself, as on a WebSocket."""
+"""The refusal of a caller that was sent otherwise than in the HTTP answer, as on a WebSocket."""
 
 CODES: Final = (
     *("bad-csrf", "bad-request", "bad-signature", "bad-ticket", "foreign-page", "http-version", "login-too-old"),
@@ -32,16 +32,16 @@ CODES: Final = (
     ),
     *("unidentified", "unknown-host"),
 )
-"""Why doors refuse callers. What is not there, or busy, refuses nobody; a reason of an exchange has its own record."""
+"""Codes that refuse a caller. "Not found" and "busy" do not; refusals of an exchange have their own record."""
 
 SHOWN: Final = 200
-"""Characters of a target that the log and the record show."""
+"""Characters of a target in the log and the record."""
 
 log = logging.getLogger(__name__)
 
 
 class RefusedCallers:
-    """Counts in `metrics`, writes lines of the log up to a limit, and of the record up to that of its refusals."""
+    """Counts refusals in `metrics`, and writes them to the log and the audit log, both rate-limited."""
 
     def __init__(self, metrics: Metrics, recorder: Recorder) -> None:
         self._metrics = metrics
@@ -51,9 +51,8 @@ class RefusedCallers:
     async def note(
         self, request: web.Request, answer: web.StreamResponse | None, site: Site | None, by: Principal | None
     ) -> None:
-        """Look at an answer, None where it was given up, at a `site` of ours, None at another host.
-
-        `by` is the caller, where that is known.
+        """Record the refusal in an answer, if there is one; `answer` is None after a cancellation.
+        `site` is the gateway's site, None at an unknown host; `by` is the caller, if known.
         """
         refusal = answer if isinstance(answer, Refused) else request.get(REFUSED)
         if refusal is None or refusal.code not in CODES or (refusal.status == 400 and by is not None):
@@ -79,12 +78,12 @@ class RefusedCallers:
         await self._recorder.refused(fields)
 
     def flush(self) -> None:
-        """Write the sums that are due later: the gateway ends."""
+        """Write pending log summaries, at shutdown."""
         self._log.flush()
 
 
 def _door(request: web.Request, site: Site | None) -> str:
-    """A name of this program for where the caller came."""
+    """Return the name of the door, from a fixed set."""
     path = request.path
     if site is None:
         return "unknown"

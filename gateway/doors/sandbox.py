@@ -1,4 +1,4 @@
-"""The sandbox proxy: a page on a site of its own, under the content security policy that its signed address carries."""
+"""The sandbox proxy: a page on a separate site, under the content security policy in its signed address."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ _RESOURCES = "resourceDomains"
 _KINDS = ("connectDomains", _RESOURCES, "frameDomains")
 
 _SCRIPTS = {"blob-workers": "blob: data:", "eval": "'unsafe-eval'", "wasm": "'wasm-unsafe-eval'"}
-"""Workers load further scripts so; beside inline scripts this lets nothing new run in the page itself."""
+"""Workers load further scripts by these; beside inline scripts they allow nothing new in the page itself."""
 
 MAX_ORIGINS = 64
-"""Origins of one kind that an app of others may declare; further ones are left out."""
+"""Origins of one kind that an upstream's app may declare; further ones are left out."""
 
 
 class SandboxDoor:
-    """The site of the proxy. `folder` holds its built files; `origin` is where it answers."""
+    """The site of the proxy. `folder` holds its built files; `origin` is its origin."""
 
     def __init__(self, folder: Path, origin: str) -> None:
         self._files = dict(assets(folder))
-        self._page = self._files.pop("proxy.html")  # it is shown under a policy alone
+        self._page = self._files.pop("proxy.html")  # served only under a policy
         self._origin = origin
         self._key = secrets.token_bytes(32)
 
     def url(self, host: str, meta: Mapping[str, Any], allow: Collection[str] = ()) -> str:
-        """The address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
-
-        `allow` is what the configuration lets the app do beyond the policy of MCP Apps.
+        """Return the address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
+        `allow` lists what the configuration permits beyond the policy of MCP Apps.
         """
         policy = content_policy(meta.get("csp") or {}, host, allow)
         query = {"csp": policy, "host": host, "sig": self._signature(policy, host)}
         return f"{self._origin}/proxy.html?{urlencode(query)}"
 
     def application(self) -> web.Application:
-        """The aiohttp application of this site."""
+        """Return the aiohttp application of this site."""
         app = web.Application()
         app.router.add_get("/proxy.html", self._proxy)
         app.router.add_get("/{name:.+}", self._file)
@@ -78,7 +77,7 @@ class SandboxDoor:
 
 
 def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
-    """The `csp` of an app of others, as far as it is one: what is no origin is left out."""
+    """Return the `csp` of an upstream's app, without invalid origins."""
     csp = ui.get("csp")
     found: dict[str, Any] = {}
     for key in _KINDS:
@@ -89,7 +88,7 @@ def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def content_policy(csp: Mapping[str, Any], host: str, allow: Collection[str] = ()) -> str:
-    """The header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
+    """Return the header under which an app runs. Raises `ValueError` for an entry that is no plain origin."""
     scripts = "".join(f" {_SCRIPTS[word]}" for word in _SCRIPTS if word in allow)
     connect, resources, frames = (_origins(csp.get(key) or (), key) for key in _KINDS)
     return "; ".join(
@@ -112,10 +111,9 @@ def content_policy(csp: Mapping[str, Any], host: str, allow: Collection[str] = (
 
 
 def connections(policy: str) -> str:
-    """The header that lets an app connect where its `policy` says, and nowhere else, in ways that no policy knows, too.
-
-    Those are WebRTC, a connection or a name that is only looked up in advance, and navigation. Redirects stay the
-    policy's matter: it judges each of them.
+    """Return the header that restricts an app's connections to its `policy`, also those that no policy covers.
+    Those are WebRTC, a connection or name look-up in advance, and navigation. Redirects are left to the policy, which
+    checks each of them.
     """
     named = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
     origins = sorted({json.dumps(re.sub("^ws", "http", each[0])) for each in named})
@@ -130,7 +128,7 @@ def _origins(entries: Sequence[str], key: str) -> str:
 
 
 def _is_origin(entry: object, key: str) -> bool:
-    """Whether it is one, or where files come from (MCP Apps, `resourceDomains`) the subdomains of one."""
+    """Whether it is an origin, or for `resourceDomains` (MCP Apps) a wildcard for its subdomains."""
     if not isinstance(entry, str):
         return False
     return bool(_ORIGIN.fullmatch(entry) or (key == _RESOURCES and _SUBDOMAINS.fullmatch(entry)))

@@ -1,4 +1,4 @@
-"""The `Server` field of every answer: it names no version, of which an attacker could look up the faults."""
+"""The `Server` field of every answer, without a version that would reveal known vulnerabilities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAME: Final = "webmcp-gateway"
 
 
 async def name_server(_: web.Request, answer: web.StreamResponse) -> None:
-    """Handle `on_response_prepare`: aiohttp has written its own name and version, and Python's."""
+    """Handle `on_response_prepare`: replace aiohttp's name and version, and Python's."""
     answer.headers[hdrs.SERVER] = NAME
 
 
 class NamelessHandler(RequestHandler):
-    """The protocol of a connection that answers what its parser refuses, which never reaches an application."""
+    """aiohttp's protocol, with the gateway's name in answers to requests that its parser rejects."""
 
     __slots__ = ()
 
@@ -28,6 +28,6 @@ class NamelessHandler(RequestHandler):
 
 
 def nameless(handler: RequestHandler) -> RequestHandler:
-    """Make the protocol that aiohttp made for a connection one that does not name it."""
-    handler.__class__ = NamelessHandler  # aiohttp has no other place for a class of ours
+    """Make a connection's protocol hide aiohttp's name."""
+    handler.__class__ = NamelessHandler  # aiohttp offers no other place for a subclass
     return handler

@@ -1,4 +1,4 @@
-"""The cookies by which a browser keeps a login: as strict as browsers take them at the origin of a site."""
+"""The session cookies of a login, with the strictest attributes that browsers accept at a site's origin."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ NAME = "webmcp-gateway"
 @dataclass(frozen=True, slots=True)
 class SessionCookies:
     """The cookies of the site at `origin`.
-
-    Over https their names begin with `__Host-` (RFC 6265bis 4.1.3.2). Plain http, which only this machine may have,
-    takes no such name everywhere; there the port is in it, because cookies do not know ports.
+    Over https their names begin with `__Host-` (RFC 6265bis 4.1.3.2). Plain http, which only this machine may use, does
+    not accept such a name everywhere; there the name contains the port, since cookies ignore ports.
     """
 
     origin: str
 
     def name(self, what: str) -> str:
-        """The name of a cookie."""
+        """Return the name of a cookie."""
         parts = urlsplit(self.origin)
         return f"__Host-{NAME}-{what}" if self._secure else f"{NAME}-{what}-{parts.port or 80}"
 
     def read(self, request: Asked, what: str) -> str | None:
-        """Its value; None where there is none, or more than one."""
+        """Return its value; None if there is none, or more than one."""
         found = self.given(request, what)
         return found[0] if len(found) == 1 and found[0] else None
 
     def given(self, request: Asked, what: str) -> list[str]:
-        """All that a request says it is."""
+        """Return all values that a request has for it."""
         name = self.name(what)
         return [
             value.strip()
@@ -45,7 +44,7 @@ class SessionCookies:
     def keep(
         self, response: web.StreamResponse, what: str, value: str, seconds: float, *, crossing: bool = False
     ) -> None:
-        """Set it for `seconds`. `crossing` lets it be sent when another site leads back here."""
+        """Set it for `seconds`. With `crossing` it is also sent after a redirect from another site."""
         response.set_cookie(
             self.name(what),
             value,
@@ -57,7 +56,7 @@ class SessionCookies:
         )
 
     def drop(self, response: web.StreamResponse, what: str) -> None:
-        """Forget it."""
+        """Delete it."""
         response.del_cookie(self.name(what), path="/", secure=self._secure, httponly=True, samesite="Strict")
 
     @property

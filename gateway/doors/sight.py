@@ -1,4 +1,4 @@
-"""What a caller of the console sees and answers: what is their own, and more with the capability for it."""
+"""The visibility of records, views and questions on the console: a caller's own, or more with a capability."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line
 
 KNOWN = 4096
-"""Records in progress that one stream keeps in mind."""
+"""Records in progress that one stream remembers."""
 
 
 def is_own(principal: Principal, owner: str) -> bool:
-    """Whether what belongs to the principal with the id `owner` is theirs.
-
-    A person in their own browser has what is theirs at whatever client; a client with a token has its own.
+    """Whether the data of the principal with the id `owner` belongs to this one.
+    A person in their own browser owns the data of all their clients; a client with a token only its own.
     """
     if not principal.session:
         return not principal.shared and owner == principal.id
@@ -24,7 +23,7 @@ def is_own(principal: Principal, owner: str) -> bool:
 
 
 def name_in(owner: str) -> str:
-    """What a person is shown of the principal with this id: its subject, or of a shared one its client."""
+    """Return the displayed name of the principal with this id: its subject, or for a shared one its client."""
     _, client, subject = (*owner.split("|", 2), "", "")[:3]
     return subject or f"{unquote(client)} (shared)"
 
@@ -40,14 +39,14 @@ def sees_record(principal: Principal, fields: dict[str, Json]) -> bool:
 
 
 class Lines:
-    """The lines of the record that a principal sees: an outcome goes with its intent, which names the principal."""
+    """Filters the audit records for a principal: an outcome belongs to its intent, which names the principal."""
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
         self._own = OrderedDict[str, None]()
 
     def sees(self, line: Line) -> bool:
-        """Whether the line is shown; what a journal says of itself is not. Ask in the order of the lines."""
+        """Whether the line is shown, which the journal's own notes are not. Call it in the order of the lines."""
         if line.record.phase == NOTE:
             return False
         if self._principal.may("audit:read"):

@@ -1,4 +1,4 @@
-"""What admits a host page to the bridge: tickets that are used once, and resume tokens that change at each use."""
+"""The admission to the bridge: single-use tickets of host pages, and resume tokens that change at each use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gateway.bounds import Area, Bound
 from gateway.model import Principal
 
 LIFE = 30.0
-"""Seconds for which a ticket is good."""
+"""Seconds for which a ticket is valid."""
 
 MOST = 1024
-"""Tickets of all that may wait."""
+"""Unused tickets in all."""
 
 EACH = 64
-"""Tickets of one principal that may wait: nobody pushes out those of others."""
+"""Unused tickets of one principal, so that it cannot evict those of others."""
 
 BOUNDS: Final = (
     Bound(
@@ -33,7 +33,7 @@ BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Who may open which apps, from pages of which origin, until when. `attest`: its gestures are believed."""
+    """The principal, apps, page origin and expiry of an admission. With `attest`, its gestures are trusted."""
 
     origin: str | None
     principal: Principal
@@ -43,14 +43,14 @@ class Ticket:
 
 
 class Tickets:
-    """The tickets that were given out and not yet used."""
+    """The issued and unused tickets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._tickets: dict[str, Ticket] = {}
 
     def issue(self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool) -> str:
-        """A new ticket; the oldest goes where too many wait."""
+        """Return a new ticket; beyond the limits the oldest is evicted."""
         now = self._clock()
         for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
             del self._tickets[token]
@@ -65,7 +65,7 @@ class Tickets:
         return token
 
     def redeem(self, token: str, origin: str | None) -> Ticket | None:
-        """The ticket, once, if it is good and was issued to `origin`."""
+        """Return the ticket, once, if it is valid and was issued to `origin`."""
         ticket = self._tickets.pop(token, None)
         if ticket is None or ticket.origin != origin or ticket.expires < self._clock():
             return None

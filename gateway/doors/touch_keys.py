@@ -1,4 +1,4 @@
-"""The security keys of a person over HTTP: the list, adding one, removing one."""
+"""The endpoints for a person's security keys: the list, adding one, removing one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class TouchKeyDoor:
-    """`presence` None: nobody needs a key here."""
+    """The endpoints of security keys; with `presence` None no keys are used."""
 
     def __init__(self, presence: Presence | None, recorder: Recorder) -> None:
         self._presence = presence
         self._recorder = recorder
 
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
-        """The routes; `changing` lets only the console's own page change things."""
+        """Return the routes; `changing` restricts changes to the console's own page."""
         return [
             web.get("/api/keys", self._list),
             web.post("/api/keys/begin", changing(self._held(self._begin))),
@@ -40,7 +40,7 @@ class TouchKeyDoor:
         return fresh({"presence": self._presence is not None, "keys": listed})
 
     def _held(self, handler: Callable[[Presence, web.Request], Awaitable[web.Response]]) -> Handler:
-        """A handler for people in their own browser, where keys are asked for at all."""
+        """Wrap a handler for people in their own browser; refuse if no keys are used."""
 
         async def handle(request: web.Request) -> web.Response:
             if self._presence is None:
@@ -68,7 +68,7 @@ class TouchKeyDoor:
             return refused(400, "bad-request", f"name: a text of at most {NAME} characters.")
         by = request[PRINCIPAL]
         record = self._record(by, "added", name.strip())
-        await record.open()  # a key that nobody could be told of is not taken
+        await record.open()  # without a record no key is added
         async with _closing(record):
             key = await presence.add(by, name.strip(), given.get("credential"), given.get("assertion"))
             record.note(key=key.id)
@@ -95,7 +95,7 @@ class TouchKeyDoor:
 
 @asynccontextmanager
 async def _closing(record: Record) -> AsyncIterator[None]:
-    """What came of it stands in the record."""
+    """Record the outcome of the block."""
     try:
         yield
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""How an app's own site comes to a login: by a redirect through the console's, and a code that is good once."""
+"""The login at an app's own site: a redirect through the console's login, and a single-use code."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ WAY = 600.0
 
 
 def is_navigation(request: web.Request) -> bool:
-    """Whether a browser goes to a page."""
+    """Whether a browser navigates to a page."""
     headers = request.headers
     going = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
     return request.method == "GET" and going
 
 
 def to_console(request: web.Request, origin: str, app: str, console: str) -> web.Response:
-    """Lead a browser without a login of this site to the console's."""
+    """Redirect a browser without a login at this site to the console's."""
     if request.headers.get("sec-fetch-site") == "cross-site":
-        return onwards(request.raw_path)  # perhaps it has one, and did not send it because another site led here
+        return onwards(request.raw_path)  # it may have a login whose cookie was not sent cross-site
     cookies = SessionCookies(origin)
     state = cookies.read(request, "state") or secrets.token_urlsafe(32)
     query = urlencode({"app": app, "to": request.raw_path, "state": state})
@@ -42,7 +42,7 @@ def to_console(request: web.Request, origin: str, app: str, console: str) -> web
 
 
 class Visits:
-    """Takes up logins on the sites of apps; `sites` are the apps' ids and origins by host."""
+    """Accepts logins on the sites of apps; `sites` returns an app's id and origin by host."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Visits:
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """The one route, for the sites of apps."""
+        """Return the one route, for the sites of apps."""
         return [web.get(VISIT, self._take_up, allow_head=False)]
 
     async def _take_up(self, request: web.Request) -> web.Response:
