@@ -1,1 +1,1 @@
-"""What the gateway costs, beside a bare proxy and the MCP SDK's own way."""
+"""Measures the cost of the gateway, compared with a bare proxy and the MCP SDK."""

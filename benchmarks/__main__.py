@@ -18,7 +18,7 @@ from benchmarks.processes import Processes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for; exit code 1 with a reason where that fails."""
+    """Measure as the command line demands; exit code 1 with a reason on failure."""
     given = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
     started, about = time.monotonic(), report.machine()
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Progress:
-    """One line on the standard error that is written over; where that is no terminal, a line for each step."""
+    """Progress in one line on the standard error, overwritten; without a terminal, a line for each step."""
 
     def __init__(self) -> None:
         self._over = sys.stderr.isatty()

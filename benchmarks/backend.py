@@ -1,4 +1,4 @@
-"""The backend behind every server that is measured: one small JSON document, made beforehand, and a token."""
+"""The backend behind every measured server: one small static JSON document, and a token."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TOKEN = f"the-token-of-{os.environ.get('BENCH_SECRET', 'the-benchmark')}"
 
 
 def document() -> bytes:
-    """The answer: JSON of `SIZE` bytes, which holds `MARKER`."""
+    """Return the response: JSON of `SIZE` bytes, which contains `MARKER`."""
     start, end = b'{"id": 42, "price": 12.5, "title": "%s", "text": "' % MARKER.encode(), b'"}'
     return start + b"x" * (SIZE - len(start) - len(end)) + end
 
 
 def build_app() -> web.Application:
-    """The backend as an aiohttp application."""
+    """Return the backend as an aiohttp application."""
     body = document()
 
     async def item(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The measure of all others: a reverse proxy of aiohttp that decides nothing and records nothing."""
+"""The reference: a reverse proxy on aiohttp that decides nothing and records nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = frozenset({"connection", "content-length", "host", "keep-alive", "te", "tr
 
 
 def build_app(backend: str) -> web.Application:
-    """The proxy in front of the origin `backend`."""
+    """Return the proxy in front of the origin `backend`."""
     session = web.AppKey("session", aiohttp.ClientSession)
 
     async def forward(request: web.Request) -> web.Response:

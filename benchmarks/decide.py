@@ -1,4 +1,4 @@
-"""What one decision costs, over policies of growing length; it has no peer here, so it is told in microseconds."""
+"""The cost of one decision, over policies of growing length; in microseconds, as there is no comparable program."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CALLER = Caller(LOCAL, "bench", Door.SITE, Initiator.PAGE, "app-origin", proven
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One policy: `cold_us` is a decision on a path that was never asked for, `repeated_us` on the same request again.
+    """One policy: `cold_us` is a decision on a new path, `repeated_us` on a repeated request.
 
-    `condition_us` is one with a condition on a number of the body, `canonical_us` is what making a request canonical
-    costs before that, `loaded` how long the policy took to read, in seconds.
+    `condition_us` is one with a condition on a number of the body, `canonical_us` the canonicalisation of a request
+    before that, `loaded` the time to parse the policy, in seconds.
     """
 
     routes: int
@@ -36,7 +36,7 @@ class Decided:
 
 
 def measure(routes: int, calls: int = CALLS) -> Decided:
-    """The median of some passes of `calls` over a policy of `routes` routes. Raises `BenchmarkError`."""
+    """Return the median of some passes of `calls` over a policy of `routes` routes. Raises `BenchmarkError`."""
     text = policy_text(routes) + _ORDERS
     started = time.perf_counter()
     policy = parse_policy(text, "policy.yaml")
@@ -61,13 +61,13 @@ def measure(routes: int, calls: int = CALLS) -> Decided:
 
 
 def _asked(routes: int, number: int, call: int) -> Request:
-    """A request for a path of its own, all over the policy."""
+    """Return a request for a unique path, spread over the policy."""
     route = (call * 7919) % routes
     return Request("GET", f"/api/r{route}/{number}-{call}" if route < routes - 1 else f"/api/items/{number}-{call}")
 
 
 def _order(number: int, call: int) -> Request:
-    """A request whose body the policy reads: 78 bytes, as a shop's app sends it."""
+    """Return a request whose body the policy reads: 78 bytes, as a shop's app sends it."""
     body = f'{{"total": {call % 500}, "currency": "EUR", "items": [{{"id": "{number}-{call}", "count": 1}}]}}'
     return Request(
         "POST", f"/api/orders/{number}-{call}", (("content-type", "application/json"),), body.encode(), BodyType.JSON
@@ -75,7 +75,7 @@ def _order(number: int, call: int) -> Request:
 
 
 def _timed(policy: Policy, requests: Sequence[CanonicalRequest]) -> float:
-    """Microseconds for each."""
+    """Return the microseconds for each."""
     gc.collect()
     gc.disable()
     try:

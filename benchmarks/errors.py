@@ -1,4 +1,4 @@
-"""The one way in which a benchmark fails."""
+"""The error of a failed benchmark."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 
 class BenchmarkError(Exception):
-    """The benchmark cannot go on; the message is for the person who started it."""
+    """The benchmark cannot continue; the message is for the person who started it."""
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """What went wrong, of all that went wrong at once."""
+    """Yield the single errors of an exception group."""
     for one in group.exceptions:
         if isinstance(one, BaseExceptionGroup):
             yield from leaves(one)

@@ -1,4 +1,4 @@
-"""What the gateway that is measured is started with: its configuration, a policy of any length, and a page."""
+"""Writes the files of the measured gateway: configuration, a policy of any length, and a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ upstreams:
     network: [127.0.0.0/8]
 """
 
-# The limits are taken for every request, and never reached.
+# The limits are checked for every request, and never reached.
 _POLICY = """\
 version: 1
 backends:
@@ -46,7 +46,7 @@ routes:
 
 
 def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: str = "") -> str:
-    """A policy of `routes` rules: `/api/r0/{item}`, `/api/r1/{item}` …, and last `/api/items/{item}`."""
+    """Return a policy of `routes` rules: `/api/r0/{item}`, `/api/r1/{item}` …, and last `/api/items/{item}`."""
     named = f"credential: {credential}" if credential else ""
     rules = [f'  - {{path: "/api/r{number}/{{item}}", methods: [GET, PUT]}}\n' for number in range(routes - 1)]
     return "".join(
@@ -59,7 +59,7 @@ def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: st
 
 
 def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "", upstream: str = "") -> Path:
-    """Write all into `folder`, with `more` in gateway.yaml, whose path it gives; the journal comes beside it."""
+    """Write all into `folder`, with `more` in gateway.yaml, whose path it returns; the journal is stored beside it."""
     config = folder / "gateway.yaml"
     behind = _UPSTREAM.format(url=upstream) if upstream else ""
     config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, upstream=behind, more=more), "utf-8")

@@ -1,7 +1,7 @@
-"""What one line of the record costs: `python -m benchmarks.journal` prints the table.
+"""The cost of one line of the record: `python -m benchmarks.journal` prints the table.
 
-The line is that of a `GET` as the gateway writes it. What it costs to bring it into the database is processor time of
-the whole process, since that is done in the background.
+The line is that of a `GET` as the gateway writes it. The cost of copying it into the database is processor time of the
+whole process, since that runs in the background.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIELDS: Final[dict[str, Json]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one line in microseconds: in the best pass, and in the middle one."""
+    """The cost of one line in microseconds: in the best pass, and in the median one."""
 
     what: str
     best: float
@@ -86,7 +86,7 @@ async def _written(what: str, journal: Journal, lines: int) -> Cost:
 
 
 def _append(journal: Journal, lines: int, number: int) -> float:
-    """Microseconds for each line."""
+    """Return the microseconds for each line."""
     records = [_record(f"{number}-{line}") for line in range(lines)]
     gc.collect()
     started = time.perf_counter()
@@ -96,7 +96,7 @@ def _append(journal: Journal, lines: int, number: int) -> float:
 
 
 async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost:
-    """Each line waits for the disk, as many at once as a gateway with so many connections writes."""
+    """Measure lines that wait for the disk, with `at_once` concurrent writers."""
 
     each = max(1, lines // at_once)
 
@@ -115,7 +115,7 @@ async def _synced(what: str, journal: Journal, lines: int, at_once: int) -> Cost
 
 
 async def _filled(what: str, folder: Path, lines: int) -> Cost:
-    """Lines come in bursts, as many at once as a busy gateway writes between two transactions."""
+    """Measure bursts of lines, as many as a busy gateway writes between two transactions."""
     async with (
         Database(f"sqlite:///{folder / 'gateway.db'}") as database,
         Journal(folder / "filled") as journal,

@@ -24,7 +24,7 @@ from gateway import mux
 from gateway.model import Channel, Json
 
 PAUSE = 1.2
-"""Seconds between two changes: more than those within which changes are told together."""
+"""Seconds between two changes: longer than the interval in which changes are coalesced."""
 
 _SERVE = "from gateway.cli import main; main()"
 
@@ -65,7 +65,7 @@ class Page:
             await self._flush()
 
     async def change(self) -> None:
-        """Register the tool, or drop it."""
+        """Register the tool, or remove it."""
         tool: Json = {"name": "add", "description": "Adds.", "inputSchema": {"type": "object"}}
         self._tools = [] if self._tools else [tool]
         self._say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -95,26 +95,26 @@ class Page:
 
 
 class Clock:
-    """When each client heard of the last change."""
+    """Records when each client was notified of the last change."""
 
     def __init__(self) -> None:
         self.heard: dict[str, float] = {}
         self.all = asyncio.Event()
 
     def hear(self, who: str, count: int = 2) -> None:
-        """A client hears of it now."""
+        """Note that a client is notified now."""
         self.heard.setdefault(who, time.perf_counter())
         if len(self.heard) == count:
             self.all.set()
 
     def clear(self) -> None:
-        """A new change comes."""
+        """Begin with a new change."""
         self.heard = {}
         self.all.clear()
 
 
 async def measure(port: int, changes: int) -> dict[str, list[float]]:
-    """Milliseconds by era."""
+    """Return milliseconds by era."""
     clock, found = Clock(), dict[str, list[float]]()
     url = f"http://localhost:{port}/mcp"
     async with AsyncExitStack() as stack:

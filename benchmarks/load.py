@@ -1,7 +1,7 @@
-"""The load: a process that sends one request again and again over kept connections, and checks every answer.
+"""The load: a process that repeats one request over persistent connections, and checks every response.
 
-It speaks just enough HTTP/1.1 for that, so that the servers and not the load are what is measured. Several servers have
-their loads by turns, a moment each: a machine that is slow for a second is so for all of them.
+It implements only a minimum of HTTP/1.1, so that the servers and not the load are measured. The loads of several
+servers run in turns, a moment each: a temporary slowdown of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import cast
 from benchmarks.errors import BenchmarkError
 
 BEFOREHAND = 60_000
-"""Requests that are made before a load begins."""
+"""Requests that are prepared before a load begins."""
 
 STRETCH = 0.2
-"""Seconds of a turn: less than the quarter of a second after which the gateway takes it that nothing more comes."""
+"""Seconds of a turn: less than the quarter of a second after which the gateway considers itself idle."""
 
 PATIENCE = 30.0
 """Seconds beyond its own time after which a run has failed."""
 
 PROOF = "P" * 82
-"""Stands for a view proof, which has as many characters: 22 of the view, 15 of the number, 43 of the signature."""
+"""The placeholder of a view proof of equal length: 22 of the view, 15 of the number, 43 of the signature."""
 
 _EPOCH = 1577836800.0
 
@@ -40,10 +40,10 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How to ask: until `requests` are sent or `seconds` are over, whichever is first, after a warm-up of its own.
+    """A load: until `requests` are sent or `seconds` are over, whichever is first, after a separate warm-up.
 
-    `request` is the bytes on the wire as Latin-1; every answer is a 200 and holds `marker`. Where `PROOF` stands in it,
-    each request has a view proof of its own: of the view `view` with the key `key` (base64url).
+    `request` is the bytes on the wire as Latin-1; every response is a 200 and contains `marker`. In place of `PROOF`,
+    each request has a new view proof: of the view `view` with the key `key` (base64url).
     """
 
     port: int
@@ -59,9 +59,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run found; times of answers in milliseconds.
+    """The result of one run; response times in milliseconds.
 
-    `answered` counts the warm-up too; `cpu_seconds` is what the load itself used, without it.
+    `answered` includes the warm-up; `cpu_seconds` is the load's own processor time, without it.
     """
 
     answered: int
@@ -99,17 +99,17 @@ class _Drive:
 
 
 class Requests:
-    """The requests of one load, one after the other, made beforehand: what a load does for itself is not measured."""
+    """The requests of one load in order, prepared before, since the load's own work must not be measured."""
 
     def __init__(self, load: Load) -> None:
         self._before, self._proof, self._after = load.request.encode("latin-1").partition(PROOF.encode())
         self._view = load.view.encode()
         self._key = base64.urlsafe_b64decode(f"{load.key}==")
-        self._number = int((time.time() - _EPOCH) * 1e6)  # beyond those of every load before
+        self._number = int((time.time() - _EPOCH) * 1e6)  # beyond those of every previous load
         self._ready = deque(self._made() for _ in range(min(load.requests, BEFOREHAND)))
 
     def next(self) -> bytes:
-        """The bytes of the next one."""
+        """Return the bytes of the next one."""
         return self._ready.popleft() if self._ready else self._made()
 
     def _made(self) -> bytes:
@@ -122,7 +122,7 @@ class Requests:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection with one request in flight at most."""
+    """One connection with at most one request in flight."""
 
     def __init__(self, requests: Requests, marker: bytes) -> None:
         self._requests = requests
@@ -183,7 +183,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Turns:
-    """The load of one server, and what was measured of it in all its turns."""
+    """The load of one server, and the results of all its turns."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -196,7 +196,7 @@ class _Turns:
 
     @property
     def over(self) -> bool:
-        """Whether it has sent all, or has had its time."""
+        """Whether it has sent all, or its time is over."""
         return len(self._times) >= self._load.requests or self._seconds >= self._load.seconds
 
     async def connect(self) -> None:
@@ -211,7 +211,7 @@ class _Turns:
             self._warm = len(await _driven(self._connections, self._load.requests, self._load.warm_up))
 
     async def turn(self, stretch: float) -> None:
-        """Go on for so many seconds at most."""
+        """Continue for at most `stretch` seconds."""
         started, cpu = time.perf_counter(), time.process_time()
         left = self._load.requests - len(self._times)
         self._times += await _driven(self._connections, left, min(stretch, self._load.seconds - self._seconds))
@@ -219,7 +219,7 @@ class _Turns:
         self._cpu += time.process_time() - cpu
 
     def measured(self) -> Measured:
-        """What was found in all turns."""
+        """Return the result of all turns."""
         return Measured(
             answered=self._warm + len(self._times),
             requests=len(self._times),
@@ -230,13 +230,13 @@ class _Turns:
         )
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         for connection in self._connections:
             connection.close()
 
 
 async def run(loads: Sequence[Load], stretch: float = STRETCH) -> list[Measured]:
-    """Warm up, then measure by turns. Raises `BenchmarkError` at the first answer that is not the right one."""
+    """Warm up, then measure in turns. Raises `BenchmarkError` at the first wrong response."""
     turns = [_Turns(load) for load in loads]
     try:
         for one in turns:
@@ -265,7 +265,7 @@ async def _driven(connections: list[_Connection], requests: int, seconds: float)
 
 
 def percentile(times: list[float], share: float) -> float:
-    """The smallest of `times` that is not exceeded by `share` of them (nearest rank)."""
+    """Return the smallest of `times` that is not exceeded by `share` of them (nearest rank)."""
     return sorted(times)[max(0, math.ceil(share * len(times)) - 1)]
 
 
@@ -274,7 +274,7 @@ def _shown(answer: bytes) -> str:
 
 
 def main() -> None:
-    """Read `Load`s as JSON from the standard input, write what was measured of each to the standard output."""
+    """Read `Load`s as JSON from the standard input, write the results to the standard output."""
     try:
         measured = asyncio.run(run([Load(**given) for given in json.load(sys.stdin)]))
     except (BenchmarkError, OSError) as error:

@@ -37,7 +37,7 @@ TOOLS = 3
 """Tools that each page registers."""
 
 GLANCES = 60
-"""Each half a second after the one before."""
+"""Checks, half a second apart."""
 
 VERSION = "2025-11-25"
 _ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -46,7 +46,7 @@ _NEVER = aiohttp.ClientTimeout()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many were held, and KiB of the gateway's resident memory for each; `answered` of them, asked at the end."""
+    """The number of held objects, and KiB of the gateway's resident memory for each; `answered` at the end."""
 
     what: str
     count: int
@@ -56,7 +56,7 @@ class Held:
 
 
 class Sessions:
-    """Sessions of the handshake protocols, each with its stream open."""
+    """Sessions of the handshake protocols, each with an open stream."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -65,7 +65,7 @@ class Sessions:
         self._streams: list[aiohttp.ClientResponse] = []
 
     async def open(self) -> None:
-        """One more. Raises `BenchmarkError` where there is no room."""
+        """Open one more. Raises `BenchmarkError` if it is refused."""
         params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "idle", "version": "1"}}
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         async with self._http.post(self._url, json=message, headers=_ACCEPT) as answer:
@@ -90,13 +90,13 @@ class Sessions:
         return answer.status == 200 and '"result"' in text and not self._streams[number].content.at_eof()
 
     def close(self) -> None:
-        """End their connections."""
+        """Close their connections."""
         for stream in self._streams:
             stream.close()
 
 
 class Pages:
-    """Host pages, each with a connection to the bridge and views of the app on it."""
+    """Host pages, each with a bridge connection that carries views of the app."""
 
     def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
         self._http = http
@@ -107,7 +107,7 @@ class Pages:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def open(self, tasks: asyncio.TaskGroup, views: int) -> None:
-        """One more page; returns when all of its views have told their tools. Raises `BenchmarkError`."""
+        """Open one more page; return when all of its views have listed their tools. Raises `BenchmarkError`."""
         async with self._http.get(f"{self._place}/api/state", headers=self._own) as answer:
             csrf = await _said(answer, "csrf")
         headers = {**self._own, "webmcp-gateway-csrf": csrf}
@@ -141,7 +141,7 @@ class Pages:
                 if isinstance(event, mux.Opened):
                     opened.append(event.view)
                 elif isinstance(event, mux.ErrorFrame):
-                    if not listed.done():  # another page was refused before, and nobody waits for this one
+                    if not listed.done():  # another page was refused before, and this one is not awaited
                         listed.set_exception(BenchmarkError(f"View {len(opened) + 1} of a page: {event.detail}"))
                     return
                 elif isinstance(event, mux.Message) and event.channel is Channel.WEBMCP and "id" in event.message:
@@ -160,13 +160,13 @@ class Pages:
         return [view for _, _, opened in self._sockets for view in opened]
 
     async def close(self) -> None:
-        """End their connections."""
+        """Close their connections."""
         for socket, _, _ in self._sockets:
             await socket.close()
 
 
 async def measure(port: int, pid: int, sessions: int, views: int) -> list[Held]:
-    """Hold all at once, and ask each at the end. Raises `BenchmarkError`."""
+    """Hold all at once, and call each at the end. Raises `BenchmarkError`."""
     url = f"http://localhost:{port}/mcp"
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
@@ -174,7 +174,7 @@ async def measure(port: int, pid: int, sessions: int, views: int) -> list[Held]:
         idle, pages = Sessions(http, url), Pages(http, port)
         stack.callback(idle.close)
         stack.push_async_callback(pages.close)
-        await idle.open()  # what is made once is not counted
+        await idle.open()  # the first of each is not counted: it has one-time costs
         await pages.open(tasks, 1)
         before = await _settled(pid)
         began = time.monotonic()
@@ -192,7 +192,7 @@ async def measure(port: int, pid: int, sessions: int, views: int) -> list[Held]:
 
 
 async def _called(http: aiohttp.ClientSession, url: str, view: str) -> bool:
-    """Whether a model reaches the page of a view."""
+    """Whether a model's call reaches the page of a view."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
@@ -207,22 +207,22 @@ async def _called(http: aiohttp.ClientSession, url: str, view: str) -> bool:
 
 
 async def _all(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """What all of them give, some at a time."""
+    """Run all jobs, `AT_ONCE` at a time, and return their results."""
     free = asyncio.Semaphore(AT_ONCE)
 
     async def run(job: Callable[[], Awaitable[T]]) -> T:
         async with free:
             return await job()
 
-    async with asyncio.TaskGroup() as tasks:  # where one fails, the others end before their connections do
+    async with asyncio.TaskGroup() as tasks:  # if one fails, the others end before their connections do
         running = [tasks.create_task(run(job)) for job in jobs]
     return [task.result() for task in running]
 
 
 async def _settled(pid: int) -> float:
-    """KiB of resident memory, once it no longer grows: nothing tells that, so it is looked at, `GLANCES` times at most.
+    """Return the KiB of resident memory once it no longer grows, after at most `GLANCES` checks.
 
-    Raises `BenchmarkError` where it grows on.
+    Raises `BenchmarkError` if it still grows.
     """
     last = 0.0
     for _ in range(GLANCES):
@@ -256,7 +256,7 @@ def _result(method: str) -> Json:
 
 
 async def _said(answer: aiohttp.ClientResponse, name: str) -> str:
-    """A member of an answer. Raises `BenchmarkError` with all of it where it is another one."""
+    """Return a member of a JSON response. Raises `BenchmarkError` with the whole text for another status."""
     text = await answer.text()
     if answer.status != 200:
         raise BenchmarkError(f"{answer.url.path} was answered {answer.status}: {text}")
@@ -269,7 +269,7 @@ async def _flush(socket: aiohttp.ClientWebSocketResponse, connection: mux.Client
 
 
 def start(processes: Processes, folder: Path, sessions: int, views: int) -> tuple[int, int]:
-    """A gateway with room for so many; its process and its port."""
+    """Start a gateway with sufficient limits; return its process and its port."""
     os.environ.setdefault("BENCH_SECRET", "bench")
     port = free_port()
     more = f"mcp: {{sessions: {sessions + 1}, sessions_each: {sessions + 1}, views_each: {views + 1}}}\n"
@@ -281,7 +281,7 @@ def start(processes: Processes, folder: Path, sessions: int, views: int) -> tupl
 
 
 def table(held: Sequence[Held]) -> str:
-    """The table, in Markdown."""
+    """Return the table, in Markdown."""
     head = "| held at once | how many | KiB each | opened in s | answered at the end |"
     rule = "| --- | ---: | ---: | ---: | ---: |"
     rows = (f"| {one.what} | {one.count:,} | {one.kib:.1f} | {one.seconds:.1f} | {one.answered:,} |" for one in held)

@@ -1,4 +1,4 @@
-"""The servers of the benchmark: each a process of its own on a free loopback port, all ended at the end."""
+"""The servers of the benchmark: each a separate process on a free loopback port, ended at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAST_LINES = 20
 
 
 UNGIVEN = (20_000, 32_000)
-"""Ports below those that Linux, macOS and Windows choose from: nobody else is given one that was found free."""
+"""Ports below the ephemeral ranges of Linux, macOS and Windows: a free one is not assigned to another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Running:
 class Processes:
     """A context manager: leaving it ends every process that was started.
 
-    What the servers print goes into files in `folder`.
+    The output of the servers is written to files in `folder`.
     """
 
     folder: Path
@@ -58,7 +58,7 @@ class Processes:
                 process.wait()
 
     def start(self, name: str, command: Sequence[str], *, port: int | None = None) -> Running:
-        """Start a server and wait until it listens; without `port` it is told a free one by `--port`.
+        """Start a server and wait until it listens; without `port` it gets a free one by `--port`.
 
         Raises `BenchmarkError`.
         """
@@ -67,7 +67,7 @@ class Processes:
             command = [*command, "--port", str(port)]
         output = self.folder / f"{name.replace(' ', '-')}.log"
         with output.open("wb") as file:
-            # a session of its own: a terminal sends Ctrl-C to all, and who hears it twice ends at once
+            # a separate session: a terminal sends Ctrl-C to the whole group, and a second one ends a server at once
             process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
@@ -76,13 +76,13 @@ class Processes:
         while not _listens(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise BenchmarkError(f"The {name} did not start. Its last output:\n{last_words(output)}")
-            time.sleep(0.05)  # nothing tells when another process listens; READY_WITHIN bounds it
+            time.sleep(0.05)  # there is no notice when another process listens; READY_WITHIN bounds the wait
         return Running(name, process.pid, port)
 
     def others_seconds(self) -> float | None:
-        """The processor time of the whole machine but for this process, these, and what they started; as `cpu_seconds`.
+        """Return the whole machine's processor seconds without this process, the servers, and their children.
 
-        It counts from when the machine started; what the host of a virtual machine took from it is in it.
+        They count from the machine's start, and include time stolen by the host of a virtual machine. None off Linux.
         """
         with suppress(OSError):
             whole = Path("/proc/stat").read_text("ascii").split()
@@ -95,20 +95,20 @@ class Processes:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, and that the system itself gives to nobody meanwhile."""
+    """Return a free loopback port that the system does not assign by itself."""
     while True:
         with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(*UNGIVEN))) as taken:
             return int(taken.getsockname()[1])
 
 
 def last_words(output: Path) -> str:
-    """The end of what a process printed."""
+    """Return the end of a process's output."""
     lines = output.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
     return "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """The processor time that a process has used; None where the system does not tell (it does on Linux)."""
+    """Return the processor time of a process; None if the system does not report it (Linux does)."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, proc(5)
@@ -116,7 +116,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def session_seconds(pid: int) -> float | None:
-    """The same of a server and of what it has started; of what has ended it counts nothing any more."""
+    """Return the processor time of a server and its running children."""
     whole = cpu_seconds(pid)
     others = [int(path.name) for path in Path("/proc").glob("[0-9]*") if int(path.name) != pid]
     return (

@@ -1,4 +1,4 @@
-"""What was measured, as tables for people and as JSON."""
+"""Reports the measurements, as tables for people and as JSON."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from benchmarks.rounds import Sample
 from benchmarks.targets import peer
 
 Machine: TypeAlias = dict[str, str | int | float]
-"""What a run was made on."""
+"""The environment of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One server at one number of connections: medians over the rounds.
 
-    `ratio` is its requests per second to those of the bare proxy right before or after, with `lowest` and `highest` of
-    all rounds, and `p99_ratio` the same of the slowest answers. `server_ms` is the server's processor time for each
-    request, and `cpu_ratio` what the bare proxy used to that: it hardly moves where the machine has other work. None
-    where the system does not tell.
+    `ratio` is its requests per second relative to the bare proxy's right before or after, with `lowest` and `highest`
+    of all rounds, and `p99_ratio` the same of the 99th percentile. `server_ms` is the server's processor time for each
+    request, and `cpu_ratio` the bare proxy's relative to that, which hardly depends on other load of the machine. None
+    if the system does not report it.
     """
 
     server: str
@@ -43,7 +43,7 @@ class Row:
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
-    """A row for each server at each number of connections, the bare proxy first."""
+    """Return a row for each server at each number of connections, the bare proxy first."""
     bare = {one.pair: one for one in samples if one.server == peer(one.server)}
     groups: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
@@ -55,7 +55,7 @@ def rows(samples: Sequence[Sample]) -> list[Row]:
 
 
 def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:
-    """The row of a server from its samples, each with the one of the bare proxy beside it."""
+    """Return the row of a server from its samples, each paired with that of the bare proxy."""
     ratios = [sample.rate / bare.rate for sample, bare in pairs]
     group = [sample for sample, _ in pairs]
     return Row(
@@ -81,7 +81,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def machine() -> Machine:
-    """What runs it, and how busy it is with other work (the load average of the last minute)."""
+    """Return the environment, and its other load (the load average of the last minute)."""
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else "unknown",
@@ -93,7 +93,7 @@ def machine() -> Machine:
 
 
 def as_text(about: Machine, samples: Sequence[Sample], decided: Sequence[Decided]) -> str:
-    """The tables, in Markdown."""
+    """Return the tables, in Markdown."""
     words = ", ".join(f"{name} {value}" for name, value in about.items())
     return "\n\n".join([words, _of_servers(rows(samples)), _of_decisions(decided)])
 
@@ -101,7 +101,7 @@ def as_text(about: Machine, samples: Sequence[Sample], decided: Sequence[Decided
 def as_json(
     about: Machine, settings: Mapping[str, object], samples: Sequence[Sample], decided: Sequence[Decided]
 ) -> dict[str, object]:
-    """Everything, single runs too."""
+    """Return everything, including single runs."""
     return {
         "machine": about,
         "settings": dict(settings),
@@ -173,7 +173,7 @@ def _number(value: float | None) -> str:
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first column is words, the others are numbers."""
+    """Return a Markdown table; the first column is text, the others are numbers."""
     lines = [head, *body]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     rule = [f"{'-' * widths[0]}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]

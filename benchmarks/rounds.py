@@ -1,4 +1,4 @@
-"""The measurement: every server in every round, each at every number of connections and beside the bare proxy."""
+"""The measurement: every server in every round, at every number of connections, paired with the bare proxy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarks.processes import ROOT, session_seconds
 from benchmarks.targets import Target, peer
 
 QUIET_WITHIN = 5.0
-_GLANCE = 0.35  # longer than the gateway waits before it puts the last lines of a burst into its database
+_GLANCE = 0.35  # longer than the gateway waits before it copies the last lines of a burst into its database
 _REST = 0.01
-"""Seconds of processor time within a glance up to which a server counts as at rest: what Linux counts by."""
+"""Seconds of processor time within a glance up to which a server counts as idle: Linux's resolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. A run ends after `requests` or `seconds`, whichever is first."""
+    """The amount of measurement. A run ends after `requests` or `seconds`, whichever is first."""
 
     rounds: int
     connections: tuple[int, ...]
@@ -36,9 +36,9 @@ class Plan:
 class Sample:
     """One run of the load against one server.
 
-    Two samples of one `pair` were made by turns, that of a measure and that of what is measured by it.
-    `server_ms` is the server's own processor time for each request, its work after the last answer included;
-    `quiet_after` is how long that went on, in seconds. None where the system does not tell.
+    Two samples of one `pair` were measured in turns: the reference and the server. `server_ms` is the server's own
+    processor time for each request, including its work after the last response; `quiet_after` is the duration of that
+    work, in seconds. None if the system does not report it.
     """
 
     server: str
@@ -51,17 +51,17 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """Requests in a second."""
+        """Requests per second."""
         return self.measured.requests / self.measured.seconds
 
 
 def run(
     plan: Plan, targets: Sequence[Target], tell: Callable[[str], None], measure: Callable[[str], str] = peer
 ) -> list[Sample]:
-    """All samples. Each round begins with another server, so that none is always first. Raises `BenchmarkError`.
+    """Return all samples. Each round begins with another server, so that none is always first.
 
-    `measure` names the server that another is measured by. A machine that is shared is fast at one moment and slow at
-    the next: what is compared is measured together.
+    `measure` gives the reference of a server. The speed of a shared machine varies: compared servers are measured
+    together. Raises `BenchmarkError`.
     """
     samples: list[Sample] = []
     bare = {target.name: target for target in targets if target.name == measure(target.name)}
@@ -78,7 +78,7 @@ def run(
 
 
 def _samples(plan: Plan, targets: Sequence[Target], connections: int, number: int, pair: int) -> list[Sample]:
-    """One of each, whose loads are driven by turns."""
+    """Return one sample of each, with loads in turns."""
     before = [session_seconds(target.pid) for target in targets]
     measured = _loaded([_load(plan, target, connections) for target in targets], targets)
     quiet_after = [_quiet(target.pid) for target in targets]
@@ -112,7 +112,7 @@ def _load(plan: Plan, target: Target, connections: int) -> Load:
 
 
 def _loaded(loads: Sequence[Load], targets: Sequence[Target]) -> list[Measured]:
-    """What a load process of its own measures."""
+    """Run the loads in a separate process."""
     names = " and ".join(target.name for target in targets)
     try:
         ended = subprocess.run(
@@ -132,9 +132,9 @@ def _loaded(loads: Sequence[Load], targets: Sequence[Target]) -> list[Measured]:
 
 
 def _quiet(pid: int) -> float | None:
-    """Wait until a server rests, so that what it still does (the gateway fills its database) slows no other one.
+    """Wait until a server is idle, so that its remaining work (filling the database) slows no other one.
 
-    Gives the seconds that this took, in steps of a glance; None where the system does not tell.
+    Return the seconds of this, in steps of a glance; None if the system does not report it.
     """
     started = time.monotonic()
     before = session_seconds(pid)

@@ -1,4 +1,4 @@
-"""The MCP SDK's own way to the same backend: MCPServer on uvicorn, and the HTTP client that the SDK brings."""
+"""The MCP SDK in front of the same backend: MCPServer on uvicorn, and the SDK's HTTP client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.backend import document
 
 
 def build_server(client: httpx2.AsyncClient) -> MCPServer[Any]:
-    """A server with the tool `http_request`, which answers in the shape of the gateway's, and `item`, which has it."""
+    """Return a server with the tools `http_request`, with results as the gateway's, and `item`, with a static one."""
     server: MCPServer[Any] = MCPServer("benchmark", log_level="WARNING")
     kept = document().decode()
 
@@ -42,7 +42,7 @@ def build_server(client: httpx2.AsyncClient) -> MCPServer[Any]:
 
 async def serve(backend: str, port: int) -> None:
     """Serve until SIGTERM."""
-    # by default this client keeps 20 connections, and would open one anew for every third request of 32
+    # by default this client keeps 20 connections, and would open a new one for every third request of 32
     limits = httpx2.Limits(max_keepalive_connections=100)
     async with httpx2.AsyncClient(base_url=backend, limits=limits, trust_env=False) as client:
         await build_server(client).run_streamable_http_async(host="127.0.0.1", port=port)

@@ -1,4 +1,4 @@
-"""How the aiohttp servers of the benchmark are run: as the gateway is, so that the ratios compare like with like."""
+"""Runs the aiohttp servers of the benchmark as the gateway is run, so that ratios are comparable."""
 
 from __future__ import annotations
 

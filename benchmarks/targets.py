@@ -1,4 +1,4 @@
-"""What is measured: the ways to the same document, each with the one request that is sent to it."""
+"""The measured servers: different ways to the same document, each with its one request."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ DIRECT = "MCP SDK + uvicorn + httpx"
 ITEM = {"title": "a new one", "count": 3, "tags": ["a", "b"], "note": "x" * 40}
 VERSION = "2026-07-28"
 _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
-SERVE = "from gateway.cli import main; main()"  # what the command webmcp-gateway does
+SERVE = "from gateway.cli import main; main()"  # as the command webmcp-gateway does
 
 
 def peer(server: str) -> str:
-    """What a server is measured by: the bare proxy with the same method."""
+    """Return the reference of a server: the bare proxy with the same method."""
     return BARE_POST if server.endswith("POST") else BARE
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that runs, and the request that asks it for the document.
+    """A running server, and the request for the document.
 
-    `request` is the bytes on the wire, with proofs of `view`, whose key is `key`, where it has a place for them.
+    `request` is the bytes on the wire, with proofs of `view`, whose key is `key`, in place of `PROOF`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Target:
 
 
 def start(processes: Processes, folder: Path, routes: int, more: str = "") -> list[Target]:
-    """Start the backend and what stands before it, the bare proxy first. Raises `BenchmarkError`."""
+    """Start the backend and the servers in front of it, the bare proxy first. Raises `BenchmarkError`."""
     backend = processes.start("backend", module("benchmarks.backend"))
     origin = f"http://127.0.0.1:{backend.port}"
     bare = processes.start("bare proxy", [*module("benchmarks.bare_proxy"), "--backend", origin])
@@ -69,7 +69,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
 
 
 def doors(port: int, pid: int) -> list[Target]:
-    """The requests for the own doors of the gateway on `port`, to which a view is attached."""
+    """Return the requests for the gateway's own doors on `port`, with an attached view."""
     site = f"{gateway_files.APP}.localhost:{port}"
     view, key = _attached(port)
     return [
@@ -80,7 +80,7 @@ def doors(port: int, pid: int) -> list[Target]:
 
 
 def _attached(port: int) -> tuple[str, str]:
-    """A view of the gateway with its key."""
+    """Attach a view to the gateway, and return it with its key."""
     host = f"127.0.0.1:{port}"
     opened = _said(port, call(host, f"/mcp/{gateway_files.APP}", {}, f"open_{gateway_files.APP}"))
     launch = opened["_meta"]["webmcp-gateway/launch"]
@@ -97,12 +97,12 @@ def _said(port: int, request: bytes) -> dict[str, Any]:
 
 
 def _request(port: int, arguments: dict[str, Any]) -> bytes:
-    """A proven `http_request`."""
+    """Return a proven `http_request`."""
     return call(f"127.0.0.1:{port}", f"/mcp/{gateway_files.APP}", {**arguments, "_view": PROOF})
 
 
 def module(name: str) -> list[str]:
-    """The command that runs a module of this Python."""
+    """Return the command that runs a module with this Python."""
     return [sys.executable, "-m", name]
 
 
@@ -118,7 +118,7 @@ def _post(host: str) -> bytes:
 
 
 def call(host: str, path: str, arguments: dict[str, Any], tool: str = "http_request") -> bytes:
-    """`tools/call` by a client that shows MCP Apps, as protocol 2026-07-28 writes it."""
+    """Return a `tools/call` of a client that shows MCP Apps, in protocol 2026-07-28."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},

@@ -24,7 +24,7 @@ _SERVE = [sys.executable, "-c", SERVE, "serve", "--config"]
 
 
 def start(processes: Processes, folder: Path) -> list[Target]:
-    """An upstream of the MCP SDK with its backend, and the gateway before it. Raises `BenchmarkError`."""
+    """Start an upstream on the MCP SDK with its backend, and the gateway before it. Raises `BenchmarkError`."""
     backend = processes.start("backend", [sys.executable, "-m", "benchmarks.backend"])
     origin = f"http://127.0.0.1:{backend.port}"
     sdk = processes.start("sdk", [sys.executable, "-m", "benchmarks.sdk_server", "--backend", origin])
@@ -44,9 +44,9 @@ def start(processes: Processes, folder: Path) -> list[Target]:
 
 
 def table(samples: Sequence[Sample]) -> str:
-    """The table, in Markdown.
+    """Return the table, in Markdown.
 
-    By CPU time: what the upstream uses for a call, to what it and the gateway use together.
+    By CPU time: the upstream's time for a call, relative to that of upstream and gateway together.
     """
     lines = [
         "| tool | connections | of calling it directly | lowest–highest | by CPU time | p50 ms | p99 ms "
@@ -58,7 +58,7 @@ def table(samples: Sequence[Sample]) -> str:
             direct = _of(samples, f"{tool} {DIRECT}", connections)
             through = _of(samples, f"{tool} {THROUGH}", connections)
             ratios = [after.rate / before.rate for before, after in zip(direct, through, strict=True)]
-            # Of the upstream's time, which has both to answer, each call has the same.
+            # Direct and proxied calls share the upstream's time equally per call.
             upstream = _cpu(direct) * statistics.median(map(_share, direct, through))
             gateway = _cpu(through)
             p50, p99 = (_median(through, which) for which in (_p50, _p99))

@@ -1,1 +1,1 @@
-"""What a page in a view gets: how late its fetches are, and how long large bodies hold others up."""
+"""Measures a page in a view: the latency of its fetches, and the delay that large bodies cause for others."""

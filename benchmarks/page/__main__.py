@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks.page`: Chromium shows a page in a view, and measures what it gets."""
+"""The command `python -m benchmarks.page`: Chromium shows a page in a view, which is measured."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from benchmarks.targets import SERVE, module
 
 CHROMIUM = Path("/usr/bin/chromium")
 CHUNKS = 50 * 16
-"""How many pieces of 64 KiB are 50 MiB."""
+"""The number of 64 KiB chunks in 50 MiB."""
 
 GOAL = 50.0
-"""Milliseconds that a model's call may take beside whatever the page does."""
+"""Milliseconds that a model's call may take, whatever the page does."""
 
 READY_WITHIN = 30.0
 SETTLED = 2.0
-"""Seconds after which the host page has done what it does when an app opens."""
+"""Seconds after which the host page has finished its work of opening an app."""
 
 _WORK = (
     ("a model's call, nothing else", "rest", 3000),
@@ -38,7 +38,7 @@ _WORK = (
     ("a model's call, 50 MiB down", "downOnly", CHUNKS),
     ("a model's call, 1,000 fetches at once", "many", 1000),
 )
-"""What the page does meanwhile, and how much of it."""
+"""The concurrent work of the page, and its amount."""
 
 _FLAGS = (
     "--headless",
@@ -66,9 +66,9 @@ apps:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a model's calls took while the page did one kind of work, and what that came to; times in milliseconds.
+    """The times of a model's calls during one kind of work of the page, and its outcome; times in milliseconds.
 
-    `others` is how many processors other programs had meanwhile; NaN where the system does not tell.
+    `others` is the average number of processors that other programs used; NaN if the system does not report it.
     """
 
     calls: Sequence[float]
@@ -78,7 +78,7 @@ class Phase:
     outcome: Any
 
     def line(self, label: str) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         ordered = sorted(self.calls)
         p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
         figures = (statistics.median(ordered), p99, ordered[-1], self.seconds, self.bare, self.others)
@@ -86,13 +86,13 @@ class Phase:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure; exit code 1 with a reason where that fails."""
+    """Measure; exit code 1 with a reason on failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description="Measure a page in a view.")
     parser.add_argument("--rounds", type=int, default=300, help="fetches, and calls by hand, that are timed")
     parser.add_argument("--part", type=float, default=1.0, help="of the bytes and of the fetches; 1: all of them")
     given = parser.parse_args(arguments)
     try:
-        # What a browser that ends writes last, it may write while its folder is removed.
+        # A browser may still write while its folder is removed.
         with (
             tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as folder,
             Processes(Path(folder)) as processes,
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def start(folder: Path, processes: Processes) -> Running:
-    """A gateway in front of the backend."""
+    """Start a gateway in front of the backend."""
     backend = processes.start("backend", module("benchmarks.page.backend"))
     port = free_port()
     config = folder / "gateway.yaml"
@@ -116,14 +116,14 @@ def start(folder: Path, processes: Processes) -> Running:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """What a model's calls are measured with; nobody else asks the server at port `idle`."""
+    """The measurement of a model's calls; the server at port `idle` is otherwise idle."""
 
     model: Model
     idle: int
     processes: Processes
 
     def calls(self, part: float) -> None:
-        """What a model's calls take beside each kind of work, as a table."""
+        """Print the times of a model's calls during each kind of work, as a table."""
         print(_HEAD)
         late = []
         for label, what, much in _WORK:
@@ -133,14 +133,14 @@ class _Bench:
         print(f"\nNo call may take more than {GOAL:g} ms: {'not met: ' + '; '.join(late) if late else 'met'}.")
 
     def fetches(self, rounds: int) -> None:
-        """A fetch beside the same call by hand, turn by turn, both channels busy."""
+        """Compare a fetch with the same call by hand, in turn, with both channels busy."""
         times = self._during("compare", rounds).outcome
         fetched, by_hand = (statistics.median(times[name]) for name in ("fetch", "hand"))
         print(f"`fetch` {fetched:.2f} ms, the same call by hand {by_hand:.2f} ms (medians of {rounds}): ", end="")
         print(f"{fetched - by_hand:+.2f} ms, {fetched / by_hand:.2f} times")
 
     def _during(self, what: str, much: int) -> Phase:
-        """The calls while the page does `much` of `what`."""
+        """Measure calls while the page does `much` of `what`."""
         calls = []
         used, began = self.processes.others_seconds(), time.perf_counter()
         self.model.call("bulk_work", {"what": what, "much": much})
@@ -171,7 +171,7 @@ def _measure(folder: Path, processes: Processes, rounds: int, part: float) -> No
 
 
 def _show(url: str, folder: Path, processes: Processes) -> None:
-    """A browser that shows `url`, to which nothing is attached: whoever looks into it takes its time."""
+    """Start a browser that shows `url`, without a debugger attached, which would slow it down."""
     with sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
     chromium = own if own.exists() else CHROMIUM

@@ -1,4 +1,4 @@
-"""A backend that takes and gives large bodies, and the folder of a page that asks it."""
+"""A backend that sends and receives large bodies, and the folder of a page that uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.serving import serve
 
 LARGEST = 70 * 1024 * 1024
 CHUNK = bytes(range(256)) * 256
-"""64 KiB, of which the answers are made."""
+"""64 KiB, of which the responses consist."""
 
 SOURCE = Path(__file__).parent / "web"
 
@@ -35,7 +35,7 @@ tools:
 
 
 def build_app() -> web.Application:
-    """The backend as an aiohttp application."""
+    """Return the backend as an aiohttp application."""
 
     async def up(request: web.Request) -> web.Response:
         sha, size = hashlib.sha256(), 0
@@ -46,7 +46,7 @@ def build_app() -> web.Application:
         return web.json_response(said)
 
     async def size(request: web.Request) -> web.Response:
-        """As `up`, without what a backend on the same machine would take of its processors."""
+        """As `up`, without hashing, which would use the processors of the same machine."""
         return web.json_response({"size": sum([len(chunk) async for chunk in request.content.iter_any()])})
 
     async def down(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""A model's client that takes next to nothing of the processor itself, and a server that nobody else asks."""
+"""A model's client that uses hardly any processor time, and a probe of an otherwise idle server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Model:
         self._connection.close()
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The structured content of the result. Raises `BenchmarkError` where the call failed."""
+        """Return the structured content of the result. Raises `BenchmarkError` if the call failed."""
         self._connection.sendall(call(self._host, MOUNT, arguments, tool))
         with HTTPResponse(self._connection, method="POST") as response:
             response.begin()
@@ -51,9 +51,9 @@ class Model:
 
 
 class Idle:
-    """Asks the server on `port`, with which nobody else has to do, again and again within its block.
+    """Sends requests to the otherwise idle server on `port`, one after the other within its block.
 
-    `longest` is what that took at most, in milliseconds: so long the machine itself keeps anybody waiting.
+    `longest` is the longest response time, in milliseconds: the delay that the machine itself causes.
     """
 
     def __init__(self, port: int) -> None:

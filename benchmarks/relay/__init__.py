@@ -1,1 +1,1 @@
-"""What the relay costs, in hosts that know nothing but `tools/call`: the model's calls, and the page's own requests."""
+"""Measures the relay, in hosts that support only `tools/call`: the model's calls, and the page's own requests."""

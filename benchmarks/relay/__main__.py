@@ -25,7 +25,7 @@ HOSTS = {"side by side": False, "one at a time": True}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure; exit code 1 with a reason where that fails."""
+    """Measure; exit code 1 with a reason on failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description="Measure the relay.")
     parser.add_argument(
         "--rounds", type=int, default=60, help="calls of the model, and requests of the page, of a kind"
@@ -59,7 +59,7 @@ async def _measure(folder: Path, port: int, rounds: int) -> None:
 
 
 async def _bridged(browser: Browser, port: int, model: Client, rounds: int) -> float:
-    """The median of a model's calls over the gateway's own bridge, to which those by relay are compared."""
+    """Return the median of a model's calls over the gateway's own bridge, the reference for those by relay."""
     page = await browser.new_page()
     await page.goto(f"http://localhost:{port}")
     await page.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe").locator("#ready").wait_for()
@@ -91,12 +91,12 @@ async def _relayed(frame: Frame, model: Client, host: str, bridged: float, round
 
 
 async def _called(model: Client, rounds: int) -> list[float]:
-    """What calls of the page's tool take, each a while after the one before."""
+    """Return the times of calls of the page's tool, with pauses in between."""
     listed = (await model.call_tool("list_view_tools", {})).structured_content or {}
     view = next(view["view"] for view in listed["views"] if view["tools"])
     taken = []
     for _ in range(rounds):
-        await asyncio.sleep(random.uniform(0.04, 0.16))  # calls must not keep step with polls
+        await asyncio.sleep(random.uniform(0.04, 0.16))  # calls must not synchronise with polls
         began = time.perf_counter()
         result = await model.call_tool("call_view_tool", {"view": view, "tool": "ping", "arguments": {}})
         if result.is_error:

@@ -1,4 +1,4 @@
-"""A host of others with a page in an opaque frame, which carries the page's calls side by side or one at a time."""
+"""A third-party host with a page in an opaque frame, which forwards the page's calls concurrently or one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = ROOT / "tests" / "browser" / "stock" / "host.ts"
 
 
 def bundled(folder: Path) -> str:
-    """The script of such a host, made of ext-apps' own bridge."""
+    """Bundle the script of such a host, based on ext-apps' bridge."""
     entry = ROOT / "browser" / "node_modules" / ".cache" / "benchmark-host.ts"
     entry.parent.mkdir(exist_ok=True)
     entry.write_text(SCRIPT.read_text("utf-8"), "utf-8")
@@ -33,7 +33,7 @@ def bundled(folder: Path) -> str:
 
 @asynccontextmanager
 async def shown(page: Page, url: str, script: str, *, one_at_a_time: bool) -> AsyncIterator[Frame]:
-    """The page of the app whose server is at `url`."""
+    """Show the page of the app whose server is at `url`."""
     turns: AbstractAsyncContextManager[Any] = asyncio.Lock() if one_at_a_time else nullcontext()
     async with Client(url, mode="2026-07-28", extensions=UI) as client:
 
@@ -42,7 +42,7 @@ async def shown(page: Page, url: str, script: str, *, one_at_a_time: bool) -> As
                 return _dumped(await client.call_tool(params["name"], params.get("arguments") or {}))
 
         await page.expose_function("callServer", call_server)
-        # Of a secure context: without one a view has nothing to sign with.
+        # A secure context: without one a view cannot sign.
         html = f"<!doctype html><title>host</title><body></body><script>{script}</script>"
         await page.route("http://host.localhost/", lambda route: route.fulfill(body=html, content_type="text/html"))
         await page.goto("http://host.localhost/")
