@@ -21,7 +21,7 @@ _SLICE: Final = 1024 * 1024
 """Characters scanned at a time; other threads may run in between."""
 
 _STEP: Final = 200
-"""Length of a run of digits that is always found if it is twice as long.
+"""A run of twice this many digits is always found.
 
 No double has that many digits; Python needs quadratic time to parse them.
 """

@@ -3,7 +3,7 @@
 GatewayError
 ├── DocumentError    an unusable configuration or policy file; carries every problem found
 ├── StartError       the gateway cannot start as it is configured
-├── Unidentified     a caller who has not proved who they are
+├── Unidentified     the caller is not authenticated
 ├── Refusal          an exchange or a tool call ends, with a reason for its caller
 │   └── GrantEnded   a person's grant is no longer valid: they must connect again
 └── MuxError         a frame that breaks the bridge protocol; ends that connection

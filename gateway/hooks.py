@@ -193,7 +193,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
         raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
     finally:
-        if task is not None and task.cancelling() > before:  # a cancelled task ends, whatever the plugin did
+        if task is not None and task.cancelling() > before:  # a cancelled task ends, even if the plugin suppressed it
             await checkpoint_if_cancelled()  # an anyio scope needs its own cancellation exception
             raise asyncio.CancelledError
     return answer

@@ -1,9 +1,9 @@
 """The plugin contract: every hook that a plugin may implement.
 
 A plugin is a Python module named in `plugins:` of gateway.yaml. It marks its functions with `@hookimpl`; each may be
-plain or `async`, except the registering ones. Plugins run in configuration order. A hook that raises, or takes longer
-than five seconds (`ask_approval` may), refuses the call and is named in the answer; a plugin cannot allow what the
-policy denies. A marked function whose name is not a hook stops the start.
+plain or `async`, except those that register types. Plugins run in configuration order. A hook that raises, or takes
+longer than five seconds (`ask_approval` may), refuses the call and is named in the answer; a plugin cannot allow what
+the policy denies. A marked function whose name is not a hook stops the start.
 """
 
 from __future__ import annotations

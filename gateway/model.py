@@ -97,7 +97,7 @@ class Secret:
 class Principal:
     """An authenticated caller: (issuer, client, subject); its other fields may change between calls.
 
-    `shared` means that it stands for no single person, `session` that it is a person's browser with a console login.
+    `shared` means that it belongs to no person, `session` that it is a person's browser with a console login.
     `expires` is the end of its credential, in seconds since the epoch; `proof` names what can be revoked earlier.
     """
 

@@ -32,7 +32,7 @@ from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, Turn, diff
 
 LOOK = 1.0
-"""Seconds between checks of the files; a change is applied once it has been stable for one."""
+"""Seconds between checks of the files; a change is applied after it was stable for one such interval."""
 
 AGAIN = 5.0
 """Seconds after which files with errors are read again: a missing file may have appeared."""

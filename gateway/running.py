@@ -232,7 +232,7 @@ class Held:
             await _left([held])
 
     async def close(self) -> None:
-        """Exit all that are still held, also those no longer in use."""
+        """Exit every manager still held, also those no longer in use."""
         held, self._held = list(self._held.values()), {}
         await _left(held)
 

@@ -25,7 +25,7 @@ class Unproven(StrEnum):
 
 
 class Storage(StrEnum):
-    """Where `localStorage` of a view is stored: in its page, until that closes, or on the gateway per person."""
+    """The store of a view's `localStorage`: its page, until that closes, or the gateway, per person."""
 
     PAGE = "page"
     GATEWAY = "gateway"

@@ -29,7 +29,7 @@ class WrongBody(ValueError):
 class Handed:
     """A body whose bytes were sent beside the arguments; None if they exceeded the limit.
 
-    `content_type` is the default if the app gives none.
+    `content_type` is the default if the app sets none.
     """
 
     data: bytes | None = field(repr=False)
@@ -37,7 +37,7 @@ class Handed:
 
 
 class Encoded(NamedTuple):
-    """Bytes, and their default content type if the app gives none."""
+    """Bytes, and their default content type if the app sets none."""
 
     data: bytes
     content_type: str | None

@@ -260,7 +260,7 @@ def _json(body: bytes) -> tuple[BodyType, Body]:
 
 
 def _text(body: bytes, kind: BodyType) -> tuple[BodyType, Body]:
-    """Decode as UTF-8 whatever charset the type declares, as Fetch does (5.3); else return the bytes."""
+    """Decode as UTF-8 regardless of the declared charset, as Fetch does (5.3); else return the bytes."""
     try:
         return kind, body.decode()
     except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
     conn = ServerConnection()
     for event in conn.receive_data(text): ...      # raises MuxError: write the output, then close the connection
-    for event in conn.send(Opened(...)): ...       # what the core itself answers to this side
+    for event in conn.send(Opened(...)): ...       # the core's own answers to this side
     for text in conn.pending_output(): await ws.send_str(text)
 
 `browser/src/mux` is the same in TypeScript; `tests/mux/vectors.json` holds the two together.

@@ -27,9 +27,9 @@ class Landing(NamedTuple):
 
 
 def leads_nowhere(policy: Policy, request: CanonicalRequest, location: str) -> bool:
-    """Whether `location` is no URL that `request` could be sent to (Fetch, HTTP-redirect fetch, steps 3 to 6).
+    """Return whether `location` is no URL that `request` could be sent to (Fetch, HTTP-redirect fetch, steps 3 to 6).
 
-    An empty one is a place outside of the policy.
+    An empty one counts as outside the policy.
     """
     spec = policy.backends.get(request.backend)
     if not location or spec is None:

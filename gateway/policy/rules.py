@@ -22,10 +22,10 @@ METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """When a call needs an approval (`initiators` None: always), and the question.
+    """The calls that need an approval (`initiators` None: all), and the question.
 
     `finders` find the values of the message's names, in order. `grant` is for how many seconds a person may allow all
-    that the rule allows, None if each call needs a question; `timeout` how many seconds the question stays open, None
+    calls under the rule, None if each call needs a question; `timeout` how many seconds the question stays open, None
     for the configured time.
     """
 

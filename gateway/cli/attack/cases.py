@@ -1,9 +1,9 @@
-"""The corpus of attacks: YAML files of cases, in which a few `$` words stand for what cannot be written down.
+"""The corpus of attacks: YAML files of cases, with a few `$` words for values that YAML cannot express.
 
 `{$repeat: [text, times]}`, `{$join: [part, …]}`, `{$chars: [code point, …]}`, `{$nest: depth}` (JSON text),
 `{$many: [prefix, count]}` (an object of that many members), `{$list: [member, count]}`, `{$merge: [object, object]}`,
-`{$first: list}`, `{$second: list}`, `{$third: list}`, `{$text: number}`. A case with `over` is many: one for each of
-its members, in which `$it` stands for the member.
+`{$first: list}`, `{$second: list}`, `{$third: list}`, `{$text: number}`. A case with `over` is repeated for each of
+its members, which replaces `$it`.
 """
 
 from __future__ import annotations

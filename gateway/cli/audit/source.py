@@ -221,7 +221,7 @@ async def opened(url: str) -> AsyncIterator[Records]:
 
 
 def trusted_keys(given: tuple[str, ...], where: Source) -> list[str] | None:
-    """Return the public keys that may sign heads: those given, else those beside the journal, oldest first; or None."""
+    """Return the public keys that may sign heads: those given, else the known ones, oldest first; or None."""
     if given:
         return [public for key in given for public in (known_keys(Path(key)) if os.path.isfile(key) else (key,))]
     journal = where.places.journal if where.places is not None else where.journal

@@ -1,4 +1,4 @@
-"""Learned routes, and what was omitted."""
+"""Learned routes, and omissions."""
 
 from __future__ import annotations
 
