@@ -16,7 +16,7 @@ _UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allo
 
 
 class Challenges:
-    """`public` is the gateway's public URL; `mounts` tells whether a name below `/mcp` is an MCP server."""
+    """`public` is the gateway's public URL; `mounts` returns whether a name below `/mcp` is an MCP server."""
 
     def __init__(self, methods: Sequence[Method], public: str, mounts: Callable[[str], bool]) -> None:
         self._issuers = [method for method in methods if isinstance(method, OAuth)]

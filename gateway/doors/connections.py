@@ -39,9 +39,7 @@ class ConnectionsDoor:
         raise web.HTTPFound(f"/#/connections/{name}{f'/{meant}' if meant else ''}")
 
     async def callback(self, request: web.Request) -> web.Response:
-        """Redirect from the authorization server to the console's page, which finishes the login: no session is sent
-        here.
-        """
+        """Redirect from the authorization server to the console's page, which has the session to finish the login."""
         answer = {key: request.query[key][:LONGEST] for key in _ANSWER if key in request.query}
         if "name" in request.match_info:
             answer["callback"] = request.match_info["name"]

@@ -43,8 +43,8 @@ PAGES = 10
 """Pages of records that are searched for a caller who may see only their own."""
 
 Logout: TypeAlias = Callable[[web.Request, web.StreamResponse], Awaitable[str]]
-"""Ends the login of a request's browser, with all that it has open; returns the next URL. The answer then drops its
-cookie.
+"""Ends the login of a request's browser, and all that it has open; returns the next URL.
+The answer then drops its cookie.
 """
 
 

@@ -189,9 +189,7 @@ def _event(name: str, text: str) -> bytes:
 
 
 def problems(notices: Notices, principal: Principal) -> list[Json]:
-    """Return the problems of the configuration, which name files, for administrators; those of report mode for
-    everybody.
-    """
+    """Return the configuration's problems; they name files, so all but those of report mode are for administrators."""
     return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is Kind.REPORT]
 
 

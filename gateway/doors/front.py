@@ -250,8 +250,7 @@ class Front(asyncio.Protocol):
         else:
             self._pieces = 0
             if self.serving is None:
-                # Held here, and cancelled with the connection: a task group per connection would cost more than the
-                # connection.
+                # Held here, and cancelled with the connection: a task group per connection would cost more than that.
                 self.serving = self._loop.create_task(self._serve())
             self.busy = True
             self._begun.set_result((fast, call, sent, data, size))

@@ -117,9 +117,7 @@ class Guard:
         return str(address) if address is not None else None
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """Return the sender of a POST to the MCP server `mount` ("" is `/mcp` itself); None if the middleware would
-        refuse it.
-        """
+        """Return the sender of a POST to the MCP server `mount` ("" is `/mcp`); None if the middleware would refuse."""
         host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
         site = self._listener.sites.get(host)
         if site not in (Site.PLAIN, Site.CONSOLE) or self._objection(request, path, host, site) is not None:

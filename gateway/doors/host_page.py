@@ -105,7 +105,7 @@ class HostPage:
                 pass
 
     async def _hang_up(self) -> None:
-        """Send a close frame and stop reading: `close` alone reads all that the page still sends, at once."""
+        """Send a close frame and stop reading: `close` alone reads everything that the page still sends, at once."""
         with suppress(ConnectionError):
             if not self._socket.closed and self._transport is not None:
                 await self._socket.send_frame(NORMAL, WSMsgType.CLOSE)

@@ -115,8 +115,8 @@ class LoginDoor:
         return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
 
     async def end(self, request: web.Request, answer: web.StreamResponse) -> str:
-        """Log the browser of `request` out, here and on the sites of apps; return the next URL, which may be the
-        issuer's.
+        """Log the browser of `request` out, here and on the sites of apps; return the next URL.
+        That may be the issuer's.
         """
         kept = await self._identify.session(request, self._place)
         if kept is not None:

@@ -1,6 +1,4 @@
-"""An app as an ordinary web site on a separate origin: its files are served as they are, all else is proxied by the
-exchange.
-"""
+"""An app as an ordinary web site on a separate origin: static files, and a reverse proxy for everything else."""
 
 from __future__ import annotations
 

@@ -52,9 +52,7 @@ class TokenIssuer(Protocol):
     """Knows the tokens that it introspected: `gateway.doors.issuers.Issuer`."""
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
-        """Return whether a token is still active, None for an unknown one. Raises `Unidentified` while the issuer is
-        down.
-        """
+        """Return whether a token is active, None for an unknown one. Raises `Unidentified` while the issuer is down."""
         ...
 
 

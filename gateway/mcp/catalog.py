@@ -173,8 +173,7 @@ class Catalog:
         async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
             read.refuse_others(arguments, "input")
             read.mapping(arguments, "input")
-            # A client that shows apps shows this one itself; for another client it may be in a host page of the
-            # gateway.
+            # A client that shows apps shows this one itself; for another client a host page of the gateway may.
             shown = None if client.is_app else self._views.shown(client.principal, packed.id)
             if shown is not None:
                 if arguments:  # without arguments an open page needs no call
@@ -235,9 +234,7 @@ class Catalog:
         return await _answer(response, client, arguments)
 
     async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
-        """Push small parts; return the part that answers: the last, a large or empty one, or the last that may be
-        pushed.
-        """
+        """Push small parts; return the answer: the last part, a large or empty one, or the last that may be pushed."""
         for _ in range(MOST_PUSHED):
             if not _is_pushed(response) or response.part is None:
                 break

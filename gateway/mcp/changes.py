@@ -32,9 +32,7 @@ class _Feed:
 
 
 class Changes:
-    """The listeners of every principal; `tools` returns a principal's tools. Only principals with listeners take
-    memory.
-    """
+    """The listeners of every principal; `tools` returns a principal's tools. Without listeners nothing is stored."""
 
     def __init__(
         self, tools: Callable[[Principal], object], interval: float = INTERVAL, timers: Timers | None = None

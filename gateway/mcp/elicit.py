@@ -85,9 +85,7 @@ class Asking:
     typed: Typed | None = None
 
     def of(self, visit: Visit, principal: Principal) -> Typed | None:
-        """Return the receiver of a typed answer about `visit` from a client of `principal`; None if only the page
-        counts.
-        """
+        """Return the receiver of a typed answer by a client of `principal`, or None if only the page counts."""
         return self.typed if visit.typed and principal.client in self.interactive else None
 
 

@@ -167,9 +167,7 @@ class Calls:
         return Call(id, tool, arguments, trace) if self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
-        """Whether the rest of `_meta` is valid and the client shows apps. Removes the members that differ in each
-        request.
-        """
+        """Whether the rest of `_meta` is valid and the client shows apps. Removes the members that vary by request."""
         for name in TRACE:
             if name in meta and type(meta.pop(name)) is not str:
                 return False

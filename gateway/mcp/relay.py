@@ -20,7 +20,7 @@ POLL = "webmcp_poll"
 RESULT = "webmcp_result"
 
 CALLS = "gateway-calls"
-"""The header that tells a proven view of waiting calls, so that it polls without a pause."""
+"""The header that announces waiting calls to a proven view, so that it polls without a pause."""
 
 _VIEW = {"type": "string", "description": "The proof of a view that it makes the call itself."}
 

@@ -141,8 +141,7 @@ class ToolCalls:
         async def run(trace: Trace | None) -> Message:
             if turn.context is None or client.modern:
                 return await sent(trace)
-            # 2025-11-25, Transports: a disconnection is no cancellation, since the stream can be resumed. Later it is
-            # one.
+            # 2025-11-25, Transports: the stream of a disconnected client can be resumed. Later a disconnect cancels.
             lasting = ending_of(turn.context.request).outlived()
             with lasting, anyio.CancelScope() as scope, self._held(client.principal, scope.cancel):
                 return await sent(trace)

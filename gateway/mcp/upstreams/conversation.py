@@ -186,10 +186,9 @@ class Conversation:
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> Message:
-        """Return the upstream's answer. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of
-        silence.
+        """Return the upstream's answer.
         `patience` may be infinite, for requests that are answered when their stream ends; `hear` receives every message
-        of such a stream at once.
+        of such a stream at once. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of silence.
         """
         if self.over.done():
             raise UpstreamLost(self.over.result(), unsent=True)
@@ -370,9 +369,7 @@ class Conversation:
         call.telling.add(method, params, size)
 
     def _only(self, asked: str | None = None) -> Call | None:
-        """Return the newest call if all in flight are of one client, preferably one that can answer the request
-        `asked`.
-        """
+        """Return the newest call if all in flight are of one client, preferably one that can answer `asked`."""
         calls = {call: call.asker for call in self._calls.values() if call.asker is not None and call.asker.who}
         if len({asker.who for asker in calls.values()}) != 1:
             return None

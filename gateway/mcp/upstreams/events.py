@@ -37,7 +37,7 @@ IDLE_EACH = 16
 BOM = b"\xef\xbb\xbf"
 
 FEW = 64
-"""Lines between two events that let the caller check the clock, even if the lines have no event."""
+"""Lines after which None is yielded, so that the caller can check the clock."""
 
 
 class EventReader:

@@ -13,9 +13,8 @@ from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 class Fingerprints:
     """The tools of one upstream, and the names of its other things.
-    `changed` is called with the name of a changed tool, its former and its present form. The first form of a tool is
-    accepted, and every form that the policy pins, by `pinned`. `held_back` is the last tool for which there was no
-    room.
+    `changed` is called with a changed tool's name, its former and its present form. The first form of a tool is
+    accepted, and every form that the policy pins, by `pinned`. `held_back` is the last tool beyond the limit.
     """
 
     def __init__(

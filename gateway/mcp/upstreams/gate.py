@@ -210,9 +210,7 @@ class Gate:
         record.mark("approve")
 
     async def _account(self, call: ToolCall, record: Record) -> None:
-        """Continue once the caller's account is connected; a client that can do so sends its person there. Raises
-        `Refusal`.
-        """
+        """Continue once the caller's account is connected, where the client can send its person. Raises `Refusal`."""
         name = call.spec.credential
         if name is None or not call.spec.personal:
             return

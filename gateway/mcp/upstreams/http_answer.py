@@ -48,8 +48,7 @@ class Stream:
 
 class Answer:
     """One answer: the events of a stream are processed as they come, any other body is kept. `failed` is the fault.
-    `other` receives events that are no messages; with it, invalid JSON becomes `Unreadable`, without it the stream
-    fails.
+    `other` receives events that are no messages. With it, invalid JSON becomes `Unreadable`; without it, an error.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import Principal
 
 FIRST = 3.0
-"""Seconds that lists wait for an upstream started by the gateway, from the first request for any of its lists; no
-client waits that long again.
+"""Seconds that lists wait for an upstream started by the gateway.
+They are counted from the first request for any of its lists; no client waits that long again.
 """
 
 NEW = 1.0
@@ -113,8 +113,8 @@ class Lists:
     async def hear(
         self, client: UpstreamClient, methods: Iterable[str], names: Iterable[str], enough: Callable[[], bool]
     ) -> None:
-        """Wait for these lists of upstreams, concurrently, until `enough` returns True. Raises the first `Refusal` if
-        they all end before that.
+        """Wait for these lists of upstreams, concurrently, until `enough` returns True.
+        Raises the first `Refusal` if they all end before that.
         """
         proxies = self._proxies()  # once: the configuration may be reloaded meanwhile
         hearing = [asyncio.ensure_future(self._hear(client, methods, name, proxies[name])) for name in names]
@@ -129,9 +129,7 @@ class Lists:
             raise refused[0]
 
     async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
-        """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal if one is
-        missing.
-        """
+        """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal, if any."""
         for method in methods:
             heard, task = self._asked(proxy, client, method)
             await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)

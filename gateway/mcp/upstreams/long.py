@@ -18,8 +18,8 @@ from gateway.mcp.upstreams.decode import DEPTH, LONG, SURROGATE, TooLarge, decod
 from gateway.mcp.upstreams.listing import KEYS
 
 MOST: Final = 1_000_000
-"""Limit of commas and opening brackets outside strings in a list whose entries are parsed one by one; elsewhere it is
-`AT_ONCE`.
+"""Limit of commas and opening brackets outside strings for a list whose entries are parsed one by one.
+For anything else it is `AT_ONCE`.
 """
 
 EACH: Final = 25_000

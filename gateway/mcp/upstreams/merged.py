@@ -229,13 +229,13 @@ class Merged:
             await proxy.keep_level(client)
         result = await proxy.call_tool(client, {**params, "name": named.original}, ctx)
         if named.original == CONNECT:
-            await self._lists.refresh(client, "tools/list")  # followers are notified of its own tools
+            await self._lists.refresh(client, "tools/list")  # followers are notified of the upstream's tools
         return merging.public_content(named.upstream, result)
 
     async def _of_page(self, client: UpstreamClient, name: str) -> Named | None:
-        """Return the tool that a page knows as `name`, its name at the upstream, which hosts pass on; None if no
-        upstream has it for apps. Raises `Refusal` if an upstream that may have it does not answer, and `MCPError` if
-        several have it.
+        """Return the tool that a page calls by `name`, the upstream's own name of it, which hosts pass on.
+        None if no upstream has it for apps. Raises `Refusal` if an upstream that may have it does not answer, and
+        `MCPError` if several have it.
         """
         had = self._names.had_tool(client.principal, name)
         await self._lists.hear(client, ("tools/list",), had, lambda: False)
@@ -296,9 +296,7 @@ class Merged:
         return (owner, uri) if owner is not None else None
 
     def _silent(self, client: UpstreamClient, uri: str, kept: str | None) -> list[str]:
-        """Return the upstreams to wait for because of an address: the one that it is `kept` for, or all that may have
-        it.
-        """
+        """Return the upstreams to wait for to find an address: the one that it is `kept` for, or any possible one."""
         if kept is not None:
             return [kept]
         return list(dict.fromkeys(one for means in _MEANS for one in self._names.silent(means, client.principal, uri)))

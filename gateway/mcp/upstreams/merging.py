@@ -41,7 +41,7 @@ class Named:
 
 
 class Names:
-    """Public names of one kind of things. `taken` tells the gateway's own names.
+    """Public names of one kind of things. `taken` tells whether the gateway itself uses a name.
     If several upstreams want a name, the first in the configuration has it, also before it answers, if it had the name
     before the gateway started. A name once listed to a client stays with its upstream while that exists, also if an
     earlier one answers later: no call may reach another upstream than intended.
@@ -58,7 +58,7 @@ class Names:
         awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, Named]:
         """Return the things by their public names.
-        `awaited` returns the earlier upstream, not heard yet, for which a public name is reserved.
+        `awaited` returns the earlier upstream, not listed yet, for which a public name is reserved.
         """
         found: dict[str, Named] = {}
         for spec, things in offered:

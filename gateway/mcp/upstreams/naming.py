@@ -29,7 +29,7 @@ class _Made:
 
 
 class Naming:
-    """The names of tools and prompts. `proxies` returns the current upstreams, `taken` tells the gateway's tools."""
+    """The names of tools and prompts. `proxies` returns the upstreams, `taken` whether the gateway uses a name."""
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], lists: Lists, taken: Callable[[str], bool]) -> None:
         self._proxies = proxies
@@ -74,8 +74,8 @@ class Naming:
         return named
 
     def awaited(self, method: str, principal: Principal | None) -> Callable[[str, str, str], str | None]:
-        """Return a function that finds the earlier upstream, not heard yet, that had a public name or an address; its
-        third argument is the name at the later upstream.
+        """Return a function that finds the earlier upstream, not listed yet, that had a public name or an address.
+        Its third argument is the name at the later upstream.
         """
         places = {name: place for place, name in enumerate(self._proxies())}
         silent = self._silent(method, principal)
@@ -115,9 +115,7 @@ class Naming:
 
 
 def _had(proxy: Proxy, method: str, principal: Principal | None, public: str, name: str) -> bool:
-    """Whether an upstream had a thing with this best public name or address; `name` is another upstream's own name for
-    it.
-    """
+    """Whether an upstream had a thing with this best public name, or address; `name` is that of another's thing."""
     spec, fingerprints = proxy.upstream.spec, proxy.upstream.offer(principal).fingerprints
     if _of_addresses(method):  # the apps of each upstream have distinct addresses
         return not names_app(public) and fingerprints.had(method, public)

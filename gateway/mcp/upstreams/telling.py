@@ -42,7 +42,7 @@ class Telling:
             self._news.put_nowait((method, params, size + BESIDE))
 
     async def drained(self) -> None:
-        """Wait until the client has all that was added before, unless it does not read."""
+        """Wait until the client has every notification added before, unless it does not read."""
         end, before = asyncio.get_running_loop().create_future(), -1
         self._news.put_nowait(end)
         while not end.done() and not self._task.done() and self._taken > before:

@@ -1,4 +1,4 @@
-"""An invalid message of an upstream; the request that it answers, if that can be told, ends."""
+"""An invalid message of an upstream, and the request that it seems to answer, which then fails."""
 
 from __future__ import annotations
 

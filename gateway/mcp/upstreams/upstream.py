@@ -35,7 +35,7 @@ from gateway.model import Headers, Principal
 log = logging.getLogger(__name__)
 
 SHARE = 2
-"""One principal gets at most one of so many calls and connections of an upstream."""
+"""The part of an upstream's calls and connections that one principal may have at most: one of so many."""
 
 BOUNDS: Final = (
     Bound(
@@ -60,7 +60,7 @@ _FOR_ALL: Final = Key("", "", modern=True)
 
 
 class Joined:
-    """A link with the feed of its changes; `owner` is the principal for whom it was made."""
+    """A link with the feed of its changes; `owner` is the principal that it was made for."""
 
     def __init__(self, owner: str, spawn: Callable[..., asyncio.Task[None]], make: Callable[[Joined], Link]) -> None:
         self.owner = owner
@@ -127,7 +127,7 @@ class Upstream:
         key = self._key(client)
         joined = self._links.get(key)
         if joined is None:
-            if self.closed:  # nobody would end a new link
+            if self.closed:  # a new link would never be closed
                 raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream {self.spec.name} is gone, or another now.")
             self._make_room(client.principal.id)
             joined = self._links[key] = Joined(client.principal.id, self.spawn, partial(self._link, key, client))
@@ -215,9 +215,7 @@ class Upstream:
         )
 
     def _make_room(self, owner: str) -> None:
-        """Evict an idle connection if there are too many, one of `owner` if that has too many. Raises `Refusal` if none
-        is idle.
-        """
+        """Evict an idle connection at the limit, one of `owner` at its own limit. Raises `Refusal` if none is idle."""
         most = self.spec.connections
         mine = sum(joined.owner == owner for joined in set(self._links.values()))
         greedy = mine >= max(1, most // SHARE)

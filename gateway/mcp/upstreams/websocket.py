@@ -131,7 +131,7 @@ class WebSocket:
 
 
 async def _leave(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Send a close frame, if the upstream accepts it, and stop reading: `close` alone reads all that is pending."""
+    """Send a close frame, if the upstream accepts it, and stop reading: `close` alone reads all pending data."""
     with suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
         async with asyncio.timeout(FAREWELL):
             await socket.send_frame(NORMAL, aiohttp.WSMsgType.CLOSE)
