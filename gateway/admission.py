@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
-from gateway.callers.nouns import OAuth
+from gateway.callers.nouns import Blocks, OAuth, ProxyAuth
 from gateway.config import Config
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify
@@ -47,6 +48,12 @@ def issuers_of(config: Config, connections: Connections) -> Mapping[OAuth, Issue
         for method in config.auth
         if isinstance(method, OAuth)
     }
+
+
+def proxies_of(config: Config) -> Blocks:
+    """The addresses of proxies, behind which many clients are."""
+    named = [method.proxies for method in config.auth if isinstance(method, ProxyAuth)]
+    return (*config.server.trusted_proxies, *chain.from_iterable(named))
 
 
 def admission(

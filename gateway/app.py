@@ -12,9 +12,10 @@ from aiohttp import web
 
 import gateway
 from gateway.accounts import Accounts, audience
-from gateway.admission import Admission, admission, issuers_of
+from gateway.admission import Admission, admission, issuers_of, proxies_of
 from gateway.asking import Approving
 from gateway.backends.connect import Connections
+from gateway.bounds import reported
 from gateway.built import built
 from gateway.callers.nouns import told_by_proxies
 from gateway.changing import Changing
@@ -29,15 +30,19 @@ from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.health import Health
+from gateway.doors.in_flight import InFlight
 from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
+from gateway.doors.peers import Peers
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.server_name import name_server
 from gateway.doors.short_way import McpGate
 from gateway.doors.standing import Standing
 from gateway.doors.tickets import Tickets
+from gateway.doors.unread import Unread
 from gateway.exchange.circuit import Circuits
+from gateway.exchange.excess import Excess
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange
@@ -114,6 +119,8 @@ class _Gateway:
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
         self._refused_callers = RefusedCallers(self._metrics, self._recorder)
+        self._excess = Excess(self._metrics, self._recorder)
+        self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
         self._standing = Standing(IssuedTokens(self._database), Sessions(self._database), tuple(self._issuers.values()))
         self._approving = Approving(
@@ -262,6 +269,7 @@ class _Gateway:
             admitted.challenges,
             self._standing,
             self._refused_callers,
+            self._in_flight,
             apps=admitted.apps,
             console=origins.console,
         )
@@ -294,7 +302,19 @@ class _Gateway:
 
         root.on_shutdown.append(drain)
         root[RELOAD] = self._reloader.at_once
-        root[GATE] = McpGate(guard, self._standing, self._everything, faces, self._upstreams)
+        server = self._config.server
+        peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
+        root[GATE] = McpGate(
+            guard,
+            self._standing,
+            self._refused_callers,
+            self._in_flight,
+            peers,
+            Unread(self._config.mcp.bodies_each, self._config.mcp.bodies),
+            self._everything,
+            faces,
+            self._upstreams,
+        )
         return root
 
     def _console(self, bridge: BridgeDoor, tickets: Tickets, admitted: Admission) -> ConsoleDoor:
@@ -376,6 +396,8 @@ class _Gateway:
             await stack.enter_async_context(self._database)
             await self._accounts.start()
             stack.callback(self._refused_callers.flush)
+            stack.callback(self._excess.flush)
+            stack.enter_context(reported(self._excess.note))
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)

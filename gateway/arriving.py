@@ -10,6 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.bounds import Area, Bound, size
 from gateway.model import LARGEST_BODY
 from gateway.shares import Shares
 
@@ -18,6 +19,15 @@ SILENCE: Final = 20.0
 
 SLOWEST: Final = 16 * 1024
 """Bytes per second that a body must average after the first `SILENCE` seconds."""
+
+SLOW: Final = Bound(
+    Area.DOORS,
+    "a body of a request that does not come",
+    f"{SILENCE:g} s without a byte, {SILENCE:g} s and a second for each {size(SLOWEST)} in all",
+    "408; the connection is closed",
+)
+
+BOUNDS: Final = (SLOW,)
 
 UNCOUNTED: Final = 64 * 1024
 """Bytes of a body that do not count against the shared memory."""
@@ -40,36 +50,38 @@ async def whole(
     rest: Callable[[], Awaitable[None]] | None = None,
     taken: Callable[[int], None] = lambda _: None,
     within: float | None = None,
+    bound: Bound = SLOW,
 ) -> bytes:
     """Read the body of `request`; `taken` gets the size of each part and may raise, `rest` is awaited between parts.
 
     Raises `HTTPRequestEntityTooLarge` as soon as there are more than `most` bytes, and `HTTPRequestTimeout` if no byte
     arrives for `within` seconds (default `SILENCE`), or if the whole takes longer than `within` plus a second for each
-    `SLOWEST` bytes.
+    `SLOWEST` bytes; `bound` is reported as exceeded then.
     """
     within = SILENCE if within is None else within
     loop = asyncio.get_running_loop()
     began = loop.time()
-    chunks, size, rested = list[bytes](), 0, 0
+    chunks, total, rested = list[bytes](), 0, 0
     while not request.content.at_eof():
-        left = began + within + size / SLOWEST - loop.time()
+        left = began + within + total / SLOWEST - loop.time()
         try:
             async with asyncio.timeout(min(within, max(0.0, left))):
                 chunk = await request.content.readany()
         except TimeoutError:
+            bound.exceeded()
             raise _timeout() from None
         if not chunk:
             break
-        size += len(chunk)
-        if size > most:
-            raise web.HTTPRequestEntityTooLarge(most, size)
+        total += len(chunk)
+        if total > most:
+            raise web.HTTPRequestEntityTooLarge(most, total)
         taken(len(chunk))
         chunks.append(chunk)
-        if rest is not None and size - rested > _STRETCH:
-            rested = size
+        if rest is not None and total - rested > _STRETCH:
+            rested = total
             await rest()
     # Joining large parts takes long; in a thread it does not block the event loop.
-    return await asyncio.to_thread(b"".join, chunks) if size > _LONG else b"".join(chunks)
+    return await asyncio.to_thread(b"".join, chunks) if total > _LONG else b"".join(chunks)
 
 
 def _timeout() -> web.HTTPRequestTimeout:

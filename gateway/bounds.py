@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 
 class Area(StrEnum):
@@ -25,13 +28,36 @@ class Bound:
     """One bound, declared in `BOUNDS` of the module that enforces it, with the values of its constants.
 
     `what` names the bounded thing and identifies the bound in its test; `limit` is the amount, `beyond` the behaviour
-    past it. scripts/bounds_doc.py writes them into the table of docs/security.md.
+    past it. scripts/bounds_doc.py writes them into the table of docs/security.md. `uncounted` is the reason for which
+    this bound is not reported when it is exceeded.
     """
 
     area: Area
     what: str
     limit: str
     beyond: str
+    uncounted: str = ""
+
+    def exceeded(self, by: str | None = None, *, client: str | None = None) -> None:
+        """Report that somebody went beyond this bound: the principal `by`, or whoever it is at the address `client`."""
+        for report in tuple(_reports):
+            report(self, by, client)
+
+
+Report: TypeAlias = Callable[[Bound, str | None, str | None], None]
+"""Is told which bound was exceeded, by which principal, from which address, as far as that is known."""
+
+_reports: list[Report] = []  # of the process, as the handlers of `logging` are: any module may reach a bound
+
+
+@contextmanager
+def reported(report: Report) -> Iterator[None]:
+    """Call `report` whenever a bound is exceeded within the block."""
+    _reports.append(report)
+    try:
+        yield
+    finally:
+        _reports.remove(report)
 
 
 def size(count: int) -> str:

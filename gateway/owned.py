@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
+from gateway.bounds import Bound
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -19,10 +21,12 @@ IN_ALL: Final = 16_384
 class Owned(Generic[K, V]):
     """The newest `each` values of every owner, `most` in all; beyond that the oldest of the largest owner is evicted.
 
-    Reading a value makes it the newest. Every operation takes constant time.
+    Reading a value makes it the newest. Every operation takes constant time. An eviction is reported as exceeding
+    `bound`, unless that is None: a cache.
     """
 
-    def __init__(self, each: int = EACH, most: int = IN_ALL) -> None:
+    def __init__(self, each: int = EACH, most: int = IN_ALL, bound: Bound | None = None) -> None:
+        self._bound = bound
         self._each = each
         self._most = most
         self._values: dict[K, tuple[str, V]] = {}
@@ -46,9 +50,11 @@ class Owned(Generic[K, V]):
     def put(self, owner: str, key: K, value: V) -> None:
         """Store a value, and evict beyond the limits."""
         self.pop(key)
+        mine = self._of.get(owner, ())
+        if self._bound is not None and (len(mine) >= self._each or len(self._values) >= self._most):
+            self._bound.exceeded(owner)
         if self._most < 1 or self._each < 1:
             return
-        mine = self._of.get(owner, ())
         if len(mine) >= self._each:
             self.pop(next(iter(mine)))
         elif len(self._values) >= self._most:

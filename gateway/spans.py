@@ -31,6 +31,7 @@ BOUNDS: Final = (
         "spans that wait for the collector of traces",
         f"{WAITING:,}",
         "further ones are dropped, and counted in `webmcp_gateway_spans_dropped_total`",
+        uncounted="a metric of its own counts them",
     ),
 )
 

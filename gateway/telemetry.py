@@ -25,6 +25,7 @@ BOUNDS: Final = (
         "labels of metrics",
         "names of the configuration and of this program alone",
         "what a caller makes up is counted as `other`, or without a label",
+        uncounted="there is no more of them",
     ),
 )
 
@@ -108,6 +109,7 @@ class Metrics:
         self.tool_calls = counts("tool_calls", "Tool calls of models.", "app", "status")
         self.refusals = counter("refusals", "What the gateway answered itself.", "app", "door", "reason")
         self.callers_refused = counts("callers_refused", "Callers that a door refused.", "door", "reason")
+        self.bounds_exceeded = counts("bounds_exceeded", "Times that a caller went beyond a bound.", "bound")
         self.request_seconds = seconds("request_seconds", "Whole requests and tool calls.", "kind", "app")
         self.step_seconds = seconds("step_seconds", "The steps of requests and tool calls.", "kind", "step")
         self.answers = counter("approval_answers", "Questions to persons, by what came of them.", "app", "answer")

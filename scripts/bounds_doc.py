@@ -30,7 +30,8 @@ def table() -> str:
         if bound.area is not area:
             rows += f"| **{bound.area}** | | |\n"
             area = bound.area
-        rows += f"| {bound.what[:1].upper()}{bound.what[1:]} | {bound.limit} | {bound.beyond} |\n"
+        counted = f" (not counted: {bound.uncounted})" if bound.uncounted else ""
+        rows += f"| {bound.what[:1].upper()}{bound.what[1:]} | {bound.limit} | {bound.beyond}{counted} |\n"
     return f"{BEGIN}{head}{rows}\n{END}"
 
 

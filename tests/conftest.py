@@ -14,6 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from examples.cart_app import auth_server
+from gateway.bounds import reported
+from scripts.bounds_doc import declared
 from tests.leaks import taps
 from tests.leaks.files import look_through
 from tests.leaks.marks import MARK
@@ -63,6 +65,17 @@ def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
     found, _ = noted(Path(os.environ[FOLDER]))
     assert found == []
+
+
+@pytest.fixture(autouse=True)
+def what_exceeds_a_bound_is_reported(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that drives a bound sees that the gateway says so, as it does to its log, its metrics and its record."""
+    named = {name for mark in request.node.iter_markers("bound") for name in mark.args}
+    heard: set[str] = set()
+    with reported(lambda bound, by, client: heard.add(bound.what)):
+        yield
+    if named:
+        assert {bound.what for bound in declared() if bound.what in named and not bound.uncounted} - heard == set()
 
 
 @pytest.fixture

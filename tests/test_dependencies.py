@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from gateway.doors.server_name import NamelessHandler
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -157,6 +160,13 @@ def test_a_private_part_is_there(name: str) -> None:
     """In the version that is installed."""
     _, owner = (PRIVATE | SET)[name]
     assert hasattr(owner(), name)
+
+
+def test_a_method_that_is_overridden_takes_what_it_took() -> None:
+    """`NamelessHandler.handle_error` is the one that aiohttp calls where its parser refuses what came."""
+    ours, theirs = (inspect.signature(owner.handle_error) for owner in (NamelessHandler, RequestHandler))
+    assert list(ours.parameters) == list(theirs.parameters)
+    assert "self.handle_error(" in inspect.getsource(RequestHandler)
 
 
 @pytest.mark.parametrize("package", sorted({package for package, _ in PRIVATE.values()}))

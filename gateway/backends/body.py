@@ -26,6 +26,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_COMPRESSED,) = BOUNDS
+
 
 class Decoder:
     """Decodes `coding` (a `content-encoding` value, RFC 9110 8.4) of a body that may have `limit` bytes.
@@ -86,6 +88,7 @@ class Decoder:
         return piece
 
     def _too_large(self) -> Refusal:
+        _COMPRESSED.exceeded()
         return Refusal(Reason.RESPONSE_TOO_LARGE, f"the answer is larger than {self._limit} bytes, or is a bomb")
 
 

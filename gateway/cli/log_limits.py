@@ -32,6 +32,7 @@ BOUNDS: Final = (
         f"{LINES} of one kind in {PERIOD:g} s (one logger, level and wording), {KINDS} kinds, "
         f"{LONGEST:,} characters each",
         "one line says how many more there were, and from when to when; of a long message the rest is left out",
+        uncounted="the line that counts says so",
     ),
 )
 

@@ -282,6 +282,9 @@ def _server(section: Section) -> Server:
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
         trusted_proxies=blocks(section, "trusted_proxies"),
         busy_poll=section.flag("busy_poll", True),
+        connections=section.integer("connections", int(DEFAULTS["server.connections"]), minimum=1),
+        connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),
+        requests_each=section.integer("requests_each", int(DEFAULTS["server.requests_each"]), minimum=1),
         origins=Origins(
             console=addresses.origin(origins, "console", _default("server.origins.console", port)),
             apps=addresses.app_origin(origins, "apps", _default("server.origins.apps", port)),

@@ -46,7 +46,11 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The listen address and public names of the gateway. `public_url` has no trailing slash."""
+    """The listen address and public names of the gateway. `public_url` has no trailing slash.
+
+    At most `connections` clients may be connected, `connections_each` from one address; a person may have
+    `requests_each` requests in flight.
+    """
 
     host: str
     port: int
@@ -54,6 +58,9 @@ class Server:
     origins: Origins
     trusted_proxies: Blocks = ()
     busy_poll: bool = True
+    connections: int = 10_000
+    connections_each: int = 1000
+    requests_each: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

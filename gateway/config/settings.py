@@ -30,6 +30,21 @@ SETTINGS: Final = (
         "true",
         "Look for 0.2 ms for what comes next before sleeping, as long as that finds it; false if CPU time is scarce.",
     ),
+    Setting(
+        "server.connections",
+        "10000",
+        "Connections of clients that may be open; fewer where the system lets the process have few files.",
+    ),
+    Setting(
+        "server.connections_each",
+        "1000",
+        "Those from one address (of IPv6 its first 64 bits); proxies and this machine may have all.",
+    ),
+    Setting(
+        "server.requests_each",
+        "1000",
+        "Requests of one person that may be in flight, and as many streams of MCP clients that stay open.",
+    ),
     Setting("auth", "[none]", "How callers prove who they are; the first entry that matches counts."),
     Setting(
         "auth[].type",
@@ -238,7 +253,11 @@ SETTINGS: Final = (
         "Live views that one person may have: a page that opens more harms itself alone. One of a chat that was silent "
         "for five minutes gives its place to another.",
     ),
-    Setting("mcp.bodies", "1GiB", "Bytes of large bodies, of requests and of the bridge, that may be under way."),
+    Setting(
+        "mcp.bodies",
+        "1GiB",
+        "Bytes of large bodies, of requests and of the bridge, that may be under way, and as many of answers.",
+    ),
     Setting("mcp.bodies_each", "256MiB", "Those of one caller."),
     Setting("telemetry.otlp", "", "Traces go to this OTLP/HTTP collector, such as http://127.0.0.1:4318."),
     Setting("telemetry.authorization", "", "The collector's Authorization header: ${env:NAME} or ${file:path}."),

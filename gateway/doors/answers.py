@@ -35,6 +35,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_REST,) = BOUNDS
+
 
 class Refused(web.Response):
     """The refusal of a door; `code` is machine-readable, `detail` is for developers."""
@@ -65,7 +67,11 @@ def fresh(value: Json) -> web.Response:
 
 async def json_of(request: web.Request) -> Json:
     """Return the JSON value in a request. Raises ValueError, RecursionError, and the errors of `whole`."""
-    value: Json = json.loads(await whole(request, SMALL, within=SOON))
+    try:
+        value: Json = json.loads(await whole(request, SMALL, within=SOON, bound=_REST))
+    except web.HTTPRequestEntityTooLarge:
+        _REST.exceeded()
+        raise
     return value
 
 

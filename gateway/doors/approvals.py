@@ -47,6 +47,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_SIGNED_ANSWERS,) = BOUNDS
+
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -149,12 +151,14 @@ class ApprovalDoor:
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
         with self._signing.place(request.remote or "") as free:
             if not free:
+                _SIGNED_ANSWERS.exceeded()
                 return _unread(503, "busy", "Too many signed answers are being read. Send it again.")
             try:
                 look_at(timestamp, given, time.time())  # before any of the body is read
-                body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN)
+                body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN, bound=_SIGNED_ANSWERS)
                 answer = signed_answer(self._webhook.secret, timestamp, given, body, time.time())
             except web.HTTPRequestEntityTooLarge:
+                _SIGNED_ANSWERS.exceeded()
                 return _unread(413, "request-too-large", f"A signed answer has {SIGNED_BYTES} bytes at most.")
             except ValueError as error:
                 return _unread(403, "bad-signature", str(error))

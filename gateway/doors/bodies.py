@@ -59,6 +59,8 @@ BOUNDS: Final = (
     ),
 )
 
+_BODIES, _ROOM, _SLOW = BOUNDS
+
 _ID = re.compile(r"[A-Za-z0-9_-]{22,64}", re.ASCII)
 
 
@@ -113,7 +115,9 @@ class Bodies:
         if body is None:
             return False
         try:
-            content = await whole(request, largest, rest=rest, taken=lambda count: self._grow(id, body, count))
+            content = await whole(
+                request, largest, rest=rest, taken=lambda count: self._grow(id, body, count), bound=_SLOW
+            )
             if not raw and await asyncio.to_thread(is_bulky, content):
                 raise MuxError("too-large", f"This body has {why(AT_ONCE)}.")
             body.content = content if raw else content.decode()
@@ -148,6 +152,7 @@ class Bodies:
         if not _ID.fullmatch(id) or id in self._bodies:
             return None
         if not self._places.take(principal):
+            _BODIES.exceeded(principal)
             raise NoRoom
         body = self._bodies[id] = _Body(principal, float("inf"))
         return body
@@ -155,5 +160,6 @@ class Bodies:
     def _grow(self, id: str, body: _Body, count: int) -> None:
         if not self.room.take(body.principal, count):
             self.release(id)
+            _ROOM.exceeded(body.principal)
             raise NoRoom
         body.size += count

@@ -39,6 +39,8 @@ BOUNDS: Final = (
     ),
 )
 
+(CONNECTIONS,) = BOUNDS
+
 
 @dataclass(slots=True, eq=False)
 class _Lost:

@@ -24,8 +24,11 @@ from gateway.doors.answering import Answering
 from gateway.doors.asked import Asked
 from gateway.doors.heads import BEGINNING, LONGEST_HEAD, Head, read_head
 from gateway.doors.lent import HEAD_END, Lent
+from gateway.doors.peers import REFUSAL, Peers, peer_of
+from gateway.doors.unread import Unread
 from gateway.mcp.fast import Fast, Traced
 from gateway.model import Principal
+from gateway.shares import Shares
 from gateway.traces import arriving
 
 HEADS: Final = 16
@@ -46,6 +49,7 @@ BOUNDS: Final = (
         "what an unknown caller sends in a body",
         f"{size(STRANGE)} before it is known who calls",
         "nothing of the rest is read before",
+        uncounted="it is read once its sender is known",
     ),
 )
 
@@ -81,6 +85,17 @@ Begun: TypeAlias = tuple[Fast[Any], Traced, Sent, bytes, int]
 
 class Gate(Protocol):
     """The guard of the fast path: `gateway.doors.short_way.McpGate`."""
+
+    peers: Peers
+    """The places of all connections."""
+    unread: Unread
+    """The large answers that wait for their clients."""
+    places: Shares
+    """Those of all requests that are in flight, by person."""
+
+    def malformed(self, client: str | None) -> None:
+        """What came from there is no request."""
+        ...
 
     def fast(self, mount: str) -> Fast[Any] | None:
         """Return the current fast path of a mount."""
@@ -119,8 +134,8 @@ class Shared(Protocol):
 
 class Front(asyncio.Protocol):
     """One connection, with one request in flight at most; `since` is when the last one came or ended.
-    `serving` is the task for all its requests on the fast path, from the first one on; `busy` means that one is
-    running.
+    `remote` is the address of the peer. `serving` is the task for all its requests on the fast path, from the first one
+    on; `busy` means that one is running.
     """
 
     def __init__(self, fronts: Shared) -> None:
@@ -140,7 +155,8 @@ class Front(asyncio.Protocol):
         self._taken = self.since
         self._heads: dict[bytes, Sent] = {}
         self._known = False
-        self._remote: str | None = None
+        self.remote: str | None = None
+        self._place: str | None = None
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -149,12 +165,19 @@ class Front(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self._remote = str(peer[0]) if isinstance(peer, tuple) else str(peer) if peer is not None else None
-        self._fronts.open.add(self)
+        self.remote = peer_of(transport)
+        self._place = self._fronts.gate.peers.take(self.remote)
+        if self._place is None:
+            self._transport.write(REFUSAL)
+            self._transport.close()
+        else:
+            self._fronts.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fronts.open.discard(self)
+        self._fronts.gate.unread.release(self._transport)
+        if self._place is not None:
+            self._fronts.gate.peers.give(self._place)
         if self._lent is not None:
             self._lent.behind.connection_lost(exc)
         if self.serving is not None:
@@ -186,6 +209,8 @@ class Front(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full, self._taken = False, time.monotonic()
+        if self._lent is None and not self.busy:
+            self._fronts.gate.unread.release(self._transport)
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         if self._lent is not None:
@@ -217,13 +242,22 @@ class Front(asyncio.Protocol):
         self._left = left
         return self._taken < before
 
+    def malformed(self) -> None:
+        """aiohttp cannot read what came as a request."""
+        self._fronts.gate.malformed(self.remote)
+
     def begins(self) -> None:
         """Note that aiohttp has read the head of a request."""
         if self._lent is not None:
             self._lent.begins()
 
+    def answers(self, person: str | None, count: int) -> None:
+        """aiohttp is about to write an answer of so many bytes."""
+        self._fronts.gate.unread.hold(self._transport, person or f"address {self.remote}", count)
+
     def answered(self) -> None:
         """Note that aiohttp has written one answer, after which the connection stays open."""
+        self._fronts.gate.unread.release(self._transport)
         if self._lent is not None:
             self._lent.answered()
 
@@ -276,7 +310,7 @@ class Front(asyncio.Protocol):
 
     async def _asked(self, sent: Sent) -> Principal | None:
         """Return the authorized caller after a new check by the guard; None leaves the request to aiohttp."""
-        asked = Plain("POST", sent.head.headers, self._remote)
+        asked = Plain("POST", sent.head.headers, self.remote)
         found = sent.principal = await self._fronts.gate.caller(asked, sent.head.mount)
         sent.client = self._fronts.gate.client(asked)
         self._known = self._known or found is not None
@@ -307,10 +341,19 @@ class Front(asyncio.Protocol):
 
     async def _carry(self, fast: Fast[Any], call: Traced, sent: Sent) -> bool:
         """Answer one call; return False if it is left to aiohttp."""
-        head = sent.head
         principal = sent.principal if time.monotonic() < sent.until else await self._asked(sent)
-        if principal is None:
+        places = self._fronts.gate.places
+        if principal is None or not places.take(principal.person):
             return False
+        try:
+            await self._answer(fast, call, sent, principal)
+        finally:
+            places.give(principal.person)
+        return True
+
+    async def _answer(self, fast: Fast[Any], call: Traced, sent: Sent, principal: Principal) -> None:
+        """Answer one call of `principal`."""
+        head = sent.head
         CLIENT.set(sent.client)
         answering = Answering(self._transport, self._fronts.alarms(fast.silence), last=head.last)
         try:
@@ -319,13 +362,17 @@ class Front(asyncio.Protocol):
                 text, status = await fast.message(call, principal)
         finally:
             answering.end()
+        unread = self._fronts.gate.unread
         if isinstance(text, str):
             self._transport.write(answering.rest(text, status))
+            if self._full:
+                unread.hold(self._transport, principal.person, len(text))
         else:
+            unread.hold(self._transport, principal.person, sum(map(len, text)))
             await self._write(answering.pieces(text, status))
+            unread.release(self._transport)
         if head.last:
             self._transport.close()
-        return True
 
     async def _write(self, pieces: Iterable[bytes]) -> None:
         """Write a long answer with backpressure; other connections get their turn in between."""

@@ -27,6 +27,13 @@ The system reports progress only when a good part of its own buffer is free, whi
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
+        "a connection on which nothing happens",
+        f"{IDLE:g} s",
+        "it is closed",
+        uncounted="clients keep connections for what may come",
+    ),
+    Bound(
+        Area.DOORS,
         "a head of a request that does not come",
         f"{HEAD_WITHIN:g} s",
         "the connection is closed",
@@ -38,6 +45,8 @@ BOUNDS: Final = (
         "the connection is closed",
     ),
 )
+
+_QUIET, _HEAD, _UNTAKEN = BOUNDS
 
 SWEEP = 5.0
 """Seconds between two checks of all connections."""
@@ -96,7 +105,9 @@ class Fronts:
         loop = asyncio.get_running_loop()
         now = time.monotonic()
         for front in tuple(self.open):
-            if front.trickles(now - HEAD_WITHIN) or front.takes_nothing(now, now - TAKEN_WITHIN):
+            late, stuck = front.trickles(now - HEAD_WITHIN), front.takes_nothing(now, now - TAKEN_WITHIN)
+            if late or stuck:
+                (_HEAD if late else _UNTAKEN).exceeded(client=front.remote)
                 front.transport.abort()
             elif front.since < now - IDLE:
                 front.close_if_idle()

@@ -17,6 +17,7 @@ from gateway.doors.answers import refused
 from gateway.doors.asked import Asked
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
+from gateway.doors.in_flight import InFlight
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.slow import growing
 from gateway.doors.standing import Standing
@@ -50,6 +51,7 @@ class Guard:
         challenges: Challenges,
         standing: Standing,
         refused_callers: RefusedCallers,
+        in_flight: InFlight,
         *,
         apps: Mapping[str, str],
         console: str,
@@ -61,6 +63,7 @@ class Guard:
         self._console = console
         self._standing = standing
         self._refused = refused_callers
+        self._in_flight = in_flight
 
     def middleware(self) -> Middleware:
         """Return the aiohttp middleware."""
@@ -101,9 +104,12 @@ class Guard:
             if refusal is not None:
                 return refusal
             with (
+                self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
                 self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
                 growing(request, lambda: _cut_off(request)),
             ):
+                if too_many is not None:
+                    return too_many
                 try:
                     return await handler(request)
                 except web.RequestPayloadError:

@@ -1,4 +1,4 @@
-"""Rate limit of failed token look-ups at an issuer, per address."""
+"""Rate limit of failed look-ups of tokens and login codes at an issuer, per address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IN_ALL: Final = 65_536
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "wrong opaque tokens that an issuer is asked about",
+        "wrong opaque tokens and codes of logins that an issuer is asked about",
         f"{WRONG.count} in {WRONG.period:g} s per address (of IPv6 the first 64 bits)",
         "429 for what was not good before",
     ),
@@ -38,6 +38,8 @@ BOUNDS: Final = (
         "further addresses of that network, or all further ones, count together",
     ),
 )
+
+_WRONG, _ADDRESSES = BOUNDS
 
 Counted: TypeAlias = tuple[int, int]
 """The version and the first bits of an address, or of the network that is counted instead."""
@@ -58,14 +60,19 @@ class Guesses:
 
     def take(self, address: Address | None) -> Counted | None:
         """Count a look-up, and return its key; None beyond the limit."""
-        now, key, owner = self._clock(), _counted(address), None
+        now, key, owner = self._clock(), subscriber(address), None
         if key not in self._buckets.tats:
             own, network = key, _network(key)
             key = self._buckets.place(own, str(network), network if len(self._buckets) < IN_ALL else _ALL, now)
             owner = str(network) if key is own else None
+            if owner is None:
+                _ADDRESSES.exceeded()
         taken = take(self._buckets.tats.get(key, 0.0), now, WRONG)
         self._buckets.put(key, taken.tat, now, owner)
-        return key if taken.allowed else None
+        if not taken.allowed:
+            _WRONG.exceeded()
+            return None
+        return key
 
     def give_back(self, counted: Counted) -> None:
         """Undo the count of a look-up that succeeded."""
@@ -94,7 +101,7 @@ class Guess:
             self.guesses.give_back(self.taken)
 
 
-def _counted(address: Address | None) -> Counted:
+def subscriber(address: Address | None) -> Counted:
     """Return the counting key: for IPv6 the first 64 bits, which one subscriber has."""
     if isinstance(address, IPv6Address):
         return 6, int(address) >> 64

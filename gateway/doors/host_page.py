@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
 from gateway import mux
 from gateway.backends.frames import NORMAL
@@ -19,7 +19,7 @@ from gateway.bulk import is_bulky, why
 from gateway.contract import Handed
 from gateway.doors.answers import refused
 from gateway.doors.apart import BYTES, names_bytes
-from gateway.doors.bridged import Bridged
+from gateway.doors.bridged import CONNECTIONS, Bridged
 from gateway.doors.outbox import Outbox
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.tickets import Ticket
@@ -46,6 +46,8 @@ BOUNDS: Final = (
         "it is closed",
     ),
 )
+
+(_GREETING,) = BOUNDS
 
 BATCH = 16
 """Frames processed before the event loop gets its turn."""
@@ -88,7 +90,9 @@ class HostPage:
             await self._receive(GREETING)
             if self._ticket is not None:
                 await self._serve(self._ticket.principal)
-        except MuxError:
+        except MuxError as error:
+            if error.code == TOO_LARGE:
+                mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
             await self._flush()
         finally:
             await self._leave()
@@ -100,6 +104,7 @@ class HostPage:
             self._bridged.standing.held(principal, self._cut_off),
         ):
             if not free:
+                CONNECTIONS.exceeded(principal.id)
                 await self._say(mux.ErrorFrame("too-many", "Too many host pages of this person are open. Close one."))
             while free and await self._receive(None):
                 pass
@@ -122,6 +127,7 @@ class HostPage:
         try:
             message = await self._socket.receive(timeout=seconds)
         except TimeoutError:
+            _GREETING.exceeded()
             return False
         self._frames += 1
         if not self._frames % BATCH:
@@ -141,6 +147,9 @@ class HostPage:
                 await self._take(event)
             await self._flush()
             return True
+        failed = message.data if message.type is WSMsgType.ERROR else None
+        if isinstance(failed, WebSocketError) and failed.code == WSCloseCode.MESSAGE_TOO_BIG:
+            mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
         if message.type is WSMsgType.BINARY:
             raise MuxError("bad-frame", "frames are text")
         return False
@@ -215,7 +224,7 @@ class HostPage:
         def turn() -> Awaitable[None]:
             return views.precedence.turn(view.principal.id)
 
-        peer = UiPeer(self._bridged.answers[view.app], caller, on_ui, self._aside, turn)
+        peer = UiPeer(self._bridged.answers[view.app], caller, on_ui, self._aside, turn, view.principal.id)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, digest(token))
         views.connect(view, on_webmcp, on_ui)

@@ -93,7 +93,7 @@ class Identify:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
-        guess = Guess(self._guesses, lambda: self.client(request))
+        guess = self.guess(request)
         away: Unidentified | None = None
         for method in self._methods:
             try:
@@ -113,6 +113,10 @@ class Identify:
         if bearer is not None:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
         raise Unidentified("This gateway wants to know who calls.", error="")
+
+    def guess(self, request: Asked) -> Guess:
+        """What a caller may have looked up at an issuer who shows something that may be nobody's."""
+        return Guess(self._guesses, lambda: self.client(request))
 
     def forget(self) -> None:
         """Clear the cache after the end of a session."""

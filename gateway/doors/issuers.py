@@ -47,6 +47,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_OPAQUE,) = BOUNDS
+
 UNAVAILABLE: Final = 503
 """The status of an `Unidentified` that is not the caller's fault."""
 
@@ -111,7 +113,7 @@ class Issuer:
         self._keys = Published(self._ask_keys, steady)
         self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
         self._bad: Recent[bytes, bool] = Recent(each=IN_ALL, clock=steady)
-        self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady)
+        self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady, bound=_OPAQUE)
 
     def __str__(self) -> str:
         """Return its identifier."""

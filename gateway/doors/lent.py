@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.bounds import Area, Bound, size
 from gateway.doors.event_ids import escaped
 from gateway.doors.heads import is_one, is_whole
+from gateway.doors.peers import peer_of
 
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head, buffered for any client before it is identified."""
@@ -24,6 +25,8 @@ BOUNDS: Final = (
         "431",
     ),
 )
+
+(_HEAD,) = BOUNDS
 
 HEAD_END: Final = b"\r\n\r\n"
 """The end of a head."""
@@ -64,6 +67,7 @@ class Lent:
             # Data of a request whose head came before the last answer was complete is its body.
             self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else HEAD_END
         if self.head_since is not None and self._is_too_long(data):
+            _HEAD.exceeded(client=peer_of(self._transport))
             self._transport.write(_TOO_LONG)
             self._transport.close()
             return

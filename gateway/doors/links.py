@@ -34,6 +34,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_LINKS,) = BOUNDS
+
 _NO_QUESTION = "Nobody was asked about this link, or the question was answered or replaced."
 
 
@@ -131,6 +133,7 @@ class LinkDoor:
             older.append(self._drop_oldest(count.most_common(1)[0][0]))
         self._asked[view] = asked
         for one in older:
+            _LINKS.exceeded(one.principal)
             await one.end(State.EXPIRED, Reason.APPROVAL_EXPIRED)
 
     def _drop_oldest(self, principal: str) -> _Asked:

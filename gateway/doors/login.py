@@ -199,6 +199,9 @@ class LoginDoor:
         place = request.match_info.get("issuer")
         if place not in (None, begun.issuer):
             return page("Not logged in", "The answer came to the address of another authorization server.", 403)
+        guess = self._identify.guess(request)
+        if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
+            return page("Not logged in", "Too many failed logins came from this address. Wait a minute.", 429)
         # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
         named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
         try:
@@ -206,6 +209,7 @@ class LoginDoor:
         except Unidentified as error:
             answer = page("Not logged in", error.detail, 403)
         else:
+            guess.right()
             person = _seen(person, now) if begun.fresh else person
             answer = await self._enter(person, now + spec.session, begun.to, **self._sealed(id_token))
         self._cookies.drop(answer, "login")

@@ -18,16 +18,23 @@ BOUNDS: Final = (
         "tokens and logins that were looked up a moment ago",
         f"{EACH} per principal, {IN_ALL:,} in all, of each issuer, and of tokens and logins of the gateway",
         "the one of that principal, or of whoever has most, that was not used for longest is looked up again",
+        uncounted="a cache",
     ),
 )
 
 
 class Recent(Generic[K, V]):
-    """The recently used values of each owner, each with a lifetime."""
+    """The recently used values of each owner, each with a lifetime; `bound` as for `Owned`."""
 
-    def __init__(self, each: int = EACH, most: int = IN_ALL, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        each: int = EACH,
+        most: int = IN_ALL,
+        clock: Callable[[], float] = time.monotonic,
+        bound: Bound | None = None,
+    ) -> None:
         self._clock = clock
-        self._kept: Owned[K, tuple[float, V]] = Owned(each, most)
+        self._kept: Owned[K, tuple[float, V]] = Owned(each, most, bound)
 
     def get(self, key: K) -> V | None:
         """Return the value, unless it has expired."""

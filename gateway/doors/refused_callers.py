@@ -19,18 +19,13 @@ from gateway.throttle import ThrottledLog
 REFUSED: Final = web.RequestKey("refused", Refused)
 """The refusal of a caller that was sent otherwise than in the HTTP answer, as on a WebSocket."""
 
+MALFORMED: Final = "malformed"
+"""Why somebody is refused who does not speak HTTP."""
+
 CODES: Final = (
     *("bad-csrf", "bad-request", "bad-signature", "bad-ticket", "foreign-page", "http-version", "login-too-old"),
-    *(
-        "no-login",
-        "not-allowed",
-        "not-logged-in",
-        "other-person",
-        "rate-limited",
-        "too-many-streams",
-        "transfer-coding",
-    ),
-    *("unidentified", "unknown-host"),
+    *(MALFORMED, "no-login", "not-allowed", "not-logged-in", "other-person", "rate-limited", "too-many-requests"),
+    *("too-many-streams", "transfer-coding", "unidentified", "unknown-host"),
 )
 """Codes that refuse a caller. "Not found" and "busy" do not; refusals of an exchange have their own record."""
 
@@ -76,6 +71,12 @@ class RefusedCallers:
             "detail": refusal.detail,
         }
         await self._recorder.refused(fields)
+
+    def malformed(self, client: str | None) -> None:
+        """What came from there is no request: nothing of it was read, and aiohttp has logged why."""
+        self._metrics.callers_refused.add("unknown", MALFORMED)
+        said: dict[str, Json] = {"principal": None, "door": "unknown", "client": client, "status": 400}
+        self._recorder.refusals.add(kind=CALLER, reason=MALFORMED, **said)
 
     def flush(self) -> None:
         """Write pending log summaries, at shutdown."""

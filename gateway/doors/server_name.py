@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
@@ -20,14 +20,20 @@ class NamelessHandler(RequestHandler):
 
     __slots__ = ()
 
-    def handle_error(self, *given: Any, **named: Any) -> web.StreamResponse:
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
         """Answer as aiohttp does, without its name."""
-        answer = super().handle_error(*given, **named)
+        answer = super().handle_error(request, status, exc, message)
         answer.headers[hdrs.SERVER] = NAME
         return answer
 
 
-def nameless(handler: RequestHandler) -> RequestHandler:
+def nameless(handler: RequestHandler, kind: type[NamelessHandler] = NamelessHandler) -> RequestHandler:
     """Make a connection's protocol hide aiohttp's name."""
-    handler.__class__ = NamelessHandler  # aiohttp offers no other place for a subclass
+    handler.__class__ = kind  # aiohttp offers no other place for a subclass
     return handler

@@ -6,15 +6,21 @@ import logging
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from aiohttp.payload import Payload
 from aiohttp.typedefs import Handler
 
 from gateway.doors.asked import Asked
 from gateway.doors.front import Answered, Front, Gate
 from gateway.doors.fronts import IDLE, Fronts
-from gateway.doors.guard import Guard
+from gateway.doors.guard import PRINCIPAL, Guard
+from gateway.doors.in_flight import InFlight
 from gateway.doors.mcp import Mounts
-from gateway.doors.server_name import nameless
+from gateway.doors.peers import Peers
+from gateway.doors.refused_callers import RefusedCallers
+from gateway.doors.server_name import NamelessHandler, nameless
 from gateway.doors.standing import Standing
+from gateway.doors.unread import Unread
 from gateway.mcp.fast import Fast
 from gateway.mcp.server import Face
 from gateway.model import Principal
@@ -25,11 +31,25 @@ log = logging.getLogger(__name__)
 class McpGate:
     """The guard before the mounts: `everything` is at `/mcp` itself."""
 
-    def __init__(self, guard: Guard, standing: Standing, everything: Face, *mounts: Mounts) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        standing: Standing,
+        refused_callers: RefusedCallers,
+        in_flight: InFlight,
+        peers: Peers,
+        unread: Unread,
+        everything: Face,
+        *mounts: Mounts,
+    ) -> None:
         self._guard = guard
         self._everything = everything
         self._mounts = mounts
         self.held = standing.held
+        self.malformed = refused_callers.malformed
+        self.peers = peers
+        self.unread = unread
+        self.places = in_flight.requests
 
     def fast(self, mount: str) -> Fast[Any] | None:
         """Return the current fast path of a mount."""
@@ -73,7 +93,7 @@ class FrontRunner(web.AppRunner):
         """The protocol factory: the fast path, with aiohttp's protocol behind it."""
         behind = super().server
         if self._fronts is None and behind is not None:
-            self._fronts = Fronts(lambda: nameless(behind()), self._gate)
+            self._fronts = Fronts(lambda: nameless(behind(), _Handler), self._gate)
         return self._fronts
 
     async def shutdown(self) -> None:
@@ -83,10 +103,39 @@ class FrontRunner(web.AppRunner):
             await self._fronts.drain(self._drain)
 
 
+class _Handler(NamelessHandler):
+    """The protocol of a lent connection; what aiohttp's parser refuses never reaches the guard."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Count what is no request."""
+        front = self.transport.get_protocol() if self.transport is not None else None
+        if isinstance(front, Front) and isinstance(exc, HttpProcessingError):
+            front.malformed()
+        return super().handle_error(request, status, exc, message)
+
+
+def _length(answer: web.Response) -> int:
+    """Bytes of the body of an answer."""
+    body = answer.body
+    return (body.size or 0) if isinstance(body, Payload) else len(body or b"")
+
+
 @web.middleware
 async def _begins(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Notify the connection that the head of a request is complete."""
+    """Notify the connection that the head of a request is complete, and of the length of the answer."""
     front = request.transport.get_protocol() if request.transport is not None else None
     if isinstance(front, Front):
         front.begins()
-    return await handler(request)
+    answer = await handler(request)
+    if isinstance(front, Front) and isinstance(answer, web.Response):
+        principal = request.get(PRINCIPAL)
+        front.answers(principal.person if principal is not None else None, _length(answer))
+    return answer

@@ -9,9 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.arriving import SILENCE as READ
-from gateway.arriving import SLOWEST
-from gateway.bounds import Area, Bound, size
+from gateway.bounds import Area, Bound
 
 SILENCE = 30.0
 """Seconds within which an incomplete body must grow."""
@@ -22,12 +20,13 @@ RATE = 500.0
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "a body of a request that does not come",
-        f"{READ:g} s without a byte, {READ:g} s and a second for each {size(SLOWEST)} in all, where it is read; "
-        f"{SILENCE:g} s without a byte, and {RATE:g} bytes a second after that, where nobody reads it",
-        "408; the connection is closed",
+        "a body of a request that nobody reads yet",
+        f"{SILENCE:g} s without a byte, and {RATE:g} bytes a second after that",
+        "the connection is closed",
     ),
 )
+
+(_UNREAD,) = BOUNDS
 
 
 @contextmanager
@@ -63,6 +62,7 @@ class _Watch:
             return
         total = self._content.total_bytes
         if total == self._seen or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
+            _UNREAD.exceeded()
             self._give_up()
         else:
             self._wait()

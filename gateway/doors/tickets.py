@@ -30,6 +30,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_TICKETS,) = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -56,8 +58,10 @@ class Tickets:
             del self._tickets[token]
         mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
         for token in mine[: max(0, len(mine) - EACH + 1)]:
+            _TICKETS.exceeded(principal.id)
             del self._tickets[token]
         if len(self._tickets) >= MOST:
+            _TICKETS.exceeded(principal.id)
             (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
             del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
         token = secrets.token_urlsafe(32)

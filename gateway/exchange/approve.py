@@ -59,6 +59,8 @@ BOUNDS: Final = (
     ),
 )
 
+_OPEN, _ASKED, _DECLINED = BOUNDS
+
 
 class State(StrEnum):
     """The state of a parked call. Only `open` can be answered, only `approved` can be dispatched."""
@@ -161,11 +163,13 @@ class Approvals:
                 return Pending(parked.question)
         self._refuse_the_insistent(caller, steady)
         if len(ask.body) > SHOWN:
+            _OPEN.exceeded(caller.principal.id)
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, f"A body of more than {SHOWN} bytes cannot be shown to a person."
             )
         of_view = [parked for parked in waiting if parked.caller.view == caller.view]
         if len(waiting) >= PER_PRINCIPAL or (caller.view is not None and len(of_view) >= PER_VIEW):
+            _OPEN.exceeded(caller.principal.id)
             raise Refusal(
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
@@ -339,12 +343,14 @@ class Approvals:
     def _refuse_the_insistent(self, caller: Caller, now: float) -> None:
         declined = self._declined.get(_who(caller))
         if declined is not None and len(declined) == REFUSALS and now - declined[0] < REFUSAL_WINDOW:
+            _DECLINED.exceeded(caller.principal.id)
             raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
 
     def _refuse_the_hasty(self, who: str, now: float) -> None:
         taken = take(self._asked.tats.get(who, 0.0), now, ASKING)
         self._asked.put(who, taken.tat, now)
         if not taken.allowed:
+            _ASKED.exceeded(who)
             wait = math.ceil(taken.retry_after)
             detail = f"More than {ASKING.count} questions in {ASKING.period:g} seconds. Try again in {wait} s."
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))

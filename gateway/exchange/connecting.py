@@ -52,6 +52,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_BEGUN,) = BOUNDS
+
 log = logging.getLogger(__name__)
 
 
@@ -135,6 +137,7 @@ class Connecting:
         taken = take(self._begun.tats.get(person, 0.0), now, BEGINNING)
         self._begun.put(person, taken.tat, now)
         if not taken.allowed:
+            _BEGUN.exceeded(person)
             wait = math.ceil(taken.retry_after)
             detail = f"More than {BEGINNING.count} logins begun in {BEGINNING.period:g} s. Try again in {wait} s."
             raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))

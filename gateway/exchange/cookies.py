@@ -42,6 +42,8 @@ BOUNDS: Final = (
     ),
 )
 
+_JARS, _COOKIES = BOUNDS
+
 # The usual expiry date to delete a cookie, and the one second that aiohttp's jar treats as unset.
 _EPOCH = re.compile(r"(;\s*expires\s*=[^;]*\b0?1[\s-]+jan[\s-]+(?:19)?70\s+0?0:00:0)0", re.IGNORECASE)
 _DOMAIN = re.compile(r";\s*domain\s*=\s*[^;\s]", re.IGNORECASE)
@@ -82,7 +84,10 @@ class CookieJars:
 
     def keep(self, key: JarKey, url: str, headers: Headers) -> None:
         """Store the cookies of a backend's answer, for its own host alone: cookies with a `Domain` are ignored."""
-        fields = [_EPOCH.sub(r"\g<1>1", value) for name, value in headers if name == "set-cookie" and _taken(value)]
+        given = [value for name, value in headers if name == "set-cookie"]
+        if any(len(value) > LONGEST for value in given):
+            _COOKIES.exceeded(key.principal)
+        fields = [_EPOCH.sub(r"\g<1>1", value) for value in given if _taken(value)]
         if not fields:
             return
         jar = self._jars.get(key)
@@ -90,8 +95,13 @@ class CookieJars:
             # IP addresses are hosts like any other here: each jar has one origin.
             jar = self._jars[key] = CookieJar(unsafe=True, quote_cookie=False)
             self._count[key.principal] += 1
+        known = {kept.key for kept in jar}
+        if len(known | {field.partition("=")[0].strip() for field in fields}) > COOKIES:
+            _COOKIES.exceeded(key.principal)
         jar.update_cookies_from_headers(fields, URL(url, encoded=True))
         self._jars.move_to_end(key)
+        if self._count[key.principal] > EACH or len(self._jars) > JARS:
+            _JARS.exceeded(key.principal)
         if self._count[key.principal] > EACH:
             self._drop(next(old for old in self._jars if old.principal == key.principal))
         elif len(self._jars) > JARS:

@@ -47,6 +47,7 @@ BOUNDS: Final = (
         "tokens of accounts in memory",
         f"one per person, {CACHED:,} in all, of each credential",
         "the one that was held for longest is looked up in the database again",
+        uncounted="a cache",
     ),
 )
 

@@ -26,6 +26,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_GRANTS,) = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -60,6 +62,7 @@ class Grants:
         now = self._clock()
         mine = [grant for grant in self.now() if grant.principal.id == principal.id]
         for grant in mine[: max(0, len(mine) - MOST + 1)]:
+            _GRANTS.exceeded(principal.id)
             del self._grants[grant.id]
         grant = Grant(
             id=secrets.token_hex(16),  # typed at a command line, like that of a question

@@ -23,6 +23,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_BUCKETS,) = BOUNDS
+
 _SECONDS: Final = {Window.HOUR: 3600, Window.DAY: 86400}
 
 Key = tuple[str, ...]
@@ -97,7 +99,10 @@ class Limiter:
         if key[_PER] is not _VIEW:
             return key
         who = caller.principal.id
-        return self._buckets.place(key, who, (*key[:_PER], "views", who), now)
+        place = self._buckets.place(key, who, (*key[:_PER], "views", who), now)
+        if place is not key:
+            _BUCKETS.exceeded(who)
+        return place
 
     async def _take_quotas(self, obligations: Obligations, caller: Caller, taken: Sequence[Key]) -> None:
         now = self._now()

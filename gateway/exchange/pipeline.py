@@ -23,7 +23,7 @@ from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.leg import Leg, decided
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.exchange.redirect import HOPS, broken, following, landed
+from gateway.exchange.redirect import FOLLOWED, HOPS, broken, following, landed
 from gateway.exchange.send import Sender
 from gateway.exchange.stream import Stream, failed
 from gateway.exchange.streams import PREFIX, Streams
@@ -220,6 +220,7 @@ class Exchange:
             target = await decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
             leg = await self._limit(landed(leg, target), caller, record, held)
             await self._hooks.check_request(leg.canonical, caller)
+        FOLLOWED.exceeded(caller.principal.id)
         raise broken(f"The backend redirects more than {HOPS} times.")
 
 

@@ -49,6 +49,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_TOUCH_KEYS,) = BOUNDS
+
 NAME = 60
 """Characters of the longest name of a key."""
 
@@ -79,6 +81,7 @@ class Presence:
         known = await self.keys(by)
         self._hold_to_login(by, known)
         if len(known) >= MOST:
+            _TOUCH_KEYS.exceeded(by.id)
             raise _refused(f"A person has {MOST} keys at most. Remove one first.")
         challenge = self._begin(by, "add")
         options = generate_registration_options(

@@ -28,6 +28,8 @@ BOUNDS: Final = (
     ),
 )
 
+(FOLLOWED,) = BOUNDS
+
 _MOVED = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
 

@@ -33,17 +33,25 @@ BOUNDS: Final = (
         "lines of the record for what is refused before anything is sent",
         f"`audit.refusals` ({LINES}) in {PERIOD:g} s per caller",
         f"counted by caller, app, door, reason and route, in one line every {PERIOD:g} s",
+        uncounted="the line that counts says so",
     ),
     Bound(
         Area.RECORD,
         "counts of refusals that wait for their line",
         f"{SUMS:,} in all",
         "those of further callers are counted together",
+        uncounted="the line that counts says so",
     ),
 )
 
+BOUND: Final = "bound"
+"""The kind of what is counted where somebody went beyond a bound; it has no line of its own."""
+
 _SAME: Final = ("kind", "principal", "app", "door", "initiator", "reason", "status", "decision", "route")
 """Fields by which refusals are grouped: names of the configuration and of this program."""
+
+_WHOSE: Final = frozenset({"principal", "client", "app", "initiator", "decision", "route"})
+"""Those of them that differ without end: too many kinds are counted without these."""
 
 
 @dataclass(slots=True)
@@ -60,7 +68,8 @@ class Sum:
     def fields(self) -> dict[str, Json]:
         """The fields of the record."""
         said: dict[str, Json] = {**self.same, "kind": KIND, "of": self.same["kind"], "view": None}
-        message = f"{self.count} more that were refused like this, between `first` and `last`"
+        like = "went beyond this bound" if self.same["kind"] == BOUND else "were refused like this"
+        message = f"{self.count} more that {like}, between `first` and `last`"
         return {**said, "more": self.count, "first": self.first, "last": self.last, "message": message}
 
 
@@ -89,11 +98,18 @@ class Refusals:
         if taken.allowed:
             self._buckets.put(caller, taken.tat, clock)
             return None
+        return self._sum({name: fields.get(name) for name in _SAME})
+
+    def add(self, **fields: Json) -> None:
+        """Count what has no line of its own: all that has these fields together."""
+        self._sum(fields)
+
+    def _sum(self, same: dict[str, Json]) -> Sum:
+        """Count one more of this kind."""
         now = self._now()
-        same = {name: fields.get(name) for name in _SAME}
         key = tuple(map(str, same.values()))
         if key not in self._sums and len(self._sums) >= SUMS:
-            same = dict.fromkeys(_SAME) | {name: same[name] for name in ("kind", "door", "reason", "status")}
+            same = {name: None if name in _WHOSE else value for name, value in same.items()}
             key = tuple(map(str, same.values()))
         found = self._sums.get(key)
         if found is None:

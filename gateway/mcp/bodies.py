@@ -26,6 +26,8 @@ BOUNDS: Final = (
     ),
 )
 
+(MESSAGES,) = BOUNDS
+
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """The byte order marks that JSON may begin with; without one, other encodings have a NUL in the first four bytes."""
 
@@ -71,6 +73,7 @@ class Readable:
 def _wrong(body: bytes, *, apart: bool) -> str | None:
     """Return the reason to refuse a message, or None; with `apart`, a large body was taken out of it."""
     if len(body) > BODY_LIMIT:
+        MESSAGES.exceeded()
         beside = ", beside a `body` in base64 or of text, without escapes" if apart else ""
         return f"A message has {BODY_LIMIT} bytes at most{beside}."
     return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None

@@ -51,6 +51,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_RUNS,) = BOUNDS
+
 TRIES = 3
 """Attempts that a person has to type the code."""
 
@@ -181,6 +183,7 @@ class Calls(Generic[Answer]):
         opens = _opens_pages(context.session.client_capabilities)
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if (not modern or params.request_state is None) and not self._room.take(principal.id):
+            _RUNS.exceeded(principal.id)
             return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
         if not modern:
             return await self._within(context, self._begin(principal, work, moved, opens=opens))

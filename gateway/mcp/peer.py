@@ -36,6 +36,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_CALLS,) = BOUNDS
+
 BUSY = -32000
 """The JSON-RPC error code for calls beyond the limit."""
 
@@ -64,9 +66,10 @@ class Beside:
 
 class UiPeer:
     """Answers the requests of a view. `answers` are those of the view's app.
+
     `caller` returns the view as the connection proves it; its argument is whether the view reports a model, and it
     raises `Refusal` once the view is gone. `send` sends answers and notifications of calls; `aside` stores the bytes of
-    an answer beside it, and `turn` is awaited before each call.
+    an answer beside it, and `turn` is awaited before each call. `owner` is the view's principal.
     An async context manager: leaving it cancels the calls in flight.
     """
 
@@ -77,8 +80,10 @@ class UiPeer:
         send: Send,
         aside: Aside | None = None,
         turn: Callable[[], Awaitable[None]] | None = None,
+        owner: str | None = None,
     ) -> None:
         self._answers = answers
+        self._owner = owner
         self._turn = turn
         self._speaker = Speaker(caller, self._notify, aside)
         self._send = send
@@ -138,6 +143,7 @@ class UiPeer:
         elif method not in self._answers.methods:
             await self._fail(id, types.METHOD_NOT_FOUND, f"Method not found: {method[:128]}")
         elif len(self._running) >= MAX_CALLS:
+            _CALLS.exceeded(self._owner)
             await self._fail(id, BUSY, "busy")
         else:
             task = self._tasks.create_task(self._answer(id, method, params, beside))

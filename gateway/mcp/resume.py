@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections import OrderedDict, deque
@@ -27,6 +26,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.bounds import Area, Bound, size
+from gateway.mcp.identity import current_principal
 from gateway.mcp.spliced import MARK
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,8 @@ BOUNDS: Final = (
         "the oldest of that session, principal, or of whoever has most go; a stream before them is refused",
     ),
 )
+
+_SESSIONS, _EVENTS = BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,10 @@ class Room:
         share.used += size
         self._used += size
         while share.used > self._each:
+            _EVENTS.exceeded(owner)
             self._drop_oldest(owner)
         if self._used > self.limit:
+            _EVENTS.exceeded(owner)
             self._make_room()
 
     def gone(self, owner: str, id: str) -> None:
@@ -182,6 +186,7 @@ class SessionEvents(EventStore):
         self._size += size
         self._room.come(self._owner, id, size, self)
         while self._events and (len(self._events) > self._most or self._size > self._largest):
+            _EVENTS.exceeded(self._owner or None)
             self.drop(next(iter(self._events)))
         return id
 
@@ -236,6 +241,7 @@ class Sessions(StreamableHTTPSessionManager):
         try:
             await super()._handle_stateful_request(scope, receive, send)
         except _Full as full:
+            _SESSIONS.exceeded(full.by)
             log.warning("no new session at %s: %s", scope["path"], full)
             error = {"code": INTERNAL_ERROR, "message": f"Too many open sessions: {full}. {_REMEDY}"}
             await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
@@ -260,19 +266,16 @@ class Sessions(StreamableHTTPSessionManager):
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
         """Return a new session. Raises `_Full` if the mount or the caller has too many."""
+        opener = current_principal()
+        by = opener.id if opener is not None else None
         if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
-            raise _Full(f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
-        self._opens = _said(requestor)
+            raise _Full(by, f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
+        self._opens = by or ""
         admitted = super()._admit_session(requestor)
         if admitted is None:
-            raise _Full(f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
+            raise _Full(by, f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
         self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
-
-
-def _said(requestor: AuthorizationContext | None) -> str:
-    """Return the key of a session's owner."""
-    return json.dumps(requestor) if requestor is not None else ""
 
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
@@ -281,4 +284,8 @@ _GONE: Final = "What came after this `Last-Event-ID` is not kept any more: the s
 
 
 class _Full(Exception):
-    """There is no room for another session, for this reason."""
+    """There is no room for another session of the principal `by`, for this reason."""
+
+    def __init__(self, by: str | None, why: str) -> None:
+        super().__init__(why)
+        self.by = by

@@ -26,7 +26,7 @@ from gateway.bounds import Area, Bound
 from gateway.mcp import absent
 from gateway.mcp.apart import kept
 from gateway.mcp.asgi import Ending, ending_of, serve
-from gateway.mcp.bodies import BODY_LIMIT, Readable
+from gateway.mcp.bodies import BODY_LIMIT, MESSAGES, Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicit import Asking, Calls
@@ -61,6 +61,8 @@ BOUNDS: Final = (
         "an error",
     ),
 )
+
+(_LISTENERS,) = BOUNDS
 
 SESSIONS = 10_000
 """Sessions of the handshake protocols per mount; beyond them, new ones are refused with 503."""
@@ -224,12 +226,16 @@ class Face:
         """The aiohttp handler."""
         principal = self._principal(request)
         limit = self._body_limit()
-        if request.method != "POST" or (request.content_length or 0) > limit:  # a body over the limit is refused unread
+        large = (request.content_length or 0) > limit
+        if large:
+            MESSAGES.exceeded(principal.id)
+        if request.method != "POST" or large:  # a body over the limit is refused unread
             return await self._served(request, principal, None)
         with counting(self._room, principal.id) as taken:
             try:
                 body = await whole(request, limit, taken=taken)
             except web.HTTPRequestEntityTooLarge:
+                MESSAGES.exceeded(principal.id)
                 return _unread(413, types.INVALID_REQUEST, f"A message has {limit} bytes at most.")
             except NoRoom:
                 return _unread(503, types.INTERNAL_ERROR, "Too many large messages are under way. Try again.")
@@ -329,6 +335,7 @@ class Face:
         principal = principal_of(context.request)
         mine = sum(other == principal for other in self._listeners.values())
         if len(self._listeners) >= MAX_LISTENERS or mine >= LISTENERS_EACH:
+            _LISTENERS.exceeded(principal.id)
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
         listener = ListenHandler(_Bus(self._changes, principal))
         self._listeners[listener] = principal

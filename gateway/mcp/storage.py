@@ -32,6 +32,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_STORAGE,) = BOUNDS
+
 _LONE = re.compile("[\ud800-\udfff]")
 
 Arguments = Mapping[str, Json]
@@ -97,6 +99,7 @@ class StorageTool:
         except OSError as error:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
         if not kept:
+            _STORAGE.exceeded(person)
             raise Refusal(
                 Reason.QUOTA_EXCEEDED, f"The pages of an app keep at most {QUOTA:,} characters for one person."
             )
@@ -107,6 +110,7 @@ class StorageTool:
         taken = take(self._asked.tats.get((person, app), 0.0), now, ASKING)
         self._asked.put((person, app), taken.tat, now)
         if not taken.allowed:
+            _STORAGE.exceeded(person)
             raise Refusal(
                 Reason.RATE_LIMITED, f"The pages of an app may ask for what they keep {ASKING.count} times a second."
             )

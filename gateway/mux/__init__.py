@@ -12,6 +12,7 @@ from gateway.mux.bodies import BODY_LIMIT, body_named, is_large, join_body, spli
 from gateway.mux.connection import ClientConnection, Connection, ServerConnection
 from gateway.mux.frames import (
     FRAME_LIMIT,
+    FRAMES,
     Close,
     ErrorFrame,
     Focus,
@@ -29,6 +30,7 @@ from gateway.mux.rules import IN_FLIGHT_LIMIT, Role
 
 __all__ = [
     "BODY_LIMIT",
+    "FRAMES",
     "FRAME_LIMIT",
     "IN_FLIGHT_LIMIT",
     "ClientConnection",

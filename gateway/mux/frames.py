@@ -25,6 +25,8 @@ BOUNDS: Final = (
     ),
 )
 
+(FRAMES,) = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:

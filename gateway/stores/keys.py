@@ -30,6 +30,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_KEYS,) = BOUNDS
+
 
 class IdempotencyKeys:
     """The keys of all callers, in `database`; request bodies are not stored."""
@@ -79,5 +81,6 @@ async def _make_room(connection: AsyncConnection, owner: str) -> None:
     mine = table.c.owner == owner
     count = (await connection.execute(select(func.count()).where(mine))).scalar_one()
     if count > PER_OWNER:
+        _KEYS.exceeded()
         oldest = select(table.c.key).where(mine).order_by(table.c.expires).limit(count - PER_OWNER)
         await connection.execute(table.delete().where(table.c.key.in_(oldest)))

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.bounds import Area, Bound
+from gateway.buckets import EACH
 from gateway.model import Caller
-from gateway.policy import Quota
+from gateway.policy import Per, Quota
 from gateway.stores.schema import QUOTAS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
@@ -30,10 +33,16 @@ BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
         "rows of quotas in the database",
-        "one for each quota and window, of a quota per view for each view, as fast as views may be opened",
-        f"they go {KEPT_SECONDS / 86400:g} days after the end of their window",
+        f"one for each quota and window; of quotas per view {EACH:,} per principal; they go {KEPT_SECONDS / 86400:g} "
+        "days after the end of their window",
+        "further views of that principal share one row of each quota",
     ),
 )
+
+(_ROWS,) = BOUNDS
+
+_OTHERS: Final = "others of"
+"""Stands, with the principal, for all of its views beyond the bound; no id of a view has a space."""
 
 JUMP_SECONDS = 60.0
 """A wall clock that deviates from the steady one by more seconds than this was set, or is wrong."""
@@ -84,7 +93,23 @@ class Quotas:
 
 
 async def _count(connection: AsyncConnection, quota: Quota, caller: Caller, now: float) -> int:
-    row = {"bucket": quota.key(caller, now), "used": 1, "ends": quota.ends(now)}
+    owner = caller.principal.id if quota.per is Per.VIEW and caller.proven and caller.view else None
+    if owner is not None and await _has_too_many(connection, owner, quota.key(caller, now), now):
+        _ROWS.exceeded(owner)
+        caller = replace(caller, view=f"{_OTHERS} {owner}")
+    row = {"bucket": quota.key(caller, now), "used": 1, "ends": quota.ends(now), "owner": owner}
     again = {"used": QUOTAS.c.used + 1}
     statement = insert(connection, QUOTAS).values(row).on_conflict_do_update(index_elements=["bucket"], set_=again)
     return int((await connection.execute(statement.returning(QUOTAS.c.used))).scalar_one())
+
+
+async def _has_too_many(connection: AsyncConnection, owner: str, bucket: str, now: float) -> bool:
+    """Whether there is no row of this bucket, and no room for one of `owner`; what is over goes first."""
+    known, mine = select(QUOTAS.c.used).where(QUOTAS.c.bucket == bucket), QUOTAS.c.owner == owner
+    if (await connection.execute(known)).first() is not None:
+        return False
+    count = select(func.count()).where(mine)
+    if (await connection.execute(count)).scalar_one() < EACH:
+        return False
+    await connection.execute(QUOTAS.delete().where(mine, QUOTAS.c.ends <= now))
+    return (await connection.execute(count)).scalar_one() >= EACH

@@ -82,9 +82,14 @@ QUOTAS: Final = Table(
     Column("bucket", String, primary_key=True),
     Column("used", BigInteger, nullable=False),
     Column("ends", Float, nullable=False),
+    Column("owner", String),
     Index("quotas_ends", "ends"),
+    Index("quotas_owner", "owner"),
 )
-"""The usage of each quota in the window that ends at `ends`, in seconds since the epoch."""
+"""The usage of each quota in the window that ends at `ends`, in seconds since the epoch.
+
+`owner` is the principal of the view that has the quota.
+"""
 
 IDEMPOTENCY_KEYS: Final = Table(
     "idempotency_keys",
@@ -161,10 +166,16 @@ SESSIONS: Final = Table(
     Column("family", String, nullable=False),
     Column("value", Text, nullable=False),
     Column("expires", Float, nullable=False),
+    Column("owner", String),
+    Column("created", Float),
     Index("sessions_family", "family"),
+    Index("sessions_owner", "owner"),
     Index("sessions_expires", "expires"),
 )
-"""Logins of people, and the codes that lead to one: `key` is a hash; rows with the same `family` end together."""
+"""Logins of people, and the codes that lead to one: `key` is a hash; rows with the same `family` end together.
+
+Rows of one kind and `owner` are bounded: the logins of a person, and the codes and site sessions of a login.
+"""
 
 TOUCH_KEYS: Final = Table(
     "touch_keys",
@@ -250,6 +261,12 @@ def _add(column: Column[Any]) -> Callable[[Connection], None]:
     return step
 
 
+def _index(table: Table, name: str) -> Callable[[Connection], None]:
+    """An index of a column that came later."""
+    index = next(index for index in table.indexes if index.name == name)
+    return lambda connection: index.create(connection, checkfirst=True)
+
+
 def _create(*tables: Table) -> Callable[[Connection], None]:
     def step(connection: Connection) -> None:
         METADATA.create_all(connection, tables)
@@ -270,5 +287,10 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _create(FILLERS),
     _create(TAINTS),
     _add(AUDIT.c.client),
+    _add(QUOTAS.c.owner),
+    _index(QUOTAS, "quotas_owner"),
+    _add(SESSIONS.c.owner),
+    _add(SESSIONS.c.created),
+    _index(SESSIONS, "sessions_owner"),
 )
 """The migration from each version n to n + 1, beginning with an empty database."""

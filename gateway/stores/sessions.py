@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, func, select
 
+from gateway.bounds import Area, Bound
 from gateway.callers.principals import principal_of, told
 from gateway.model import Principal, Secret
 from gateway.proving import digest
@@ -18,6 +19,20 @@ from gateway.stores.schema import SECRETS, SESSIONS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 from gateway.stores.whole import whole
+
+EACH: Final = 64
+"""Logins of one person, and codes and sessions of sites that come of one login."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "logins, and what comes of one",
+        f"{EACH} logins per person; {EACH} codes, and as many sessions on the sites of apps, per login",
+        "the oldest of that person, or of that login, ends",
+    ),
+)
+
+(_LOGINS,) = BOUNDS
 
 
 class Kind(StrEnum):
@@ -67,8 +82,11 @@ class Sessions:
             "family": family or key,
             "value": json.dumps({"principal": told(principal), "more": more}),
             "expires": now + life,
+            "owner": principal.person if kind is Kind.CONSOLE else family or None,
+            "created": now,
         }
-        await whole(self._put(row, now))
+        if await whole(self._put(row, now)):
+            _LOGINS.exceeded(principal.id)
         return Secret(shown)
 
     async def find(self, kind: Kind, shown: str, now: float) -> Kept | None:
@@ -87,11 +105,22 @@ class Sessions:
         """End a login and all entries of its family."""
         await whole(self._end(family))
 
-    async def _put(self, row: Mapping[str, Any], now: float) -> None:
+    async def _put(self, row: Mapping[str, Any], now: float) -> bool:
+        """Keep it; whether older ones went for it."""
+        mine = (SESSIONS.c.owner == row["owner"], SESSIONS.c.kind == row["kind"])
         async with self._database.connect() as connection:
             await connection.execute(delete(SESSIONS).where(SESSIONS.c.expires <= now))
             await connection.execute(SESSIONS.insert().values(dict(row)))
+            count = (await connection.execute(select(func.count()).where(*mine))).scalar_one()
+            more = count - EACH if row["owner"] is not None else 0
+            if more > 0:
+                # What comes of a login ends with it.
+                ends = SESSIONS.c.family if row["kind"] == Kind.CONSOLE else SESSIONS.c.key
+                others = (*mine, SESSIONS.c.key != row["key"])
+                oldest = select(ends).where(*others).order_by(SESSIONS.c.created).limit(more)
+                await connection.execute(delete(SESSIONS).where(ends.in_(oldest)))
             await connection.commit()
+            return more > 0
 
     async def _find(self, kind: Kind, shown: str, now: float) -> Kept | None:
         wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)

@@ -36,6 +36,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_KEPT_CALLS,) = BOUNDS
+
 Work = Coroutine[Any, Any, mcp.CallToolResult]
 
 
@@ -93,6 +95,7 @@ class Later:
     def _keep(self, kept: _Kept) -> mcp.CallToolResult:
         mine = [id for id, other in self._kept.items() if other.principal == kept.principal]
         for id in mine[: max(0, len(mine) - MOST_KEPT + 1)]:
+            _KEPT_CALLS.exceeded(kept.principal.id)
             self._kept.pop(id).task.cancel()
         id = secrets.token_urlsafe(16)
         self._kept[id] = kept

@@ -25,6 +25,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_LAUNCHES,) = BOUNDS
+
 LIFE = 24 * 3600.0
 """Seconds for which a launch value is valid."""
 
@@ -62,6 +64,7 @@ class Launches:
             self._turn.append(principal)
         mine = self._of[principal]
         while len(mine) >= EACH:
+            _LAUNCHES.exceeded(principal.id)
             self._drop(next(iter(mine)))
         opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
         self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)

@@ -48,6 +48,8 @@ BOUNDS: Final = (
     ),
 )
 
+_LIVE_VIEWS, _OPENED_VIEWS = BOUNDS
+
 IDLE = 1800.0
 """Seconds of silence after which a view that came over MCP is considered gone."""
 
@@ -195,7 +197,7 @@ class Views:
             await send(message)
             self.precedence.gone(view.principal.id)
 
-        session = PageSession(first, lambda listed: self._listed(view, session, listed))
+        session = PageSession(first, lambda listed: self._listed(view, session, listed), view.principal.id)
         view.session = session
         self._running[view.id] = self._sessions.create_task(session.run())
 
@@ -203,7 +205,7 @@ class Views:
         """Return the relay of the view that `proof` proves, which polls for the model's calls. Raises `Refusal`."""
         view = self.speaker(principal, app, proof)
         if view.relay is None:
-            relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed))
+            relay = view.relay = Relay(lambda listed: self._listed(view, relay, listed), principal.id)
             if self._draining:
                 relay.drain()
         return view.relay
@@ -425,6 +427,7 @@ class Views:
         taken = take(self._opened.tats.get(who, 0.0), now, OPENING)
         self._opened.put(who, taken.tat, now)
         if not taken.allowed:
+            _OPENED_VIEWS.exceeded(who)
             detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
             raise Refusal(Reason.RATE_LIMITED, detail)
 
@@ -463,6 +466,7 @@ class Views:
         """Evict the lost, unproven or quiet view that was silent longest. Raises `Refusal` if there is none."""
         quiet = self._clock() - QUIET
         spare = [view for view in mine if view.lost or not view.proven or (not view.bridged and view.used < quiet)]
+        _LIVE_VIEWS.exceeded(mine[0].principal.id)
         if not spare:
             raise Refusal(Reason.RATE_LIMITED, f"{self._each} views are open already. Close one of them.")
         self.close(min(spare, key=lambda view: view.used))
@@ -489,7 +493,7 @@ class Views:
     def _listed(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
             view.listed = listed
-            self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed))
+            self._set_tools(view, clean_tools(view.app, self.apps[view.app].policy, listed, view.principal.id))
 
     def _set_tools(self, view: View, tools: tuple[ViewTool, ...]) -> None:
         if tools != view.tools:

@@ -61,6 +61,8 @@ BOUNDS: Final = (
     ),
 )
 
+_CALLS, _ASKING = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -90,10 +92,14 @@ class _Call:
 
 
 class Relay:
-    """One view's relay; `on_tools` receives its tools whenever they change. Times are those of the event loop."""
+    """One view's relay; `on_tools` receives its tools whenever they change. Times are those of the event loop.
 
-    def __init__(self, on_tools: Callable[[Sequence[mcp.Tool]], None]) -> None:
+    `owner` is the principal of the view.
+    """
+
+    def __init__(self, on_tools: Callable[[Sequence[mcp.Tool]], None], owner: str | None = None) -> None:
         self._on_tools = on_tools
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._calls: dict[str, _Call] = {}
         self._events: list[Event] = []
@@ -123,6 +129,7 @@ class Relay:
         call in the page.
         """
         if len(self._calls) >= MOST_CALLS:
+            _CALLS.exceeded(self._owner)
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         id = secrets.token_urlsafe(16)
         try:
@@ -169,6 +176,7 @@ class Relay:
         taken = take(self._asked, self._loop.time(), ASKING)
         self._asked = taken.tat
         if not taken.allowed:
+            _ASKING.exceeded(self._owner)
             detail = f"A view may ask for calls, and answer them, {ASKING.count} times a second."
             raise Refusal(Reason.RATE_LIMITED, detail)
 

@@ -56,6 +56,8 @@ BOUNDS: Final = (
     ),
 )
 
+_UNSAID, _CALLS = BOUNDS
+
 log = logging.getLogger(__name__)
 
 JsonObject = dict[str, Any]
@@ -65,10 +67,14 @@ class PageSession:
     """Speaks MCP with the page: `send` sends a message to it, `on_tools` receives its tools whenever they change."""
 
     def __init__(
-        self, send: Callable[[JsonObject], Awaitable[None]], on_tools: Callable[[Sequence[mcp.Tool]], None]
+        self,
+        send: Callable[[JsonObject], Awaitable[None]],
+        on_tools: Callable[[Sequence[mcp.Tool]], None],
+        owner: str | None = None,
     ) -> None:
         self._send = send
         self._on_tools = on_tools
+        self._owner = owner
         self._changed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._ids = count()
@@ -100,6 +106,7 @@ class PageSession:
         if not self._ready:
             raise MCPError(mcp.CONNECTION_CLOSED, "The page is not ready.")
         if len(self._asked) >= MOST_CALLS:
+            _CALLS.exceeded(self._owner)
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         started()
         params: JsonObject = {"name": tool.page_name, "arguments": dict(arguments)}
@@ -216,6 +223,7 @@ class PageSession:
     def _say(self, message: JsonObject) -> bool:
         """Queue a message; False if the queue is full."""
         if self._unsaid.full():
+            _UNSAID.exceeded(self._owner)
             return False
         self._unsaid.put_nowait(message)
         return True

@@ -33,6 +33,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_TAINTS,) = BOUNDS
+
 log = logging.getLogger(__name__)
 
 
@@ -78,6 +80,7 @@ class Taints:
             self._left[key] = taint
         elif not self._full:
             self._full = True
+            _TAINTS.exceeded(key[0])
             log.error("more than %d apps of principals are the model's: every new view is, from now on", MOST)
         self._touch(key)
 

@@ -31,23 +31,28 @@ BOUNDS: Final = (
         "further ones are not offered",
     ),
 )
+
+(_TOOLS,) = BOUNDS
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", "title")
 
 
-def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool]) -> tuple[ViewTool, ...]:
+def clean_tools(app: str, policy: Policy, listed: Iterable[mcp.Tool], owner: str | None = None) -> tuple[ViewTool, ...]:
     """Return the tools of a page as the model may see them: those that the policy names, at most fifty, unique by name.
 
-    A tool whose name or schema exceeds the bounds is omitted, and one that differs from its pin in the policy.
+    A tool whose name or schema exceeds the bounds is omitted, and one that differs from its pin in the policy. `owner`
+    is the principal of the view.
     """
     tools: dict[str, ViewTool] = {}
     for tool in listed:
-        if len(tools) == MOST:
-            break
         rule = policy.tools.get(tool.name)
         if rule is None or rule.deny is not None or not _NAME.fullmatch(tool.name):
             continue
+        if len(tools) == MOST:
+            _TOOLS.exceeded(owner)
+            break
         if not _schema_fits(tool.input_schema):
+            _TOOLS.exceeded(owner)
             continue
         if rule.pin is not None and rule.pin != (pin := _pin(tool)):
             log.warning("%s: the page changed its tool %s, which is held back; it is %s now", app, tool.name, pin)

@@ -96,7 +96,7 @@ async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: Worl
             await one.__aexit__(None, None, None)
 
 
-@pytest.mark.bound("a body of the bridge that does not come", "a body of a request that does not come")
+@pytest.mark.bound("a body of the bridge that does not come")
 @pytest.mark.parametrize("trickle", [True, False], ids=["trickles", "sends nothing"])
 async def test_a_body_that_does_not_come_is_answered_408(
     guarded: World, monkeypatch: pytest.MonkeyPatch, *, trickle: bool
@@ -117,6 +117,20 @@ async def test_a_body_that_does_not_come_is_answered_408(
     async with connected(guarded, *put(guarded, shown, 1, id)) as (reader, writer):
         writer.write(b"x")
         assert await status(reader) == 204
+
+
+@pytest.mark.bound("a body of a request that does not come")
+@pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart"), ("gateway", "/mcp")])
+async def test_a_body_of_a_request_that_does_not_come_is_answered_408(
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
+) -> None:
+    """At every door that reads bodies."""
+    monkeypatch.setattr(arriving, "SILENCE", 0.3)
+    head = (f"POST {path} HTTP/1.1", f"host: {host}.localhost:{world.gateway.port}", "webmcp-gateway-client: 1")
+    more = ("content-type: application/json", "accept: application/json, text/event-stream", "content-length: 10")
+    async with connected(world, *head, *more) as (reader, writer):
+        writer.write(b"[")
+        assert await status(reader) == 408
 
 
 async def test_a_body_that_is_given_up_leaves_its_room(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from gateway import mux
-from gateway.doors import bridged
+from gateway.doors import bridged, host_page
 from gateway.doors.host_page import BATCH
 from tests.doors.test_bridge import PROTOCOL, connected, console
 from tests.world import World, running
@@ -45,7 +45,6 @@ async def test_pings_leave_others_their_turns(world: World, monkeypatch: pytest.
     assert longest <= BATCH
 
 
-@pytest.mark.bound("a connection of the bridge without a ticket")
 async def test_what_comes_before_the_greeting_ends_the_connection(world: World) -> None:
     """A ping, too: who greets nobody is owed no answer."""
     async with (
@@ -56,6 +55,28 @@ async def test_what_comes_before_the_greeting_ends_the_connection(world: World) 
         await socket.ping()
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
         assert socket.close_code == 1000
+
+
+@pytest.mark.bound("a connection of the bridge without a ticket")
+async def test_who_does_not_greet_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection ends after a while of silence."""
+    monkeypatch.setattr(host_page, "GREETING", 0.1)
+    async with (
+        asyncio.timeout(20),
+        console(world) as client,
+        client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket,
+    ):
+        assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
+
+
+@pytest.mark.bound("a frame of the bridge")
+@pytest.mark.parametrize("more", [1, 1000])
+async def test_a_frame_too_large_ends_the_connection(world: World, more: int) -> None:
+    """Whether the WebSocket notices, or what reads the frame."""
+    async with asyncio.timeout(20), console(world) as client, connected(world, client) as host:
+        await host.socket.send_str("x" * (mux.FRAME_LIMIT + more))
+        while (await host.socket.receive()).type not in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR):
+            pass
 
 
 async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) -> None:

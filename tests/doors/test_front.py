@@ -12,6 +12,7 @@ from gateway.doors.front import Front
 from gateway.doors.fronts import Fronts
 from gateway.doors.heads import is_one, is_whole, read_head
 from gateway.doors.lent import HEAD_BYTES
+from gateway.doors.unread import Unread
 from gateway.model import Response
 from gateway.pieces import SIZE
 from tests.attacks.wire import raw_exchange
@@ -298,3 +299,29 @@ async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.
         writer.write(request())
         with suppress(ConnectionError):
             assert await reader.read() == b""
+
+
+@pytest.mark.bound("bytes of answers that wait for their clients")
+@pytest.mark.parametrize("fast", [True, False])
+async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> None:
+    """The connection that waits longest is closed, whatever way its request went; those of others go on."""
+    body = b"x" * 4 * 1024 * 1024
+    monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
+    call = message(arguments={"url": "/answer/long", "_view": "proof"}).encode()
+    more = () if fast else ("x-odd: \xe9",)
+    unread = Unread(20 * 2**20)
+    async with Mount(app="cart", front=True, unread=unread).serve() as served, asyncio.timeout(60):
+        wires = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port, limit=2**16)
+            writer.write(request(call, *more))
+            await reader.readuntil(b"\r\n\r\n")
+            wires.append((reader, writer))
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await wires[0][0].readexactly(2 * len(body))
+        assert len(await wires[1][0].readexactly(2 * len(body))) == 2 * len(body)
+        for _, writer in wires:
+            writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+    assert unread.used == 0

@@ -12,7 +12,7 @@ from gateway.policy import Rate
 from tests.clock import Clock
 
 
-@pytest.mark.bound("wrong opaque tokens that an issuer is asked about")
+@pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
 def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A right one costs nothing, and one subscriber of IPv6 is one address."""
     monkeypatch.setattr(guesses, "WRONG", Rate(3, 60.0))

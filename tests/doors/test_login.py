@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from joserfc import jws
 
 from gateway.cli.credential.rotate_key import rotate_key
+from gateway.doors import guesses
+from gateway.policy import Rate
 from tests.callers.doors import Knock, answer, knocks, mcp_call
 from tests.callers.people import CROSSING, NAVIGATION, OWN, Town, get, town
 from tests.oidc.sign_in import sign_in
@@ -81,6 +83,30 @@ async def test_an_answer_of_elsewhere_logs_nobody_in(place: Town, change: str) -
         async with coming.get(back, headers=headers) as got:
             assert got.status == 403, await got.text()
             assert "session" not in json.dumps(got.headers.getall("set-cookie", []))
+
+
+@pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
+async def test_codes_that_are_made_up_reach_the_issuer_a_few_times(
+    place: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has begun a login, which takes nothing, could else have the gateway poll it."""
+    monkeypatch.setattr(guesses, "WRONG", Rate(3, 3600.0))
+    world = place.world
+    async with world.client() as browser, aiohttp.ClientSession() as pages:
+        statuses = []
+        for number in range(5):
+            async with browser.get(f"{world.console}/login", headers=NAVIGATION, allow_redirects=False) as got:
+                url = got.headers["location"]
+            query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+            made_up = {"code": f"made-up-{number}", "state": query["state"], "iss": place.provider.issuer}
+            async with browser.get(f"{world.console}/login/back", params=made_up, headers=CROSSING) as got:
+                statuses.append(got.status)
+                text = await got.text()
+        assert statuses == [403, 403, 403, 429, 429]
+        assert "Wait a minute" in text
+        back = await sign_in(pages, url, "alice", f"{world.console}/login/back")
+        async with browser.get(back, headers=CROSSING) as got:
+            assert got.status == 429
 
 
 async def test_a_login_is_answered_once(place: Town) -> None:

@@ -199,3 +199,27 @@ async def test_each_call_of_an_mcp_session_has_the_address_of_its_own_client(tmp
                 await post(client, {"id": number, "method": "tools/call", "params": call}, **more)
         fields = [line["fields"] for line in world.records() if line["fields"].get("kind") == "http"]
     assert [said["client"] for said in fields] == [*addresses]
+
+
+MALFORMED = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"x" * 10_000 + b"\r\n\r\n",
+    b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+]
+
+
+async def test_what_is_no_request_is_counted_and_summed_up(world: World) -> None:
+    """aiohttp answers before any code of ours: in the record one line says how many there were, and from where."""
+    for raw in MALFORMED:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+        writer.write(raw)
+        assert (await reader.read()).startswith(b"HTTP/1.0 400" if raw[0] == 0x16 else b"HTTP/1.")
+        writer.close()
+    count = len(MALFORMED)
+    assert total(await scraped(world), "callers_refused_total", door="unknown", reason="malformed") == count
+    await world.gateway.stop()
+    sums = [line["fields"] for line in world.records() if line["fields"].get("reason") == "malformed"]
+    assert [(said["kind"], said["of"], said["more"], said["client"], said["status"]) for said in sums] == [
+        ("refused", "caller", count, "127.0.0.1", 400)
+    ]

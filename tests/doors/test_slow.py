@@ -98,7 +98,7 @@ async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch:
 
 
 @pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
-@pytest.mark.bound("a body of a request that does not come")
+@pytest.mark.bound("a body of a request that nobody reads yet")
 async def test_a_body_that_trickles_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
 ) -> None:

@@ -25,7 +25,6 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.bound("requests that a backend has at a time")
 async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
     """Its further requests wait, in their order; all are answered in the end."""
     hold = asyncio.Event()
@@ -44,6 +43,7 @@ async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
         assert (await house.exchange.run(ITEMS, PAGE)).status == 200
 
 
+@pytest.mark.bound("requests that a backend has at a time")
 async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> None:
     """As of a backend that is slow; nothing was sent."""
     hold = asyncio.Event()

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.errors import Reason
+from gateway.exchange.redirect import HOPS
 from gateway.model import BodyType, Outbound, Redirect, Request, Response
 from gateway.policy import Cookies, Redirects, parse_policy
 from tests.exchange.house import JSON, MODEL, PAGE, House, built, obliged, reason
@@ -129,7 +130,6 @@ async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
         assert [request.url for request in house.shop.sent] == ["http://shop.test/v2/api/asked/7"]
 
 
-@pytest.mark.bound("redirects that are followed")
 async def test_each_hop_counts(tmp_path: Path) -> None:
     """A redirect takes from the rate of the place that it leads to."""
     policy = obliged(
@@ -139,6 +139,16 @@ async def test_each_hop_counts(tmp_path: Path) -> None:
     async with built(tmp_path, policy) as house:
         assert (await sent(house, 307, "/v2/api/carts/8"))[0].status == 200
         assert reason((await sent(house, 307, "/v2/api/carts/8"))[0]) == Reason.RATE_LIMITED
+
+
+@pytest.mark.bound("redirects that are followed")
+async def test_a_redirect_too_many_is_not_followed(tmp_path: Path) -> None:
+    """A backend that leads round in a circle is left some time."""
+    async with built(tmp_path, parse_policy(POLICY, "p.yaml")) as house:
+        house.shop.answer = moving(302, "http://shop.test/v2/api/carts/7")
+        answer = await house.exchange.run(Request("GET", "/api/carts/7"), PAGE)
+        assert reason(answer) == Reason.REDIRECT_BROKEN
+        assert len(house.shop.sent) == HOPS + 1
 
 
 async def test_https_never_becomes_http(tmp_path: Path) -> None:

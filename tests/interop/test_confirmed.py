@@ -150,13 +150,20 @@ async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
         assert len(probe.seen) == 3
 
 
+async def test_a_call_that_its_upstream_wants_again_is_let_through_once(tmp_path: Path) -> None:
+    """As the next round of the one that was counted; once more it is another call."""
+    assert await visited(tmp_path, "visit accept") == 2
+
+
 @pytest.mark.bound("calls that an upstream wants to have repeated")
-@pytest.mark.parametrize(("rounds", "told", "seen"), [(1, "visit accept", 2), (0, "rate-limited", 1)])
-async def test_a_call_that_its_upstream_wants_again_is_let_through_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, told: str, seen: int
-) -> None:
-    """As the next round of the one that was counted, if that is remembered; once more it is another call."""
-    monkeypatch.setattr(gate, "ROUNDS_EACH", rounds)
+async def test_a_call_that_is_not_remembered_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many that are to be repeated wait already."""
+    monkeypatch.setattr(gate, "ROUNDS_EACH", 0)
+    assert await visited(tmp_path, "rate-limited") == 1
+
+
+async def visited(tmp_path: Path, told: str) -> int:
+    """Call a tool that is to be called again, which has a rate; how often its upstream was called."""
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {visit: {rate: 1/minute per principal}}\n", "utf-8")
     probe = Probe()
 
@@ -172,7 +179,7 @@ async def test_a_call_that_its_upstream_wants_again_is_let_through_once(
         answers: dict[str, Any] = {"visit": types.ElicitResult(action="accept")}
         again = await client.call_tool("visit", {}, input_responses=answers, request_state="s")
         assert "rate-limited" in text(again)
-    assert len(probe.seen) == seen
+    return len(probe.seen)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,8 +14,11 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.doors.asked import Asked
+from gateway.doors.in_flight import InFlight
+from gateway.doors.peers import Peers
 from gateway.doors.server_name import name_server, nameless
 from gateway.doors.short_way import FrontRunner
+from gateway.doors.unread import Unread
 from gateway.mcp import Face
 from gateway.mcp.bodies import BODY_LIMIT
 from gateway.mcp.fast import Fast
@@ -47,8 +50,14 @@ class Served:
 class _Open:
     """Lets everybody pass to one face."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, unread: Unread) -> None:
         self._face = face
+        self.peers = Peers()
+        self.places = InFlight().requests
+        self.unread = unread
+
+    def malformed(self, client: str | None) -> None:
+        """Nobody counts here."""
 
     def fast(self, mount: str) -> Fast[Any] | None:
         """At `/mcp` alone."""
@@ -82,6 +91,7 @@ class Mount:
     """Seconds after which the fast path begins an event stream."""
     apps: dict[str, Packed] = field(default_factory=lambda: {id: packed(id) for id in ("cart", "todo")})
     storage: FakeStorage = field(default_factory=FakeStorage)
+    unread: Unread = field(default_factory=Unread)
 
     def __post_init__(self) -> None:
         self.tool = StorageTool(self.storage)
@@ -125,7 +135,7 @@ class Mount:
             app.on_response_prepare.append(name_server)  # as the gateway does for all that it serves
             app.router.add_route("*", "/mcp", served.face.handle)
             runner = (
-                FrontRunner(app, _Open(served.face), drain=5.0)
+                FrontRunner(app, _Open(served.face, self.unread), drain=5.0)
                 if self.front
                 else _NamelessRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
             )

@@ -14,7 +14,6 @@ from gateway.mux import ClientConnection, Connection, ErrorFrame, ServerConnecti
 DOCUMENT = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 
-@pytest.mark.bound("a frame of the bridge")
 @pytest.mark.parametrize("vector", DOCUMENT["vectors"], ids=lambda vector: f"{vector['role']}: {vector['name']}")
 def test_vector(vector: dict[str, Any]) -> None:
     """Each step gives the events, the output or the error that both languages agreed on."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.policy import Quota, parse_policy
+from gateway.stores import quotas as quotas_module
 from gateway.stores.quotas import Quotas
 from gateway.stores.sql import Database
 
@@ -48,7 +51,6 @@ async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: 
         assert await Quotas(database).take(quota, CALLER, NOON) is not None
 
 
-@pytest.mark.bound("rows of quotas in the database")
 async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
     """After some days of a clock that can be believed."""
     steady = [0.0]
@@ -60,3 +62,31 @@ async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...
         async with database.connect() as connection:
             left = (await connection.exec_driver_sql("SELECT count(*) FROM quotas")).scalar()
     assert left == 3
+
+
+@pytest.mark.bound("rows of quotas in the database")
+async def test_one_principal_has_so_many_views_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views beyond them share one quota; what is over makes room, and the views of others have their own."""
+    monkeypatch.setattr(quotas_module, "EACH", 3)
+    (quota,) = (
+        parse_policy(POLICY.replace("1/day per principal", "2/day per view"), "p")
+        .routes.all[0]
+        .decided.obligations.quotas
+    )
+    async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
+        quotas = Quotas(database)
+
+        async def used_up(view: str, subject: str = "local", day: int = 0) -> bool:
+            caller = structs.replace(
+                CALLER, principal=dataclasses.replace(LOCAL, subject=subject), view=view, proven=True
+            )
+            return await quotas.take((quota,), caller, NOON + day * DAY) is not None
+
+        assert [await used_up(f"view-{number}") for number in range(3)] == [False] * 3
+        assert [await used_up(f"more-{number}") for number in range(4)] == [False, False, True, True]
+        assert [await used_up(f"view-{number}") for number in range(3)] == [False] * 3
+        assert [await used_up(f"bobs-{number}", "bob") for number in range(3)] == [False] * 3
+        assert [await used_up(f"more-{number}", day=1) for number in range(3)] == [False] * 3
+        async with database.connect() as connection:
+            mine = "SELECT count(*) FROM quotas WHERE owner LIKE '%|local'"
+            assert (await connection.exec_driver_sql(mine)).scalar() == 3

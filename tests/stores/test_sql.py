@@ -18,13 +18,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import StartError
-from gateway.model import AuditRecord, Json
+from gateway.model import LOCAL, AuditRecord, Json
 from gateway.stores import filler
 from gateway.stores.copying import BATCH, Placed, Position, Superseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
-from gateway.stores.schema import MIGRATIONS
+from gateway.stores.sessions import Kind, Sessions
 from gateway.stores.sql import Database
 from gateway.stores.verify import verified
 from tests.stores.journals import read
@@ -427,6 +427,31 @@ async def test_a_filler_that_was_superseded_takes_over_again(path: Path, url: st
         await caught_up(path, url)
 
 
+BEFORE_CLIENTS, BEFORE_OWNERS = 11, 12
+"""The versions of databases that know no clients of lines, and no owners of quotas and sessions."""
+
+
+async def test_a_database_of_before_gets_owners(url: str) -> None:
+    """With the indexes by which they are counted; what was there before stays."""
+    async with Database(url) as database:
+        old = await Sessions(database).put(Kind.CONSOLE, LOCAL, now=0.0, life=100.0)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    for table, columns in (("quotas", ("owner",)), ("sessions", ("owner", "created"))):
+        connection.execute(f"DROP INDEX {table}_owner")
+        for column in columns:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.execute("UPDATE schema_version SET version = ?", (BEFORE_OWNERS,))
+    connection.commit()
+    connection.close()
+    async with Database(url) as database:
+        sessions = Sessions(database)
+        await sessions.put(Kind.CONSOLE, LOCAL, now=1.0, life=100.0)
+        assert await sessions.find(Kind.CONSOLE, old.reveal(), 2.0) is not None
+    assert stored(url, "SELECT name FROM sqlite_master WHERE name LIKE '%_owner' ORDER BY name") == [
+        *(("idempotency_keys_owner",), ("quotas_owner",), ("sessions_owner",))
+    ]
+
+
 async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Path, url: str) -> None:
     """Its lines stay as they are, have no client, and go on to be proven; those that come can be found by theirs."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
@@ -435,7 +460,7 @@ async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Pa
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     before = connection.execute("SELECT writer, seq, line FROM audit ORDER BY writer, seq").fetchall()
     connection.execute("ALTER TABLE audit DROP COLUMN client")
-    connection.execute("UPDATE schema_version SET version = ?", (len(MIGRATIONS) - 1,))
+    connection.execute("UPDATE schema_version SET version = ?", (BEFORE_CLIENTS,))
     connection.commit()
     connection.close()
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):

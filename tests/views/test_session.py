@@ -94,7 +94,6 @@ async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObjec
         assert not (await page.call()).is_error
 
 
-@pytest.mark.bound("tools of a page")
 async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
     """What is no tool is left out of each."""
     asked: list[JsonObject] = []

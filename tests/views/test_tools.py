@@ -10,7 +10,7 @@ import pytest
 from mcp import types as mcp
 
 from gateway.policy import parse_policy
-from gateway.views.tools import clean_tools
+from gateway.views.tools import MOST, SCHEMA_BYTES, clean_tools
 
 
 def tool(**changes: Any) -> mcp.Tool:
@@ -77,3 +77,16 @@ def test_an_output_schema_reaches_the_model_within_bounds(schema: dict[str, Any]
     policy = parse_policy("version: 1\ntools: {add: {}}", "p.yaml")
     (cleaned,) = clean_tools("cart", policy, [tool(outputSchema=schema)])
     assert cleaned.output_schema == (schema if kept else None)
+
+
+@pytest.mark.bound("tools of a page")
+@pytest.mark.parametrize("schema", [None, {"type": "object", "default": "x" * SCHEMA_BYTES}], ids=["many", "large"])
+def test_the_tools_of_a_page_have_a_bound(schema: dict[str, Any] | None) -> None:
+    """Of more than fifty the first are offered, and none whose schema is too large."""
+    rules = "".join(f"  add{number}: {{}}\n" for number in range(MOST + 1))
+    policy = parse_policy(f'version: 1\nbackends: {{shop: {{url: "http://shop.test"}}}}\ntools:\n{rules}', "p.yaml")
+    listed = [tool(name=f"add{number}") for number in range(MOST + 1)]
+    if schema is not None:
+        listed = [*listed[1:], tool(name="add0", inputSchema=schema)]
+    cleaned = clean_tools("cart", policy, listed)
+    assert [one.page_name for one in cleaned] == [one.name for one in listed[:MOST]]

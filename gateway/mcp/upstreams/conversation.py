@@ -37,6 +37,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_ASKED,) = BOUNDS
+
 Message = dict[str, Any]
 
 
@@ -311,6 +313,7 @@ class Conversation:
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
         self._unwanted(ASKED)
         if len(self._asked) >= MAX_REPLIES:
+            _ASKED.exceeded()
             return
         if method == "ping":
             self._spawn(partial(self._reply, id, {}))
@@ -319,6 +322,7 @@ class Conversation:
         if call is None or call.asker is None:
             self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "It cannot be told which client this asks."))
         elif len(self._asked) >= MAX_ASKED:
+            _ASKED.exceeded()
             self._spawn(partial(self._refuse, id, types.INTERNAL_ERROR, "Too many requests of yours wait already."))
         else:
             self._spawn(partial(self._ask, call, call.asker, id, method, params))

@@ -31,6 +31,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_IDLE_LINES,) = BOUNDS
+
 IDLE_EACH = 16
 """Lines of no message that each message offsets."""
 
@@ -66,6 +68,7 @@ class EventReader:
             elif not is_data:
                 idle += 1
                 if idle > MOST_IDLE:
+                    _IDLE_LINES.exceeded()
                     raise ValueError(f"more than {MOST_IDLE} lines at once that are of no message")
         if self._size + len(self._rest) > self._limit:
             raise ValueError(f"an event of more than {self._limit} bytes")

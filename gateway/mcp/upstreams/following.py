@@ -48,6 +48,8 @@ BOUNDS: Final = (
     ),
 )
 
+_STREAMS, _NEWS = BOUNDS
+
 
 class News:
     """The queue of notifications for a client, with at most one for each list and each resource that changed."""
@@ -60,13 +62,19 @@ class News:
         """Add a notification; must not block."""
         if method == feed.UPDATED:
             key = (method, str(params.get("uri")))
-            if key in self._waiting or len(self._waiting) < MOST:
+            if key in self._waiting or self._has_room(MOST):
                 self._waiting[key] = params
         elif method in feed.KINDS.values():
             self._waiting[method, None] = params
-        elif len(self._waiting) < BACKLOG:
+        elif self._has_room(BACKLOG):
             self._waiting[method, object()] = params
         self._some.set()
+
+    def _has_room(self, most: int) -> bool:
+        if len(self._waiting) < most:
+            return True
+        _NEWS.exceeded()
+        return False
 
     async def get(self) -> tuple[str, Message]:
         """Return the oldest notification, once there is one."""
@@ -88,6 +96,7 @@ class Streams:
         """Register a stream; yield the event that ends it. Raises `MCPError` beyond the limits."""
         mine = sum(other == principal for other in self._open.values())
         if len(self._open) >= MAX_STREAMS or mine >= STREAMS_EACH:
+            _STREAMS.exceeded(principal.id)
             raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
         over = asyncio.Event()
         self._open[over] = principal

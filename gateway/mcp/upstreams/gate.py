@@ -48,6 +48,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_REPEATED,) = BOUNDS
+
 SHOWN = 2048
 """Bytes of the largest arguments that the audit log contains."""
 
@@ -119,7 +121,7 @@ class Gate:
         self._authenticator = authenticator
         self._absences = absences
         self._spec_now = spec_now
-        self._rounds: Owned[str, bool] = Owned(ROUNDS_EACH, ROUNDS)
+        self._rounds: Owned[str, bool] = Owned(ROUNDS_EACH, ROUNDS, _REPEATED)
 
     def may_ask(self, spec: Upstream, name: str) -> bool:
         """Whether a call of the tool may need a person: to approve it, or to connect an account."""

@@ -30,6 +30,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_NAMES_KEPT,) = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -80,9 +82,13 @@ class Names:
         self._kept = Counter(owner for owner, _ in self._given.values())
 
     def _keep(self, public: str, upstream: str, name: str) -> None:
-        if public not in self._given and self._kept[upstream] < MOST_NAMES:
-            self._given[public] = (upstream, name)
-            self._kept[upstream] += 1
+        if public in self._given:
+            return
+        if self._kept[upstream] >= MOST_NAMES:
+            _NAMES_KEPT.exceeded()
+            return
+        self._given[public] = (upstream, name)
+        self._kept[upstream] += 1
 
     def _free(self, public: str, upstream: str, name: str) -> bool:
         return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)

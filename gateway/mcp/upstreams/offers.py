@@ -35,6 +35,7 @@ BOUNDS: Final = (
         "lists of upstreams that are read page by page",
         f"{WALKS} per list, {size(ROOM)} of all lists, of {MOST:,} principals",
         "the one that was not used for longest is asked for anew",
+        uncounted="a cache",
     ),
 )
 

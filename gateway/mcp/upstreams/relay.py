@@ -42,6 +42,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_PARKED_CALLS,) = BOUNDS
+
 
 @dataclass(eq=False, slots=True)
 class _Parked:
@@ -242,6 +244,7 @@ class Relay:
                 return eras.modern_result(method, parked.task.result())
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
             if len(mine) >= MAX_PARKED:
+                _PARKED_CALLS.exceeded(parked.owner)
                 raise MCPError(types.INTERNAL_ERROR, "Too many calls wait for an answer of this client already.")
             parked.bound = _bound(method, params)  # only now: hashing may be slow, and most calls never park
             self._park(parked)

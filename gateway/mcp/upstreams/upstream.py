@@ -46,6 +46,8 @@ BOUNDS: Final = (
     ),
 )
 
+(_CALLS,) = BOUNDS
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -152,6 +154,7 @@ class Upstream:
         """Count a call of `principal` in flight. Raises `Refusal` (`rate-limited`) beyond its limit."""
         most = max(1, self.spec.calls // SHARE)
         if self._calls[principal.id] >= most:
+            _CALLS.exceeded(principal.id)
             raise Refusal(Reason.RATE_LIMITED, f"{most} calls of yours to {self.spec.name} are in flight already.")
         self._calls[principal.id] += 1
         try:
@@ -221,6 +224,7 @@ class Upstream:
         greedy = mine >= max(1, most // SHARE)
         if len(self._links) < most and not greedy:
             return
+        _CALLS.exceeded(owner)
         resting = [
             key
             for key, joined in self._links.items()
