@@ -156,7 +156,7 @@ class Events:
 
 
 class _Changes:
-    """The kinds of data that a page has yet to receive; initially all."""
+    """The kinds of data that a page has yet to receive; initially all but the apps."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal

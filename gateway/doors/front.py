@@ -123,7 +123,7 @@ class Shared(Protocol):
     """Makes aiohttp's protocol for a connection."""
     open: set[Front]
     draining: bool
-    """Whether new requests are refused."""
+    """Whether a drain has begun: the fast path accepts no new requests."""
     busy: int
     """The number of connections with a request on the fast path."""
 

@@ -85,7 +85,7 @@ class Fronts:
         return found
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests; running ones have so many seconds to finish."""
+        """Accept no new requests; running ones have so many seconds to finish."""
         self.draining = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -15,7 +15,7 @@ from gateway.policy import Rate, take
 
 WRONG: Final = Rate(300, 60.0)
 """Failed look-ups of one address; a valid token costs nothing, and a cached one needs no look-up.
-Without it strangers could guess tokens at the issuer through the gateway (RFC 7662 4).
+Without this limit strangers could guess tokens at the issuer through the gateway (RFC 7662 4).
 """
 
 EACH: Final = 256

@@ -48,7 +48,7 @@ def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None 
 
 def onwards(path: str) -> web.Response:
     """Return a page that continues to `path` on the same site at once.
-    Browsers send `SameSite=Strict` cookies with a same-site request, not after a redirect from another site.
+    Browsers send `SameSite=Strict` cookies with same-site requests, but not with a navigation from another site.
     """
     to = escape(local(path))
     html = (

@@ -44,7 +44,7 @@ class SessionCookies:
     def keep(
         self, response: web.StreamResponse, what: str, value: str, seconds: float, *, crossing: bool = False
     ) -> None:
-        """Set it for `seconds`. With `crossing` it is also sent after a redirect from another site."""
+        """Set it for `seconds`. With `crossing` it is also sent with a navigation from another site."""
         response.set_cookie(
             self.name(what),
             value,

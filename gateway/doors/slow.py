@@ -15,7 +15,7 @@ SILENCE = 30.0
 """Seconds within which an incomplete body must grow."""
 
 RATE = 500.0
-"""Bytes per second required after the first `SILENCE` seconds (Apache's default)."""
+"""Bytes per second required on average from 1.5 times `SILENCE` on (Apache's default rate)."""
 
 BOUNDS: Final = (
     Bound(

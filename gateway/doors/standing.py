@@ -20,7 +20,7 @@ from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Sessions
 
 LOOK = 2.0
-"""Seconds between two checks, which is the longest time from a revocation, or a logout elsewhere, to its effect."""
+"""Seconds between two checks; a revocation, or a logout elsewhere, takes effect at the next one."""
 
 UNCHECKED = 300.0
 """Seconds for which a stream or call may continue while its credential cannot be checked."""

@@ -67,7 +67,7 @@ class SessionEnded(UpstreamLost):
 
 
 class Flooded(UpstreamLost):
-    """The upstream sent too many unsolicited messages; a connection that ends so counts as failed."""
+    """The upstream flooded the gateway; a connection that ends so counts as failed."""
 
 
 class Asker(Protocol):

@@ -51,7 +51,7 @@ BOUNDS: Final = (
 (_REPEATED,) = BOUNDS
 
 SHOWN = 2048
-"""Bytes of the largest arguments that the audit log contains."""
+"""Characters of the largest arguments that the audit log contains."""
 
 UNSAYABLE = f"The arguments hold a number that is too large for JSON, or are nested deeper than {DEPTH_LIMIT}."
 
@@ -212,7 +212,9 @@ class Gate:
         record.mark("approve")
 
     async def _account(self, call: ToolCall, record: Record) -> None:
-        """Continue once the caller's account is connected, where the client can send its person. Raises `Refusal`."""
+        """Continue once the caller's account is connected, to which a capable client sends its person.
+        Raises `Refusal`.
+        """
         name = call.spec.credential
         if name is None or not call.spec.personal:
             return

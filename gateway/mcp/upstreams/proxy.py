@@ -132,7 +132,7 @@ class Proxy:
             raise as_error(refusal) from refusal
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the input schema of a tool, if it was listed to the current caller."""
+        """Return the input schema of a tool as listed to the current caller; any object for an unknown tool."""
         tool = self.upstream.offer(current_principal()).tools.get(name)
         return tool["inputSchema"] if tool is not None else {"type": "object"}
 

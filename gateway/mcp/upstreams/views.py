@@ -93,7 +93,7 @@ class UpstreamAnswers:
         self._sandbox = sandbox
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
-        """Return the upstream's result, unchanged. Raises `MCPError`."""
+        """Return the upstream's result. Raises `MCPError`."""
         proxy = self._proxies().get(self._source.upstream)
         if proxy is None:
             raise MCPError(types.INTERNAL_ERROR, f"There is no upstream {self._source.upstream} any more.")
