@@ -1,20 +1,20 @@
-/** What a click on an element of the page leads to, where the browser's own way out of the view stands behind it. */
+/** The effect of a click on an element of the page, where the browser would otherwise navigate out of the view. */
 
 import type { Find } from "./default";
 
 type Leads = (() => void) | false | null | undefined;
 
-/** These have their own use of a click, and the link around them none. */
+/** These handle a click themselves; a link around them has no effect. */
 const OWN = "[type=checkbox],[type=radio],[type=file]:enabled,[type=color]:enabled";
 
-/** The link that is clicked itself comes first, then the buttons around what is clicked, then labels and other links, from the inside. */
+/** In order: a clicked link itself, buttons around the target, then labels and other links, from the inside. */
 export function activated(submission: (one: Element) => Leads, link: (one: Element, stopped?: boolean) => Leads): Find {
   return (path, event, stopped) => {
     if (!(event instanceof MouseEvent)) return undefined;
-    // A shadow root is none.
+    // Without shadow roots.
     const all = (event.bubbles ? path : path.slice(0, 1)).filter((one) => one instanceof Element);
     const first = (find: (one: Element) => Leads): Leads => all.map(find).find((run) => run);
-    // As browsers do: with the middle button, too.
+    // Like browsers, also for the middle button.
     const leads = (one: Element): Leads => event.button < 2 && link(one, stopped);
     if (event.type === "auxclick") return first(leads);
     const [target] = all;

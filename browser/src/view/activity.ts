@@ -1,10 +1,10 @@
-/** Whether a model's call runs in the page that the gateway did not forward, and so cannot know of. */
+/** Tracks model calls that run in the page without passing through the gateway. */
 
 /** How long after such a call the page's requests still count as the model's, in milliseconds. */
 const GRACE = 2000;
 
 export interface Activity {
-  /** Marks the start of a call; the function it gives marks the end, and is called once. */
+  /** Marks the start of a call; the returned function marks the end, and is called once. */
   begin(): () => void;
   active(): boolean;
 }

@@ -1,24 +1,25 @@
-/** Which URL the page means: its document lies at no address of its own, or at one of its host's. */
+/** Resolves the page's URLs: its document has no address of its own, or one of its host's. */
 
 type Place = Pick<Location, "href" | "origin" | "pathname" | "protocol">;
 
 export interface Addresses {
-  /** The absolute URL that `text` means where it begins with what the document says of its own place, which is nowhere. */
+  /** The absolute URL for `text` if it begins with a part of the document's own (invalid) address. */
   own(text: string): string | undefined;
-  /** `input` as an absolute URL. Throws a TypeError where it is none. */
+  /** `input` as an absolute URL. Throws a TypeError if it is invalid. */
   resolve(input: string): string;
-  /** The `url` argument of `http_request` for what `resolve` gave, without its fragment: path and query for the app's own. */
+  /** The `url` argument of `http_request` for a result of `resolve` without fragment: path and query for the app's own site. */
   wire(url: string): string;
-  /** The absolute URL of what an `http_request` result gives as `url`. */
+  /** The absolute URL of the `url` in a result of `http_request`. */
   absolute(url: string): string;
 }
 
 /**
- * `documentBase` is `document.baseURI`: in `about:srcdoc` the embedder's, in `blob:` one that nothing resolves against.
+ * `documentBase` is `document.baseURI`: in `about:srcdoc` the embedder's, in `blob:` one that resolves nothing.
+ *
  * `place` is `location`: pages write `${location.origin}/api`, which is `null/api` there.
  */
 export function createAddresses(app: string, base: string, documentBase: string, { href, origin, pathname, protocol }: Place): Addresses {
-  // `.invalid` can never be reached (RFC 6761): where the app's site is unknown, it only stands for "the app's own".
+  // `.invalid` can never be reached (RFC 6761): if the app's site is unknown, it only stands for "the app's own".
   const home = new URL(base, `https://${app}.invalid/`);
   const embedder = /^https?:/.test(documentBase) ? new URL(documentBase) : undefined;
   const places = /^http/.test(protocol) ? [] : [origin + pathname, href.replace(/#.*/s, ""), `${protocol}//`, origin];

@@ -1,4 +1,4 @@
-/** Pictures and sheets of the backend outside of a host: a script of its own, which needs nothing of the runtime. */
+/** Images and sheets of the backend outside of a host: a separate script, independent of the runtime. */
 
 import { restorePage } from "./alone";
 

@@ -1,8 +1,8 @@
-/** Outside of a host nothing keeps a browser from the backend: pictures and sheets say again what their page wrote. */
+/** Outside of a host, browsers can reach the backend: restores the URLs of images and sheets that the packer replaced. */
 
 import { findDeclared } from "./declared-roots";
 
-/** Behind it what stood there, or nothing. */
+/** A prefix of the original value; nothing follows it if there was none. */
 const HELD = "#webmcp-gateway:";
 const NAMING = "[src], [srcset], [poster], [background], link";
 

@@ -5,22 +5,22 @@ import type { Registry } from "./registry";
 import { createToolChannel } from "./tool-channel";
 
 export interface AppTools {
-  /** Takes `tools/list` and `tools/call` of the host. */
+  /** Handles `tools/list` and `tools/call` of the host. */
   receive(message: Request): void;
   cancel(id: unknown, reason?: unknown): boolean;
-  /** The page goes. */
+  /** The page is unloaded. */
   left(): void;
-  /** What may be offered changed. */
+  /** The offered tools have changed. */
   changed(): void;
-  /** The host has asked for them. */
+  /** Whether the host has requested them. */
   taken(): boolean;
 }
 
 interface Ends {
-  /** The host asks for the first time. */
+  /** Called at the host's first request. */
   first(): void;
   send(message: Message): void;
-  /** Known only once `settled`, which waits for the page's own client too; what the gateway alone may offer is not. */
+  /** Valid only after `settled`, which also waits for the page's own client; tools that need the gateway are not offered. */
   offered(name: string): boolean;
   settled(): Promise<unknown>;
   began(): () => void;
@@ -29,7 +29,7 @@ interface Ends {
 export function createAppTools(registry: Registry, { send, offered, settled, first, began }: Ends): AppTools {
   let told = 0;
   let taken = false;
-  /** What waits for it. */
+  /** Ids of requests that wait for `settled`. */
   const waiting = new Set<unknown>();
   const tools = createToolChannel(registry, { send, offered, began });
 
@@ -51,7 +51,7 @@ export function createAppTools(registry: Registry, { send, offered, settled, fir
     left: tools.left,
     changed() {
       const count = tools.definitions().length;
-      // A host that was never told of a tool of ours has nothing to hear of.
+      // A host that never received a tool of ours needs no notification.
       if (count || told) tools.changed();
       told = count;
     },

@@ -1,4 +1,4 @@
-/** A `Request` of the page as the arguments of `http_request`. */
+/** Converts a `Request` of the page to the arguments of `http_request`. */
 
 import { attempt } from "./attempt";
 import { toBase64 } from "./base64";
@@ -21,7 +21,7 @@ function isJson(text: string): boolean {
   return attempt(() => JSON.parse(text)) !== undefined;
 }
 
-/** The body in the form whose decoding gives exactly `bytes`. */
+/** The body in the form that decodes to exactly `bytes`. */
 function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Body {
   const essence = type.toLowerCase().replace(/\s*;.*/s, "");
   const text = OTHER_CHARSET.test(type) ? undefined : asText(bytes);
@@ -33,13 +33,13 @@ function encodeBody(bytes: Uint8Array<ArrayBuffer>, type: string): Body {
   return { bodyType: "base64", body: toBase64(bytes) };
 }
 
-/** To a gateway at the end of a bridge: the bytes of an answer may come beside it, and parts of a stream before it. */
+/** Informs a gateway at the end of a bridge: the bytes of an answer may be sent beside it, and parts of a stream before it. */
 export const BESIDE = "_bytes";
 
-/** Bytes above which a body goes as it is where the host takes it so. */
+/** Bytes above which a body is sent as a `Blob`, if the host supports that. */
 const BULK = 256 * 1024;
 
-/** Reads the body of `request` once. `url` is as the gateway takes it; `bulk` says whether the host takes a `Blob`. */
+/** Reads the body of `request` once. `url` is in the gateway's form; `bulk` tells whether the host takes a `Blob`. */
 export async function readArguments(request: Request, url: string, bulk: () => Promise<boolean>): Promise<Params> {
   const { method, redirect, cache, credentials, body } = request;
   const languages = navigator.languages.map((one, at) => (at ? `${one};q=${Math.max(1, 10 - at) / 10}` : one));
@@ -48,7 +48,7 @@ export async function readArguments(request: Request, url: string, bulk: () => P
   // Browsers add these (Fetch, 4.1 and 4.5).
   const headers = { accept: "*/*", "accept-language": `${languages}`, ...anew, ...Object.fromEntries(request.headers) };
   const args: Params = { url, method, headers, stream: true, [BESIDE]: true };
-  // Firefox does not tell `body`: what is empty there is none.
+  // Firefox has no `body`: an empty one there means none.
   const blob = body !== null && (await request.blob());
   if (blob && (body || blob.size)) {
     const whole = blob.size > BULK && (await bulk());

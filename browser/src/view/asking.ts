@@ -1,8 +1,8 @@
-/** Scripts that come when the page runs, which the packer has not seen: where they write out what they read of `location`, they ask for it. */
+/** Rewrites scripts that are added at run time, which the packer has not seen, to use the app's own `location`. */
 
 import { OWN } from "./own";
 
-/** In these it is a text. */
+/** Text in these is not rewritten. */
 const STRING = /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/;
 const COMMENT = /(?<=^|[\s;{}(),])(?:\/\*[^]*?\*\/|\/\/.*)/;
 const REGEX = /\/(?<=(?:[=(,:;!&|?[{+~>]|\breturn)\s*\/)(?:[^/\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//;
@@ -16,7 +16,7 @@ function asking(code: string): string {
   return code.includes("location") ? code.replace(ALL, (found, read?: string) => (read ? `${OWN}(${read})` : found)) : code;
 }
 
-/** What stands in a script element asks. */
+/** Rewrites the text of script elements when it is set. */
 export function askLater(): void {
   const { prototype } = HTMLScriptElement;
   for (const [name, owner] of [["text", prototype], ["textContent", Node.prototype]] as const) {

@@ -1,4 +1,4 @@
-/** What may fail, and is then left out. */
+/** Runs a function, and returns undefined if it throws. */
 
 export function attempt<Value>(run: () => Value): Value | undefined {
   try {

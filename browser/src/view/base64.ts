@@ -2,7 +2,7 @@
 
 import { uncurried } from "./uncurried";
 
-// Taken now: the view key comes through here, and a page may replace what it is read with.
+// Captured now: the view key is decoded here, and a page may replace these functions.
 const decode = atob;
 const codeAt = uncurried(String.prototype.charCodeAt);
 const CHUNK = 0x8000;
@@ -10,7 +10,7 @@ const Bytes = Uint8Array;
 
 export function toBase64(bytes: Uint8Array): string {
   let text = "";
-  // fromCharCode takes its characters as arguments, of which a call has only so many.
+  // fromCharCode takes its characters as arguments, whose number is limited.
   for (let start = 0; start < bytes.length; start += CHUNK) {
     text += String.fromCharCode.apply(null, bytes.subarray(start, start + CHUNK) as unknown as number[]);
   }
@@ -22,7 +22,7 @@ export const inUrl = (text: string): string => text.replace(/\+/g, "-").replace(
 
 export const toBase64Url = (bytes: Uint8Array): string => inUrl(toBase64(bytes));
 
-/** Takes both alphabets, with or without padding. Throws a `DOMException` where `text` is neither. */
+/** Takes both alphabets, with or without padding. Throws a `DOMException` for invalid `text`. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   let binary = "";
   try {
@@ -37,7 +37,7 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** A `data:` URL of it, made by the browser beside the page's thread. */
+/** A `data:` URL of it, made by the browser outside of the page's thread. */
 export async function dataUrlOf(blob: Blob): Promise<string> {
   const reader = new FileReader();
   reader.readAsDataURL(blob);

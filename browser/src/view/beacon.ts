@@ -1,10 +1,10 @@
-/** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and how much `keepalive` may send. */
+/** `navigator.sendBeacon` over `fetch` (Beacon, 3.1), and the size limit of `keepalive`. */
 
 import { likeFetch } from "./like-fetch";
 
 const LARGEST = 64 * 1024;
 
-/** Bytes of a body, about. */
+/** The approximate bytes of a body. */
 export function sizeOf(body: unknown): number {
   if (body instanceof Blob) return body.size;
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength;
@@ -18,13 +18,13 @@ export function createBeacon(fetch: typeof globalThis.fetch, resolve: (url: stri
     if (!/^https?:/.test(url)) throw new TypeError(`not HTTP: ${url}`);
     if (body instanceof ReadableStream) throw new TypeError("a stream is never whole");
     if (sizeOf(body) > LARGEST) return false;
-    // Nobody hears of its end.
+    // The result is discarded.
     fetch(url, { method: "POST", body: body as BodyInit, credentials: "include" }).catch(() => undefined);
     return true;
   };
 }
 
-/** Refuses what browsers do of requests with `keepalive`: bodies of more than 64 KiB, of all that are under way together (Fetch, 4.7). */
+/** Rejects like browsers: bodies of `keepalive` requests in flight may have 64 KiB together (Fetch, 4.7). */
 export function withKeepalive(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   let flying = 0;
   return likeFetch(fetch, async (...given) => {

@@ -1,4 +1,4 @@
-/** `blob:` URLs for the runtime's `fetch`, and parts of them, which that gives whole (Fetch, 4.3 "scheme fetch"). */
+/** `blob:` URLs for the runtime's `fetch`, and ranges of them, which it returns whole (Fetch, 4.3 "scheme fetch"). */
 
 import { readsLocal } from "./local";
 import { likeFetch } from "./like-fetch";
@@ -6,8 +6,9 @@ import { shown } from "./response";
 import { wrap } from "./wrapped";
 
 /**
- * Remembers the blob behind each URL that the page makes, until it revokes it, tells it to the runtime, and gives who knows it.
- * A `Request` keeps the blob of its URL (URL, "blob URL entry"): `held` tells of one that is about to be fetched.
+ * Stores the blob behind each URL that the page creates, until it is revoked; returns the lookup function.
+ *
+ * A `Request` keeps the blob of its URL (URL, "blob URL entry"): `fetched` is that of one that is about to be fetched.
  */
 export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined {
   const blobs = new Map<string, Blob>();
@@ -28,10 +29,10 @@ export function watchBlobs(url: typeof URL): (made: string) => Blob | undefined 
   return blobOf;
 }
 
-/** What a `Request` that is about to be fetched keeps. */
+/** The blob of the `Request` that is about to be fetched. */
 let fetched: { url: string; blob: Blob } | undefined;
 
-/** `Request` and `fetch` such that a request has the blob of its URL also after that is revoked. */
+/** Wraps `Request` and `fetch` so that a request keeps the blob of its URL after that is revoked. */
 export function keepBlobs(scope: { Request: typeof globalThis.Request; fetch: typeof globalThis.fetch }, blobOf: (made: string) => Blob | undefined): void {
   const kept = new WeakMap<Request, Blob>();
   const { Request: Native, fetch } = scope;
@@ -57,7 +58,7 @@ export function keepBlobs(scope: { Request: typeof globalThis.Request; fetch: ty
   });
 }
 
-/** Where the bytes begin that `range` names of so many, and where they end (Fetch, 2.2.2, "single range"). Throws where it names none. */
+/** The start and end of the single `range` in so many bytes (Fetch, 2.2.2, "single range"). Throws for an invalid one. */
 function partOf(range: string, size: number): [start: number, end: number] {
   const [, first, last] = /^bytes[\t ]*=[\t ]*(\d*)[\t ]*-[\t ]*(\d*)$/.exec(range) ?? [];
   const start = first ? Number(first) : Math.max(0, size - Number(last || NaN));

@@ -1,4 +1,4 @@
-/** Long bodies as one buffer, for pages that name `arrayBuffer` or `bytes()`: a script of its own, after the runtime. */
+/** Long bodies as one buffer, for pages that contain `arrayBuffer` or `bytes()`: a separate script, after the runtime. */
 
 import { withPieces } from "./buffers";
 

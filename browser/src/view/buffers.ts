@@ -1,13 +1,13 @@
-/** A long body as one buffer, put together bit by bit: Chromium does it in one go, and the page does nothing else meanwhile. */
+/** Assembles a long body in pieces: Chromium does it in one step, which blocks the page's thread. */
 
 import { likeFetch } from "./like-fetch";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Bytes after which others have their turn; a body of no more is left to the browser. */
+/** Bytes between two pauses; a body of no more is left to the browser. */
 const PIECE = 1 << 20;
 
-/** `rest` waits until others had their turn. */
+/** `rest` yields to other tasks. */
 async function joined({ body }: Response, rest: () => Promise<unknown>): Promise<Bytes> {
   const chunks: Bytes[] = [];
   let size = 0;
@@ -29,9 +29,9 @@ async function joined({ body }: Response, rest: () => Promise<unknown>): Promise
   return bytes;
 }
 
-/** `fetch`, of whose answers the long ones are read so. */
+/** Wraps `fetch` so that long bodies are read in pieces. */
 export function withPieces(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
-  // A page may replace timers, and hidden ones have slow ones.
+  // A page may replace timers, and hidden pages have slow ones.
   const { setTimeout } = globalThis;
   const rest = async (): Promise<unknown> => document.hidden || new Promise((goOn) => setTimeout(goOn));
 

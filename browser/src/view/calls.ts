@@ -1,4 +1,4 @@
-/** Calls of `http_request`, of the page's `fetch` and of the page's own client: proven, marked, and held while a person is asked. */
+/** Calls of `http_request`, of the page's `fetch` and of the page's own client: signed, marked, and held during approvals. */
 
 import { unlessAborted } from "./abort";
 import type { Activity } from "./activity";
@@ -13,56 +13,61 @@ import type { Requests } from "./requests";
 import { answerOf } from "./results";
 
 export const TOOL = "http_request";
-/** The `_meta` of a notice of progress that is a part of a stream. */
+/** The `_meta` key of a progress notification that carries a part of a stream. */
 const PART = "webmcp-gateway/part";
 
-/** Keeps what the page stores, for a proven view alone. */
+/** Persists the page's storage, for a proven view only. */
 const STORAGE = "webmcp_storage";
 
-/** A host's gateway takes 64 calls at a time: what is over that waits here, and some places are left for other calls. */
+/** A host's gateway takes 64 calls at a time: further ones are queued here, and some places are left for other calls. */
 const AT_ONCE = 48;
 /**
- * So many of those leave without a pause: with more on their way, host and gateway would be busy with them when a model calls,
- * and none would be answered sooner. A slow one makes room for the next one, after so many milliseconds.
+ * Calls that are sent without a pause: more would keep host and gateway busy when a model calls, and gain no speed.
+ *
+ * A slow call makes room for the next one after `SLOW` milliseconds.
  */
 const BRISK = 4;
 const SLOW = 30;
-/** And so many while a model calls, and a while after: it would wait for them. */
+/** The same while a model calls, and shortly after, so that it does not wait for them. */
 const BESIDE_MODEL = 2;
 
-/** What hosts say of a call that was larger than they, or the way to the gateway, carry; of a small one it means something else. */
+/**
+ * Hosts' errors for a call that is larger than they, or the connection to the gateway, support; for a small call they
+ * mean another failure.
+ */
 const TOO_LARGE = /\b413\b|too large/i;
 const LARGE = 65536;
 
 export const NO_CALLS = "the host carries no tool calls (serverTools)";
 
-/** There is nobody who could carry a request: the reason `no-host`. */
+/** No host can carry a request: the reason `no-host`. */
 export class NoHost extends Error {}
 
-/** There is nothing that proves this view, or it proves nothing any more. */
+/** The view has no valid proof. */
 export class Unproven extends Error {}
 
 export interface Calls {
   /**
-   * The tool result, the real one, for what `read` gives in its turn; `onProgress` hears what the host tells before.
+   * The final tool result for the arguments from `read`, called in turn; `onProgress` receives progress notifications.
+   *
    * Rejects with `NoHost`, a `PeerError`, or the signal's reason.
    */
   http(read: () => Promise<Params>, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params>;
-  /** The result of a tool for this view alone, within `timeout` milliseconds. Rejects with `Unproven` where nothing proves it. */
+  /** The result of a tool for this view only, within `timeout` milliseconds. Rejects with `Unproven` without a view proof. */
   own(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   /** The result of a tool of the server, for the page. */
   tool(name: string, args: Params): Promise<Params>;
-  /** The requests of `fetch` that the host has, and has not answered. */
+  /** The requests of `fetch` that were sent to the host and not answered. */
   flying: ReadonlySet<unknown>;
   /** Whether the host takes a body as a `Blob`. */
   bulk(): Promise<boolean>;
-  /** The result of `http_stream`; `pushed` is told the parts that come before it, where the host can do that. */
+  /** The result of `http_stream`; `pushed` receives the parts before it, if the host supports that. */
   stream(args: Params, signal?: AbortSignal, pushed?: (part: Params) => void): Promise<Params>;
-  /** Sends the page's own call on its way. */
+  /** Sends the page's own call. */
   fromPage(message: Request): void;
-  /** True if the page's own call `id` had not left yet, or waits for an approval: then the host need not hear of it. */
+  /** True if the page's own call `id` was not sent yet, or waits for an approval: the host needs no cancellation then. */
   cancelled(id: unknown): boolean;
-  /** What the page gets of an answer; undefined where that is to its own call, and waits for an approval first. */
+  /** The answer for the page; undefined if it belongs to its own call, which waits for an approval first. */
   read(message: Answer): Answer | undefined;
 }
 
@@ -70,7 +75,7 @@ interface Ends {
   handshake: Handshake;
   proof: Proof;
   activity: Activity;
-  /** Those calls of a model that our own gateway forwards. */
+  /** The model's calls that our gateway forwards. */
   calling: Activity;
   gestures: Gestures;
   requests: Requests;
@@ -79,11 +84,11 @@ interface Ends {
   toPage(message: Message): void;
   /** The gateway has calls for this view. */
   hurry(): void;
-  /** A request of the page leaves now. */
+  /** A request of the page is sent now. */
   departs(): void;
 }
 
-/** What stood behind the page when it asked. */
+/** The initiator at the time of the page's request. */
 interface Cause {
   model: boolean;
   gesture: () => number | undefined;
@@ -108,7 +113,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
 
   const causeNow = (): Cause => ({ model: activity.active(), gesture: gestures.take() });
 
-  /** `_view`, `_initiator` and `_gesture` are ours to say: what the page wrote there goes. */
+  /** Only the runtime may set `_view`, `_initiator` and `_gesture`: the page's values are removed. */
   async function provenRequest(args: Params, cause: Cause, host: Host | undefined): Promise<Params> {
     const { _view: _, _initiator: __, _gesture: ___, ...own } = args;
     const full = await proven(own);
@@ -131,14 +136,14 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
   async function call(name: string, args: Promise<Params>, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params> {
     const params = { name, arguments: await unlessAborted(args, signal) };
     return requests.send("tools/call", params, { signal, onProgress }).catch((error: unknown) => {
-      // Of another tool it may only say that this server has none of that name.
+      // For another tool, this error may only mean that the server does not have it.
       if (name !== TOOL || !(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
       handshake.withdrew("serverTools");
       throw new NoHost(NO_CALLS);
     });
   }
 
-  /** The answer in place of a failure that only means that `args` were too large: many hosts just say that the call failed. */
+  /** The answer in place of a failure because `args` were too large: many hosts report only a failed call. */
   function refused(args: Params, failure: unknown): Params | undefined {
     const size = JSON.stringify(args).length;
     if (size <= proof.room() && !(size > LARGE && TOO_LARGE.test(`${failure}${JSON.stringify(failure)}`))) return undefined;

@@ -1,4 +1,4 @@
-/** Text of bytes whose encoding a label, a byte order mark or the text itself names (XMLHttpRequest, 3.7; HTML, 13.2.3; XML, F). */
+/** Decodes bytes whose encoding a label, a byte order mark or the text itself declares (XMLHttpRequest, 3.7; HTML, 13.2.3; XML, F). */
 
 import { attempt } from "./attempt";
 
@@ -14,14 +14,14 @@ export const decoderOf = (label: string | undefined): TextDecoder | undefined =>
 
 const asLatin1 = (bytes: Bytes): string => String.fromCharCode(...bytes.subarray(0, PRESCANNED));
 
-/** By the first bytes (Encoding, 6 "BOM sniff"), which decoders then leave out. */
+/** By the first bytes (Encoding, 6 "BOM sniff"), which decoders then omit. */
 function marked([first, second, third]: Bytes): string | undefined {
   if (first === 0xef && second === 0xbb && third === 0xbf) return "utf-8";
   if (first === 0xfe && second === 0xff) return "utf-16be";
   return first === 0xff && second === 0xfe ? "utf-16le" : undefined;
 }
 
-/** What the declaration of an XML document names, or how it is written. */
+/** The encoding in the declaration of an XML document, or the one of its first bytes. */
 function declaredInXml(text: string): string | undefined {
   if (text.startsWith("<\0?\0")) return "utf-16le";
   if (text.startsWith("\0<\0?")) return "utf-16be";
@@ -29,13 +29,13 @@ function declaredInXml(text: string): string | undefined {
   return named(label?.[1] ?? label?.[2]);
 }
 
-/** The name of what a text in an encoding of single bytes calls its own. */
+/** The encoding of a label in a single-byte text, which cannot be UTF-16. */
 function named(label: string | undefined): string | undefined {
   const { encoding } = decoderOf(label) ?? {};
   return encoding && UTF_16.test(encoding) ? "utf-8" : encoding;
 }
 
-/** What a `<meta>` names (HTML, 13.2.3.2 "prescan a byte stream"). */
+/** The encoding in a `<meta>` (HTML, 13.2.3.2 "prescan a byte stream"). */
 function declaredInHtml(text: string): string | undefined {
   const tags = /<!--.*?-->|<!-->|<(meta(?=[\s/])|\/?[a-z][^\s/>]*)((?:"[^"]*"|'[^']*'|[^>"'])*)>?|<[!/?][^>]*>?/gis;
   for (const [, name = "", attributes = ""] of text.matchAll(tags)) {
@@ -55,7 +55,7 @@ function declaredInHtml(text: string): string | undefined {
 /** Where a text may declare its own encoding. */
 export type Declares = "xml" | "html" | "nowhere";
 
-/** The decoder of a body that begins with `bytes`: a mark decides, then `label`, then what the text declares. */
+/** The decoder of a body that begins with `bytes`: by byte order mark, then `label`, then declaration. */
 export function decoderFor(bytes: Bytes, label: string | undefined, declares: Declares): TextDecoder {
   const mark = marked(bytes);
   const given = mark ? undefined : decoderOf(label);

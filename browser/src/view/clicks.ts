@@ -1,13 +1,13 @@
-/** Clicks that the runtime would not come to the end of, or of which it sees nothing: browsers would go where that leads. */
+/** Clicks whose end or existence the runtime would not notice: browsers would navigate. */
 
 import { attempt } from "./attempt";
 import { watchStops } from "./default";
 import { wrap } from "./wrapped";
 
-/** What is done instead waits for nothing more then. */
+/** Stops the event, whose replacement then runs at once. */
 const stop = (event: Event): void => event.stopPropagation();
 
-/** Calls `run` where nobody prevented what the browser would do at the end of `event`, of which `place` is told last. */
+/** Calls `run` if no listener prevented the default of `event`; `place` is its last target. */
 function atEnd(event: Event, place: EventTarget, ends: ReturnType<typeof watchStops>, run: () => void): void {
   const finish = (): void => {
     ends.delete(event);
@@ -21,10 +21,10 @@ function atEnd(event: Event, place: EventTarget, ends: ReturnType<typeof watchSt
   ends.set(event, finish);
 }
 
-/** Links outside of the document are the runtime's to follow, wherever this one stands. */
+/** A clone outside of the document is followed by the runtime, wherever the link is. */
 const follow = (link: HTMLElement): void => (link.cloneNode() as HTMLElement).click();
 
-/** What stands in a closed root, nobody outside is told of. */
+/** The contents of a closed root are hidden from outer listeners. */
 function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): void {
   root.addEventListener("click", (event) => {
     const path = event.composedPath();
@@ -35,7 +35,7 @@ function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): voi
     if (link) atEnd(event, place, ends, () => follow(link));
     else if (button?.form && event instanceof MouseEvent) atEnd(event, place, ends, () => button.form!.requestSubmit(button));
   }, true);
-  // One that the browser sends all the same.
+  // A submission by the browser itself.
   root.addEventListener("submit", (event) => {
     if (!event.isTrusted) return;
     event.preventDefault();
@@ -46,7 +46,7 @@ function watchClosed(root: ShadowRoot, ends: ReturnType<typeof watchStops>): voi
 
 type Handler = NonNullable<HTMLElement["onclick"]>;
 
-/** Of a click that goes no further the runtime has prevented the default: that a handler gives false then, nobody but this sees. */
+/** The runtime has prevented the default of a stopped click: only this sees that a handler returns false. */
 function hearHandlers(): void {
   const hearing = new WeakSet<Handler>();
   addEventListener("click", (event) => {
@@ -70,10 +70,10 @@ export function awaitClicks(): void {
   wrap<EventTarget>(EventTarget.prototype, "dispatchEvent", (native, place, [event]) => {
     if (!(event instanceof Event && event.type === "click")) return native();
     if (!event.cancelable) event.initEvent("click", event.bubbles, true);
-    // The last place that it comes to is this.
+    // This is its last target.
     if (!event.bubbles) place.addEventListener("click", stop, { once: true });
     native();
-    // What the browser says is that the runtime prevented it.
+    // The browser's result would be that the runtime prevented it.
     return !event.defaultPrevented;
   });
   const ends = watchStops();
@@ -84,7 +84,7 @@ export function awaitClicks(): void {
     if (root.mode === "closed") watchClosed(root, ends);
     return root;
   };
-  // What the runtime has in the place of these methods, it has of their older forms, too.
+  // The runtime's wrappers of these methods also apply to their legacy properties.
   for (const [name, wanted, method] of [["cancelBubble", true, "stopPropagation"], ["returnValue", false, "preventDefault"]] as const) {
     const { get, ...native } = Object.getOwnPropertyDescriptor(Event.prototype, name)!;
     Object.defineProperty(Event.prototype, name, {
@@ -97,7 +97,7 @@ export function awaitClicks(): void {
       },
     });
   }
-  // In frames with an origin a page has those of its own frames, too, which stop its clicks as well.
+  // In frames with an origin a page can access its own frames' prototypes, which stop its clicks as well.
   const stops = ["stopPropagation", "stopImmediatePropagation", "cancelBubble"].map((name) => [name, Object.getOwnPropertyDescriptor(Event.prototype, name)!] as const);
   document.addEventListener("load", ({ target }) => {
     const other = attempt(() => ((target as HTMLIFrameElement).contentWindow as typeof globalThis | null)?.Event.prototype);

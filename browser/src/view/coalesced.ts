@@ -1,4 +1,4 @@
-/** One run for all calls of a moment. */
+/** Coalesces all calls of a moment into one run. */
 
 export function coalesced(run: () => void, schedule: (run: () => void) => unknown = queueMicrotask): () => void {
   let waiting = false;

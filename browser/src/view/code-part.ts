@@ -1,19 +1,20 @@
 /**
- * `eval`, `new Function` and timers that are given a text, for pages that name them: content policies of hosts forbid to make code of a text, and admit
- * scripts that stand in the page. A script of its own, which needs nothing of the runtime; with the part for `location`,
- * what is made of a text has the app's own.
+ * `eval`, `new Function` and string timers, for pages that contain them: content policies of hosts forbid these, and
+ * permit inline scripts.
+ *
+ * A separate script, independent of the runtime; with the part for `location`, such code gets the app's own.
  */
 
 import { attempt } from "./attempt";
 import { OWN } from "./own";
 
-/** Under this a script leaves what it made. */
+/** The key under which a script leaves its result. */
 const MADE = Symbol.for("webmcp-gateway.made");
 const shared = globalThis as { [MADE]?: unknown; [OWN]?: (value: unknown) => unknown };
-/** What declares something where it stands for itself, or is a block. */
+/** Code that declares something by itself, or is a block. */
 const STATEMENT = /^\s*(?:(?:async\s+)?function\b|class\b|var\b|let\b|const\b|\{)/;
 
-/** Where its name alone stands, the own one is meant. */
+/** The scope in which the plain name is the app's own `location`. */
 const scope = {
   __proto__: null,
   get location() {
@@ -24,7 +25,7 @@ const scope = {
   },
 };
 
-/** The scripts that run now, the innermost last, and what they threw. */
+/** The running scripts, the innermost last, and their errors. */
 const running: { failed?: ErrorEvent }[] = [];
 
 /** Runs `code` as a script of the page. Throws what it throws. */
@@ -39,7 +40,7 @@ function run(code: string): void {
   if (now.failed) throw now.failed.error;
 }
 
-/** The value of an expression. Throws a SyntaxError where it is none, and an EvalError where no script may be put into the page. */
+/** The value of an expression. Throws a SyntaxError for anything else, and an EvalError if no script may be added. */
 function valueOf(code: string): unknown {
   const place = `globalThis[Symbol.for("${MADE.description}")]`;
   shared[MADE] = scope;
@@ -51,7 +52,7 @@ function valueOf(code: string): unknown {
 }
 
 function start(): void {
-  // Before any listener of the page: it may catch what its code throws.
+  // Before any listener of the page: the caller may catch the error.
   addEventListener("error", (event) => {
     const now = running.at(-1);
     if (!now) return;
@@ -71,7 +72,7 @@ function start(): void {
   const value = (code: unknown): unknown => {
     if (typeof code !== "string") return code;
     const expression = STATEMENT.test(code) ? undefined : attempt(() => [valueOf(`() => (${code.replace(/;\s*$/, "")}\n)`) as () => unknown] as const);
-    // What a statement comes to nobody can see.
+    // The value of a statement is unknown.
     return expression ? expression[0]() : run(code);
   };
   for (const [name, own] of Object.entries({ Function: Function.prototype.constructor, eval: value })) {
@@ -84,5 +85,5 @@ function start(): void {
   }
 }
 
-// Some hosts forbid nothing.
+// Some hosts do not forbid it.
 if (window.parent !== window && !attempt(() => new Function())) start();

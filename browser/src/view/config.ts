@@ -1,11 +1,11 @@
-/** What the packer wrote about the app into the page: `<meta name="webmcp-gateway" content="{…}">`. */
+/** The packer's data about the app in the page: `<meta name="webmcp-gateway" content="{…}">`. */
 
 export interface Config {
   /** The app's id. */
   app: string;
   /** The app's name for people. */
   title: string;
-  /** The URL that the app's relative URLs are relative to: a path, or the absolute URL of the app's own site. */
+  /** The base of the app's relative URLs: a path, or the absolute URL of the app's own site. */
   base: string;
 }
 

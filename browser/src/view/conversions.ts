@@ -1,26 +1,26 @@
-/** Arguments of WebMCP's operations, converted as WebIDL says; the messages are those of Chromium. */
+/** Converts arguments of WebMCP's operations as WebIDL defines; the messages are those of Chromium. */
 
 export type Fail = (why: string) => never;
 export type Convert<Value> = (value: unknown, fail: Fail) => Value;
 
-/** Reads one member of a dictionary; undefined where it is not given, and not required. */
+/** Reads one member of a dictionary; undefined if it is absent and not required. */
 export interface Members {
   <Value>(name: string, convert: Convert<Value>): Value | undefined;
   <Value>(name: string, convert: Convert<Value>, required: true): Value;
 }
 
-/** What throws the errors of one operation. */
+/** Returns a function that throws the errors of one operation. */
 export const failing = (operation: string): Fail => (why) => {
   throw new TypeError(`Failed to execute '${operation}' on 'ModelContext': ${why}`);
 };
 
 const quoted = (name: string): string => `'${name}'`;
-/** Why the member `name` of a dictionary cannot be taken. */
+/** The message for an invalid member `name` of a dictionary. */
 const unreadable = (name: string, type: string, why: string): string => `Failed to read the ${quoted(name)} property from ${quoted(type)}: ${why}`;
 
 export const isObjectLike = (value: unknown): value is object => typeof value === "function" || (typeof value === "object" && value !== null);
 
-/** The dictionary `type` in `given` (WebIDL, 3.2.17), whose members are to be read in the order of their names. */
+/** The dictionary `type` in `given` (WebIDL, 3.2.17); its members must be read in the order of their names. */
 export function dictionary(given: unknown, type: string, fail: Fail, nullable = true): Members {
   if (!isObjectLike(given) && !(nullable && (given === undefined || given === null))) fail(`The provided value is not of type '${type}'.`);
   return <Value>(name: string, convert: Convert<Value>, required?: boolean): Value => {
@@ -36,7 +36,7 @@ export const string: Convert<string> = (value, fail) => {
   return String(value);
 };
 
-/** `text` with U+FFFD in the place of each lone surrogate, which no message can carry. */
+/** `text` with U+FFFD in place of each lone surrogate, which no message can carry. */
 export const wellFormed = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
 export const usvString: Convert<string> = (value, fail) => wellFormed(string(value, fail));
@@ -55,7 +55,7 @@ export const strings: Convert<string[]> = (value, fail) => {
   return [...given].map((one) => usvString(one, fail));
 };
 
-/** A platform object, which that getter takes (it throws for anything else, also where the object is of another realm). */
+/** A platform object, checked by that getter, which throws for any other object (also one of another realm). */
 function branded<Value>(type: string, getter: ((this: never) => unknown) | undefined): Convert<Value> {
   return (value, fail) => {
     try {
@@ -75,26 +75,26 @@ export const windowObject = branded<unknown>("Window", getterOf(globalThis, "win
 const boolean: Convert<boolean> = Boolean;
 const HINTS = ["consequentialHint", "debugging", "readOnlyHint", "untrustedContentHint"];
 
-/** The hints that WebMCP knows. */
+/** The hints that WebMCP defines. */
 export const annotations: Convert<{ [hint: string]: boolean }> = (value, fail) => {
   const hint = dictionary(value, "ToolAnnotations", fail);
   return Object.fromEntries(HINTS.map((name) => [name, hint(name, boolean) ?? false]));
 };
 
-/** `value` as JSON text. Fails where there is none; what JSON itself throws is told in its own words. */
+/** `value` as JSON text. Fails without one; JSON's own errors keep their message. */
 export function json(value: object, what: string, fail: Fail): string {
   let text: string | undefined;
   try {
     text = JSON.stringify(value);
   } catch (error) {
-    // What the page's own getters throw goes through as it is.
+    // Errors of the page's own getters pass unchanged.
     if (!(error instanceof TypeError)) throw error;
     fail(error.message);
   }
   return text ?? fail(`${what}: toJSON() returns undefined`);
 }
 
-// Taken now: in a view the page's own is another.
+// Captured now: in a view the page's `URL` is replaced.
 const { URL } = globalThis;
 const LOCAL = /^(localhost|.*\.localhost|127\..*|\[::1\])$/;
 
@@ -108,7 +108,7 @@ export function demandSecure(origins: string[], list: string): void {
   }
 }
 
-/** The origin in a tool that `getTools` gave. Throws a NotSupportedError where that can be no document's. */
+/** The origin in a tool from `getTools`. Throws a NotSupportedError if it cannot be a document's. */
 export function originOf(given: string, own: string): string {
   if (given === own) return own;
   if (!URL.canParse(given)) throw new DOMException("The provided origin is invalid.", "NotSupportedError");

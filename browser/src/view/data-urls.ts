@@ -4,11 +4,11 @@ import { fromBase64 } from "./base64";
 import type { Local } from "./local";
 
 function bytesOf(text: string): Uint8Array<ArrayBuffer> {
-  // Of each `%xx` it makes one character.
+  // It makes one character of each `%xx`.
   return Uint8Array.from(unescape(text), (character) => character.charCodeAt(0));
 }
 
-/** RFC 2397, as the Fetch standard's "data: URL processor" reads it; undefined for other URLs. Throws where `url` is broken. */
+/** RFC 2397, as in the Fetch standard's "data: URL processor"; undefined for other URLs. Throws for a broken `url`. */
 export function readDataUrl(url: string): Local | undefined {
   const [, head, base64, rest = ""] = /^data:\s*([^,]*?)\s*(; *base64\s*)?,(.*)/is.exec(url) ?? [];
   if (head === undefined) return undefined;

@@ -1,6 +1,6 @@
-/** Shadow roots that HTML declares: no script attaches them, which is how the runtime hears of others. */
+/** Finds declarative shadow roots: no script attaches them, so the runtime's wrapper does not notice them. */
 
-/** `found` is told each that is open, before what stands in it. */
+/** `found` is called for each open root, before those inside. */
 export function findDeclared(found: (root: ShadowRoot) => void): void {
   const known = new WeakSet<ShadowRoot>();
   const look = ({ shadowRoot }: Element): void => {
@@ -13,7 +13,7 @@ export function findDeclared(found: (root: ShadowRoot) => void): void {
   const lookIn = (node: ParentNode): void => node.querySelectorAll("*").forEach(look);
   const observer = new MutationObserver((records) => {
     for (const { target, addedNodes } of records) {
-      // Its root may have come after itself, of which nobody tells.
+      // Its root may have been added after itself, without a record.
       if (target instanceof Element) look(target);
       for (const node of addedNodes) {
         if (!(node instanceof Element)) continue;
@@ -28,7 +28,7 @@ export function findDeclared(found: (root: ShadowRoot) => void): void {
   document.addEventListener("DOMContentLoaded", () => lookIn(document), true);
 }
 
-/** Tells of them what the runtime has in the place of `attachShadow`. */
+/** Passes them to the runtime's wrapper of `attachShadow`. */
 export function tellDeclared(): void {
   const { prototype } = Element;
   const { attachShadow } = prototype;

@@ -1,13 +1,13 @@
-/** What the browser would do by itself at the end of an event, done in another way. */
+/** Replaces the browser's default action at the end of an event. */
 
 import { wrap } from "./wrapped";
 
 export type Later = (run: () => void, milliseconds: number) => unknown;
 
-/** What is done in place of that, by the path of the event; nothing where the browser does what may be. `stopped` tells that others may hear of it yet. */
+/** The replacement by the path of the event, if any. `stopped`: other listeners may still run. */
 export type Find = (path: EventTarget[], event: Event, stopped?: boolean) => (() => void) | false | null | undefined;
 
-/** What is called once an event goes no further, by the event. */
+/** The callbacks for the moment when an event's propagation stops, by event. */
 export function watchStops(): WeakMap<Event, () => void> {
   const ends = new WeakMap<Event, () => void>();
   for (const stop of ["stopPropagation", "stopImmediatePropagation"]) {
@@ -19,13 +19,13 @@ export function watchStops(): WeakMap<Event, () => void> {
   return ends;
 }
 
-/** Each `find` is asked once an event of its type has been everywhere, and nobody prevented its default. */
+/** Calls each `find` once an event of its type has reached all listeners, and its default was not prevented. */
 export function createDefaults(later: Later): (type: string, find: Find) => void {
   const ends = watchStops();
   const { prototype } = Event;
   const { preventDefault } = prototype;
   const told = Object.getOwnPropertyDescriptor(prototype, "defaultPrevented")!;
-  /** Of those whose default the browser must not have in any case: whether the page prevented it. */
+  /** Events whose default the browser must never run: whether the page prevented it. */
   const prevented = new WeakMap<Event, boolean>();
   wrap<Event>(prototype, "preventDefault", (native, event) => {
     if (prevented.has(event)) prevented.set(event, true);
@@ -56,14 +56,15 @@ export function createDefaults(later: Later): (type: string, find: Find) => void
       };
       const end = (seen: Event): unknown => seen === event && taken()?.();
       const last = (): void => place.addEventListener(type, end);
-      // The last of all listeners, where it comes that far; some are added on the way down to be that (Turbo's).
+      // The last of all listeners, if the event gets there; some listeners are added during capture to be last
+      // (Turbo's).
       if (place === window) document.addEventListener(type, last, { capture: true, once: true });
       else last();
-      // Others may hear of it here, and still prevent it.
+      // Other listeners may run here, and still prevent it.
       ends.set(event, () => taken(true) && later(() => found()?.(), 0));
     };
     addEventListener(type, hear, true);
-    // Links outside of the document are how pages save files.
+    // Pages save files by links outside of the document.
     for (const [owner, name] of [[EventTarget.prototype, "dispatchEvent"], [HTMLElement.prototype, "click"]] as const) {
       wrap<Node>(owner, name, (native, place) => {
         if (place.isConnected === false) place.getRootNode().addEventListener(type, hear, true);

@@ -1,7 +1,8 @@
 /**
- * `alert`, `confirm` and `prompt`, which the frames of hosts ignore: a dialog in the page shows what they say. No script can
- * wait for its answer: `confirm` and `prompt` give what a cancelled one gives, and where the person answers, the event that
- * led to them happens again, and they give that. A script of its own, which needs nothing of the runtime.
+ * `alert`, `confirm` and `prompt`, which the frames of hosts ignore: a dialog in the page shows them.
+ *
+ * No script can wait for its answer: `confirm` and `prompt` return the cancelled value; when the person answers, the
+ * event that led to them is repeated, and they return the answer. A separate script, independent of the runtime.
  */
 
 type Kind = "alert" | "confirm" | "prompt";
@@ -9,7 +10,7 @@ type Answered = readonly [question: string, answer: unknown];
 
 interface Dialog {
   event: Event | undefined;
-  /** Gives what stands in the page for it. */
+  /** Opens it, and returns its element. */
   open(): Element;
   shown?: Element | undefined;
 }
@@ -24,16 +25,16 @@ button { min-height: 34px; padding: 0 14px; border: 1px solid #8885; border-radi
 [value="ok"] { border: 0; background: light-dark(#4050d8, #8c9aff); color: Canvas; }
 `;
 
-/** What the listeners of an event were told, in its order. */
+/** The answers that listeners of an event received, in order. */
 const told = new WeakMap<Event, Answered[]>();
-/** That of an event that happens again now, with the person's answer. */
+/** The answers for an event that is repeated now, with the person's one. */
 let known: Answered[] = [];
-/** The first is open; who asks while it is waits until it is left. */
+/** The first is open; further ones wait until it is closed. */
 let dialogs: Dialog[] = [];
 
 const HEARD = ["keydown", "keypress", "keyup", "input", "pointerdown", "mousedown", "click"];
 
-/** What lets the event happen again that a listener is told of now. */
+/** Returns a function that repeats the event whose listener runs now. */
 function repeating(event: Event | undefined): (() => void) | undefined {
   const [target] = event?.composedPath() ?? [];
   if (event instanceof SubmitEvent) return () => (target as HTMLFormElement).requestSubmit(event.submitter);
@@ -41,7 +42,7 @@ function repeating(event: Event | undefined): (() => void) | undefined {
   return event && target && (() => target.dispatchEvent(Reflect.construct(event.constructor, [event.type, event]) as Event));
 }
 
-/** What sets the control of an event back to what the person made of it, or had before the click, whatever a no has led to. */
+/** Returns a function that resets the control of an event to the person's input, or its state before the click. */
 function restoring(event: Event | undefined): () => void {
   const [target] = event?.composedPath() ?? [];
   if (target instanceof HTMLInputElement && /^(checkbox|radio)$/.test(target.type)) {
@@ -51,13 +52,13 @@ function restoring(event: Event | undefined): () => void {
     };
   }
   if (!/^(change|input)$/.test(event?.type ?? "") || !target || !("value" in target)) return () => undefined;
-  // By the native setter: what the page put before it would take the event for one that changes nothing.
+  // By the native setter: the page's own one would hide the change.
   const native = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(target), "value");
   const { value } = target;
   return () => native?.set?.call(target, value);
 }
 
-/** Whether `event` is a submission that nobody prevents: it waits, and goes with the answer. */
+/** Whether `event` is a submission that is not prevented: it is held, and sent after the answer. */
 function holding(event: Event | undefined): () => boolean {
   let held = false;
   const last = (seen: Event): void => {
@@ -69,10 +70,10 @@ function holding(event: Event | undefined): () => boolean {
   return () => held;
 }
 
-/** Shows the dialog; `left` is told what the person says with "OK", and nothing otherwise. */
+/** Shows the dialog; `left` receives the answer at "OK", and nothing otherwise. */
 function show(kind: Kind, message: string, value: string, left: (answer?: boolean | string) => void): Element {
   const holder = document.createElement("webmcp-gateway-dialog");
-  // What is typed there is none of the page's shortcuts.
+  // Typing there must not trigger the page's shortcuts.
   for (const type of HEARD) holder.addEventListener(type, (event) => event.stopPropagation());
   const root = holder.attachShadow({ mode: "closed" });
   const [input, cancel] = [kind === "prompt" ? "<input>" : "", kind === "alert" ? "" : "<button value=''>Cancel</button>"];
@@ -91,7 +92,7 @@ function show(kind: Kind, message: string, value: string, left: (answer?: boolea
     field.value = value;
     field.onkeydown = (event) => {
       if (event.key !== "Enter" || event.isComposing) return;
-      // What gets the focus then must not hear of it, too.
+      // The next focused element must not receive the key.
       event.preventDefault();
       end(true);
     };
@@ -129,7 +130,7 @@ function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = "")
       show(kind, message, value, (answer: unknown = cancelled) => {
         dialog.shown = undefined;
         if (again && (answer !== cancelled || held())) {
-          // What it asked beyond, it asks again.
+          // Later questions of the event are asked again.
           dialogs = dialogs.filter((one) => one === dialog || one.event !== event);
           known = [...before, [question, answer]];
           restore();
@@ -140,7 +141,7 @@ function ask<Answer>(kind: Kind, message: string, cancelled: Answer, value = "")
         next();
       }),
   };
-  // One that the page took away with all that stood there is left by nobody.
+  // A dialog that the page removed with its surroundings is never closed.
   if (dialogs[0]?.shown?.isConnected === false) dialogs = [];
   if (dialogs.push(dialog) === 1) next();
   return cancelled;

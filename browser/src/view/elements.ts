@@ -1,4 +1,4 @@
-/** Elements that name a file of the backend, in the page and on their way into it, get that file; the page reads what it wrote. */
+/** Loads files of the backend into elements that refer to them; the page still reads its original values. */
 
 import { attempt } from "./attempt";
 import { CANDIDATE, chosen, seen } from "./candidates";
@@ -9,24 +9,24 @@ import { written } from "./written";
 
 type Kind = "data" | "set" | "script" | "sheet" | "ahead";
 
-/** What an element names. */
+/** A reference of an element. */
 interface Named {
   url: string;
-  /** How it gets in. */
+  /** How it is loaded. */
   kind: Kind;
-  /** Whether the element does not say so itself: the attribute waits for the file. */
+  /** Whether the element lacks the attribute, which is written with the file. */
   unwritten: boolean;
-  /** Over when it is in, or failed; absent where it has not begun. */
+  /** Settled when it is loaded, or failed; absent before it has begun. */
   begun?: Promise<unknown>;
-  /** Whether the browser has the file, and what it tells of it is true. */
+  /** Whether the browser has the file, so that its events are valid. */
   filled?: boolean;
-  /** Whether it told of a failure. */
+  /** Whether it reported a failure. */
   failed: boolean;
 }
 
-/** Of these the file gets into the element itself. */
+/** Kinds whose file is written into the element itself. */
 const INSIDE = /data|set/;
-/** By element and attribute that names files, how these get in. */
+/** The kind by element and attribute. */
 const NAMING: { [place: string]: Kind } = Object.assign(Object.create(null), {
   "img srcset": "set", "source srcset": "set", "script src": "script", "link href": "sheet",
 });
@@ -35,16 +35,16 @@ const FILES = "img src,audio src,video src,source src,track src,input src,video 
 for (const place of FILES.split(",")) NAMING[place] = "data";
 const PLACES = Object.keys(NAMING).map((place) => place.split(" ") as [string, string]);
 const SELECTOR = PLACES.map(([name]) => name).join() + ",[style],style,meta";
-/** Behind each value of ours: what the page wrote there, or nothing where the page has no such attribute. */
+/** Follows each value of ours: the page's original value, or nothing if the page has no such attribute. */
 const OURS = "#webmcp-gateway:";
-/** A picture of nothing, for which browsers show no sign that one is missing, and a file that is not there. */
+/** An empty image, for which browsers show no missing sign, and a missing file. */
 const NOTHING = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20width='0'/>" + OURS, MISSING = "data:,x";
 
 const isSource = ({ localName }: Element, attribute: string): boolean => localName + attribute === "sourcesrc";
-/** Over when a lazy picture is near to what is seen, or is lazy no more, as a part of the runtime tells. */
+/** Resolves when a lazy image is near the viewport, or no longer lazy; a part of the runtime defines it. */
 const near = (element: Element): Promise<void> | undefined => (window as { webmcpGatewayNear?: (element: Element) => Promise<void> | undefined }).webmcpGatewayNear?.(element);
 
-/** Where the file gets in: the browser prefers that attribute, so that the other may say what the page wrote. */
+/** The attribute for the file: the browser prefers it, so that the other can keep the page's value. */
 const slotOf = ({ localName }: Element, attribute: string): string =>
   localName + attribute === "imgsrc" ? "srcset" : attribute.replace("xlink:", "");
 
@@ -52,23 +52,23 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const { setAttribute, getAttribute, removeAttribute } = Element.prototype;
   const named = new WeakMap<Element, { [attribute: string]: Named }>();
   const sheets = new WeakMap<Element, HTMLStyleElement>();
-  /** A script that began to run there has begun for all documents. */
+  /** A script that has started there counts as started in all documents. */
   const nowhere = document.implementation.createHTMLDocument().head;
   let queue: Promise<unknown> = Promise.resolve();
   let count = 0;
   const noted = (element: Element, attribute: string): Named | undefined => named.get(element)?.[attribute];
 
-  /** What the page named that the element does not say itself. */
+  /** The page's reference if the element lacks the attribute. */
   function held(element: Element, attribute: string): string | undefined {
     const { unwritten, url } = noted(element, attribute) ?? {};
     return unwritten ? url : undefined;
   }
 
-  /** What the page reads there; undefined where the attribute is ours alone. */
+  /** The value that the page reads; undefined if the attribute is ours only. */
   const valueOf = (element: Element, attribute: string): string | null | undefined =>
     held(element, attribute) ?? seen(getAttribute.call(element, attribute));
 
-  /** Whether a file of `element`, or of the picture around it, is still to come; scripts and sheets never come to the element itself. */
+  /** Whether a file of `element`, or of its picture, is outstanding; scripts and sheets are not written into the element. */
   const pending = (element: Element): boolean =>
     [element, ...element.closest("picture")?.children ?? []].some((one) =>
       Object.entries(named.get(one) ?? {}).some(([attribute, { filled, kind }]) => !filled && kind === kindOf(one, attribute)));
@@ -76,7 +76,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   function kindOf(element: Element, attribute: string): Kind | undefined {
     const kind = NAMING[`${element.localName} ${attribute}`];
     const slot = slotOf(element, attribute);
-    // Of both, browsers take the other.
+    // If both exist, browsers take the other.
     if (!kind || (slot !== attribute && valueOf(element, slot))) return undefined;
     const { rel, type, noModule } = element as HTMLLinkElement & HTMLScriptElement;
     // Others are data, or for browsers without modules.
@@ -85,14 +85,14 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     return /preload/i.test(rel) ? "ahead" : undefined;
   }
 
-  /** Its sheet is as a link says. */
+  /** Applies the link's properties to its sheet. */
   function follow(element: Element): void {
     const { media, title, disabled } = element as HTMLLinkElement;
     const inline = sheets.get(element);
     if (inline) Object.assign(inline, { media, title, disabled });
   }
 
-  /** Where `text` stands in place of what `element` names. */
+  /** Puts `text` inline in place of the element's reference. */
   async function putInline(element: HTMLScriptElement | HTMLLinkElement, text: string): Promise<void> {
     const inline = document.createElement(element.localName === "link" ? "style" : "script");
     inline.textContent = text;
@@ -106,7 +106,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       inline.type = element.type;
       inline.async = false; // modules run one after the other
       Object.defineProperty(document, "currentScript", { configurable: true, value: element });
-      // It runs, too, where the page took it out again meanwhile.
+      // It also runs if the page removed it meanwhile.
       if (element.isConnected) element.after(inline);
       else document.head.append(inline);
       inline.remove();
@@ -115,7 +115,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     }
   }
 
-  /** Takes `element` out, and puts it back where it was. */
+  /** Removes `element`, and puts it back in its place. */
   function moved(element: Element, meanwhile?: () => void): void {
     const { parentNode, nextSibling } = element;
     meanwhile?.();
@@ -123,10 +123,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     parentNode?.insertBefore(element, nextSibling);
   }
 
-  /** Begins to load what `element` names. */
+  /** Begins to load a reference of `element`. */
   function begin(element: Element, attribute: string, what: Named): void {
     const { parentElement, previousElementSibling: earlier } = element;
-    // Of the sources of a film or a sound, browsers load one after the other, until one plays.
+    // Browsers load the sources of a video or a sound in order, until one plays.
     if (what.begun || (isSource(element, attribute) && (!parentElement || (earlier && noted(earlier, attribute)?.failed === false)))) return;
     const { url, kind } = what;
     const slot = slotOf(element, attribute);
@@ -137,9 +137,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
 
     async function fill(): Promise<void> {
       let value: string;
-      // Firefox tells nothing of a picture that is what it was: no two are.
+      // Firefox fires no event for an unchanged image: all values differ.
       const ours = slot === attribute ? OURS + encodeURI(url) : `#${count++}${OURS}`;
-      // What the page sets beside it counts, too.
+      // Attributes that the page sets at the same time count, too.
       if (inside) await undefined;
       await near(element);
       if (kind === "data") value = (await files.data(url).catch(() => MISSING)) + ours;
@@ -148,10 +148,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         const all = await Promise.all(found.map(([, one = ""]) => (files.remote(one) ? files.data(one).catch(() => one) : one)));
         value = found.map(([, , size = ""], at) => all[at] + (at ? "" : ours) + size).join(", ");
       } else {
-        // Neither scripts nor sheets may be `data:` URLs there; inline ones may.
+        // Neither scripts nor sheets may be `data:` URLs there; inline ones are permitted.
         value = await files.text(url, element as HTMLScriptElement, kind === "ahead");
         if (kind === "sheet") {
-          // What it imports browsers would try in vain: it comes too late for them, and a part of the runtime sees to it.
+          // Browsers would load its imports in vain: an import must come first, and a part of the runtime handles it.
           value = value.replace(/^(?=.*@import)/is, "@media{}");
           value = (await files.styled(value, resolve(url))) ?? value;
         }
@@ -162,7 +162,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         what.filled = true;
         what.unwritten = false;
         setAttribute.call(element, slot, value);
-        // The browser has given up that one, and looks at those that come.
+        // The browser has given up on that one, and checks added ones.
         if (isSource(element, attribute)) moved(element);
         return;
       }
@@ -178,17 +178,17 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (turn) queue = what.begun.then(() => turn);
   }
 
-  /** Takes what `element` names into our hands; `write` does as the browser does. False where the browser can load it. */
+  /** Takes over a reference of `element`; `write` does what the browser does. False if the browser can load it. */
   function take(element: Element, attribute: string, url: string, write?: () => void): boolean {
     const kind = kindOf(element, attribute);
-    // What we write ourselves is not remote.
+    // Our own values are not remote.
     const urls = kind === "set" ? [...url.matchAll(CANDIDATE)].map(([, one = ""]) => one) : [url];
     if (!kind) return false;
     const inside = INSIDE.test(kind);
     if (!urls.some((one) => files.remote(one, !inside))) return false;
     const slot = slotOf(element, attribute);
     const before = noted(element, attribute);
-    // One that ran does not run again.
+    // A script runs once.
     if (kind === "script" && before?.begun) return !write?.();
     const now: Named = { url, kind, unwritten: inside && slot === attribute && !!write, failed: false };
     named.set(element, { ...named.get(element), [attribute]: now });
@@ -202,7 +202,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
         write();
       });
     } else if (!now.unwritten) write?.();
-    // Others begin when they get into the page.
+    // Others begin when they are inserted into the page.
     if (inside || element.isConnected) begin(element, attribute, now);
     return true;
   }
@@ -215,9 +215,9 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     sheets.get(element)?.remove();
   }
 
-  /** What the parser or the page has written already. */
+  /** Takes over what the parser or the page has written already. */
   function adopt(element: Element, failed = false): void {
-    // Whatever comes of the element, the browser would go, and the view be gone; a part of the runtime goes there as by a link.
+    // A refresh would unload the view in any case; a part of the runtime follows it as a link.
     if (/refresh/i.test((element as HTMLMetaElement).httpEquiv)) void loaded.then(() => stop());
     for (const [name, attribute] of PLACES) {
       if (name !== element.localName) continue;
@@ -229,10 +229,10 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       }
       const slot = slotOf(element, attribute);
       const lost = slot !== attribute && !getAttribute.call(element, slot)?.includes(OURS);
-      // Of scripts that parsers made, browsers begin some, and fail with them; others, as those of innerHTML, never run.
+      // Browsers start some scripts that parsers made, which fail; others, such as those of innerHTML, never run.
       if ((before || failed || name !== "script") && (value !== before?.url || lost) && take(element, attribute, value)) continue;
       if (!before) continue;
-      // A link that becomes another's, such as one that was loaded ahead.
+      // A link that changes its kind, such as a preloaded one.
       if (before.kind !== kindOf(element, attribute)) take(element, attribute, value) || forget(element, attribute);
       else begin(element, attribute, before);
     }
@@ -249,7 +249,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     const value = String(given);
     const place = element.localName + attribute;
     const typed = place === "linktype" && getAttribute.call(element, "type")?.includes(OURS);
-    // What is of no type that they know browsers do not try to load themselves.
+    // Browsers do not load a sheet of an unknown type.
     if (typed || (place === "linkhref" && files.remote(value, true))) {
       setAttribute.call(element, "type", OURS + encodeURI(typed ? value : (element as HTMLLinkElement).type));
       if (typed) return;
@@ -258,12 +258,12 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     forget(element, attribute);
     native();
   };
-  /** `make` is told the element, the attribute, what does as the browser does, and the value. */
+  /** `make` receives the element, the attribute, the native function, and the value. */
   type Make = (element: Element, attribute: string, native: () => unknown, value: unknown) => unknown;
   const methods: { [method: string]: Make } = {
     setAttribute: (element, attribute, native, value) => set(element, attribute, value, native),
     removeAttribute: (element, attribute, native) => {
-      // What is ours alone is not there.
+      // An attribute that is ours only does not exist for the page.
       if (valueOf(element, attribute) === undefined) return;
       forget(element, attribute);
       native();
@@ -281,7 +281,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       });
     }
   }
-  /** `read` is told the element and the browser's own getter. */
+  /** `read` receives the element and the browser's own getter. */
   function define(owner: object, property: string, read: (element: Element, get: () => unknown) => unknown): void {
     const { get, set: write, ...native } = Object.getOwnPropertyDescriptor(owner, property) ?? {};
     if (!get) return;
@@ -293,7 +293,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
       set(this: Element, value: unknown) {
         if (!write) return;
         set(this, property, value, () => write.call(this, value));
-        // Before the browser tries what stands in it, also where nobody sees it come.
+        // Before the browser loads its contents, also where no observer sees them.
         if (property === "innerHTML" && this.ownerDocument === document) adoptAll(this);
       },
     });
@@ -312,7 +312,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     for (const property of ["innerHTML", "outerHTML"]) define(owner, property, (_, get) => written(get() as string));
   }
 
-  /** What the browser tells of the attributes as they stand, before we have the file, is nothing of the page's. */
+  /** Events for our placeholder values, before the file is loaded, are hidden from the page. */
   function hush(event: Event): void {
     const { target, isTrusted, type } = event;
     if (!isTrusted || !(target instanceof Element)) return;
@@ -322,18 +322,18 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
     if (source) source.failed = type === "error";
   }
   addEventListener("error", hush, true);
-  // Before, no browser refreshes, and a stop would end its parsing.
+  // Before the load event, no browser refreshes, and a stop would end its parsing.
   const loaded = new Promise((go) => addEventListener("load", go, true));
   const adoptAll = (root: ParentNode): void => root.querySelectorAll(SELECTOR).forEach((one) => adopt(one));
   const within = (node: Node): Element[] => (node instanceof Element ? [node, ...node.querySelectorAll(SELECTOR)] : []);
   const observer = new MutationObserver((records) => {
     for (const { type, target, addedNodes, removedNodes } of records) {
-      // Of a style its text is another; a text may stand in a shadow root itself.
+      // For a style, its text changes; a text may be directly in a shadow root.
       if (type === "attributes" || (target as Element).localName === "style") adopt(target as Element);
       for (const node of removedNodes) {
         for (const one of within(node)) {
           sheets.get(one)?.remove();
-          // A link that comes back is loaded anew.
+          // A link that is inserted again is reloaded.
           const link = noted(one, "href");
           if (link) take(one, "href", link.url);
         }
@@ -344,7 +344,7 @@ export function watchElements(files: Files, resolve: (url: string) => string): v
   const observe = (root: Node): void =>
     observer.observe(root, { subtree: true, childList: true, attributes: true, attributeFilter: "src,srcset,href,poster,background,style,rel,media,disabled,loading,content,http-equiv".split(",") });
   observe(document);
-  // One that HTML declares is there already, as a part of the runtime tells.
+  // A declarative root exists already, and is passed by a part of the runtime.
   wrap(Element.prototype, "attachShadow", (native, _, [init]) => {
     const root = (init as { declared?: ShadowRoot }).declared ?? (native() as ShadowRoot);
     observe(root);

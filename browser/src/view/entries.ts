@@ -1,12 +1,12 @@
-/** Which URL of the app each entry of the frame's history stands for: of its own it shows the fragment alone. */
+/** Maps each entry of the frame's history to a URL of the app: the frame itself shows only the fragment. */
 
 import { attempt } from "./attempt";
 
-/** In the browser's state of an entry: its URL, beside the state that the page gave it. */
+/** The key in the browser's state of an entry: its URL, beside the page's state. */
 const ADDRESS = "webmcp-gateway";
-/** Before what the window's name carries over a reload, for which an opaque frame keeps nothing else; and the event of that. */
+/** The prefix of the window's name that carries data over a reload, the only storage of an opaque frame; and its event. */
 export const CARRIED = `${ADDRESS}:`;
-/** More pages of the app than this are not remembered. */
+/** Further paths of the app are not stored. */
 const REMEMBERED = 1000;
 
 interface Kept {
@@ -15,11 +15,11 @@ interface Kept {
 }
 
 export interface Entries {
-  /** The URL of the entry that is shown. */
+  /** The URL of the current entry. */
   here(): string;
-  /** Whether the app was at this path: that it is one of its own page. */
+  /** Whether the app has been at this path, so that its page serves it. */
   knows(path: string): boolean;
-  /** Loads the app anew at a URL, in the place of the entry that is shown: in opaque frames no browser can go back to the one before. */
+  /** Reloads the app at a URL, in place of the current entry: in opaque frames no browser can go back to an earlier one. */
   enter(url: string, state?: unknown): void;
 }
 
@@ -28,16 +28,16 @@ const stateIn = (state: unknown): unknown => (isKept(state) ? state.state : stat
 
 export const withoutFragment = (url: string): string => url.replace(/#.*/s, "");
 
-/** Whether a host wrote the page into the document of `frame`, which has the host's address, and cannot be loaded anew. */
+/** Whether a host wrote the page into the document of `frame`, which has the host's address, and cannot be reloaded. */
 export function isWritten(frame: Location): boolean {
   const [loaded] = performance.getEntriesByType("navigation");
   return !!loaded && withoutFragment(loaded.name) !== withoutFragment(frame.href);
 }
 
-/** `url` with the fragment that `other` has. */
+/** `url` with the fragment of `other`. */
 export const withFragmentOf = (other: string, url: string): string => withoutFragment(url) + other.slice(withoutFragment(other).length);
 
-/** Where the page before this one said that the app is; the window's name is again what it was. */
+/** The app's URL from before a reload; restores the window's name. */
 function carried(): string | undefined {
   if (!window.name.startsWith(CARRIED)) return undefined;
   const [url, name] = JSON.parse(window.name.slice(CARRIED.length)) as [string, string];
@@ -45,7 +45,7 @@ function carried(): string | undefined {
   return url;
 }
 
-/** `read` is told the object and what the browser's own getter gives. */
+/** Wraps a getter; `read` receives the object and the browser's value. */
 export function reading<Owner extends object, Name extends keyof Owner & string>(
   owner: Owner,
   name: Name,
@@ -60,7 +60,10 @@ export function reading<Owner extends object, Name extends keyof Owner & string>
   });
 }
 
-/** `first` is where the app begins, `pages` are paths of others, `resolve` makes a URL absolute, and `changed` is told where it is. */
+/**
+ * `first` is the app's initial URL, `pages` are paths of other pages, `resolve` makes a URL absolute, and `changed`
+ * receives the new URL.
+ */
 export function keepEntries(frame: Location, first: string, pages: string[], resolve: (url: string) => URL, changed: (url: string) => void): Entries {
   const { prototype } = History;
   const changes = { pushState: prototype.pushState, replaceState: prototype.replaceState };
@@ -81,7 +84,7 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
 
   function here(): string {
     const state = stateOf.call(history) as unknown;
-    // An entry that the page did not make is one of a fragment.
+    // An entry that the page did not create belongs to a fragment.
     const now = isKept(state) ? state[ADDRESS] : withFragmentOf(frame.href, url);
     if (!isKept(state)) attempt(() => write("replaceState", history, state, "", now));
     if (now !== url) {
@@ -93,11 +96,11 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
     return now;
   }
 
-  /** What a page gives the history as an entry's URL. */
+  /** Validates a URL for a history entry. */
   function given(text: string, what: string): string {
     const from = here();
     if (text === "") return from;
-    // Scripts that the packer has not seen read where the frame is.
+    // Scripts that the packer has not seen use the frame's address.
     const to = withoutFragment(text) === withoutFragment(frame.href) ? new URL(withFragmentOf(text, from)) : attempt(() => resolve(text));
     if (to?.origin === origin && !to.username && !to.password) return to.href;
     const message = `Failed to execute '${what}' on 'History': A history state object with URL '${to?.href ?? text}' cannot be created in a document with origin '${origin}' and URL '${from}'.`;
@@ -118,7 +121,7 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
   reading(HashChangeEvent.prototype, "newURL", (_, native) => shown(native, here()));
   // Before any listener of the page.
   for (const type of ["popstate", "hashchange"]) addEventListener(type, here, true);
-  // Between URLs that differ in more than the fragment, which the frame's do not, browsers tell of none.
+  // Browsers fire no such event if more than the fragment differs.
   addEventListener("hashchange", (event) => {
     if (withoutFragment(before) !== withoutFragment(url)) event.stopImmediatePropagation();
   }, true);
@@ -130,7 +133,7 @@ export function keepEntries(frame: Location, first: string, pages: string[], res
     knows: (path) => paths.has(path),
     enter(to, state = null) {
       write("replaceState", history, state, "", to);
-      // A page may say twice where it goes before it is gone.
+      // A page may navigate twice before it is unloaded.
       name ??= window.name;
       window.name = CARRIED + JSON.stringify([to, name]);
       dispatchEvent(new Event(CARRIED));

@@ -1,4 +1,4 @@
-/** The webmcp channel: an MCP server in the envelope of mcp-b's iframe transport, which says once that it is there, and answers. */
+/** The webmcp channel: an MCP server in the envelope of mcp-b's iframe transport, which announces itself once, and answers. */
 
 import {
   answer, failure, INVALID_REQUEST, isMessage, isNotification, isObject, isRequest, METHOD_NOT_FOUND, type Request,
@@ -17,18 +17,18 @@ export function isEnvelope(value: unknown): value is { direction: Direction; pay
 }
 
 export interface Envelope {
-  /** `port` may come with the question whether anybody is here: the answer goes there, and all that follows. */
+  /** `port` may come with the readiness check: the answer and all later messages are sent there. */
   receive(value: { direction: Direction; payload: unknown }, port?: MessagePort): void;
-  /** The host is told that somebody is here, once; its question whether that is so is answered from now on. */
+  /** Announces the server once; readiness checks are answered from now on. */
   ready(): void;
-  /** The page goes. */
+  /** The page is unloaded. */
   left(): void;
-  /** The host has begun to speak here. */
+  /** Whether the host has begun a session. */
   taken(): boolean;
 }
 
 interface Ends {
-  /** It begins. */
+  /** Called at `initialize`. */
   first(): void;
   app: string;
   send(envelope: { channel: string; type: "mcp"; direction: Direction; payload: unknown }): void;

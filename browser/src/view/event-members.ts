@@ -1,9 +1,9 @@
-/** Events with a member of the runtime's making, which the browser takes for none of its kind: a `Storage`, or the parent of a view. */
+/** Events with a member that browsers reject because the runtime made it: a `Storage`, or the parent of a view. */
 
 import { reading } from "./entries";
 import { named } from "./wrapped";
 
-/** From now on `ours` may be `member` of an event of the class `of`: to its constructor and to `init`, of whose arguments it is the one `at`. */
+/** Permits `ours` as `member` of events of the class `of`: in its constructor and in `init`, at the argument index `at`. */
 export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEvent", member: keyof Made & string, init: keyof Made, at: number, ours: unknown): void {
   type Class = new (type: string, init?: object) => Made;
   const classes = window as unknown as { [name: string]: Class };
@@ -14,7 +14,7 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
   const made = (classes[of] = new Proxy(native, {
     construct(_, given: [string, { [name: string]: unknown }?], target: Function) {
       const [type, values] = given;
-      // The other members are read as ever, from wherever they come.
+      // The other members are read as usual, also inherited ones.
       const whole = Object(values) === values ? (Object.create(values!, { [member]: { get: value } }) as object) : values;
       let isOurs = false;
       function value(): unknown {
@@ -34,7 +34,7 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
       const isOurs = given[at] === ours;
       if (isOurs) given[at] = null;
       initialize.apply(this, given);
-      // It does nothing while the event is on its way (DOM, 2.2).
+      // It does nothing while the event is dispatched (DOM, 2.2).
       if (!this.eventPhase) told[isOurs ? "add" : "delete"](this);
     }),
   });

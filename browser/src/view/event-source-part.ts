@@ -1,4 +1,4 @@
-/** `EventSource` for pages that name it: a script of its own, after the runtime, of which it needs `fetch` and `Request` alone. */
+/** `EventSource` for pages that contain it: a separate script after the runtime, which uses only `fetch` and `Request`. */
 
 import { createEventSource } from "./event-source";
 import { createTurns } from "./turns";

@@ -1,4 +1,4 @@
-/** `EventSource` over `fetch`: connecting, connecting again, and what ends it for good (HTML, 9.2). */
+/** `EventSource` over `fetch`: connects, reconnects, and ends permanently (HTML, 9.2). */
 
 import { createEventParser, RETRY, type Remembered } from "./event-stream";
 import { defineClass, defineConstants, defineHandler } from "./handlers";
@@ -11,11 +11,11 @@ interface Ends {
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
-  /** Over in a later turn: each event has one of its own. */
+  /** Resolves in a later task: each event has a separate one. */
   turn(): Promise<unknown>;
 }
 
-/** As browsers read it: another charset than UTF-8 is refused. */
+/** Like browsers: another charset than UTF-8 is refused. */
 function isEventStream({ status, headers }: Response): boolean {
   const { essence, parameters } = mimeTypeOf(headers.get("content-type")) ?? {};
   return status === 200 && essence === "text/event-stream" && /^(utf-8)?$/i.test(parameters?.get("charset") ?? "");
@@ -33,7 +33,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
     constructor(url: string | URL, init: EventSourceInit | null = {}) {
       if (!arguments.length) throw new TypeError("Failed to construct 'EventSource': 1 argument required, but only 0 present.");
       super();
-      // Not the origin of an opaque frame, which has the same name.
+      // Not the origin of an opaque frame, whose text is also "null".
       const text = `${(url as string | null) ?? `./${url}`}`;
       try {
         this.#url = resolve(text);
@@ -55,7 +55,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
       this.#control.abort();
     }
 
-    /** The page stopped loading: no other connection follows. */
+    /** The page stopped loading: do not reconnect. */
     #stop() {
       if (this.#state === 2) return;
       this.close();
@@ -63,7 +63,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
     }
 
     async #connect() {
-      // No other scheme has anything that could come back.
+      // Other schemes cannot recover.
       let final = !/^(https?|data|blob):/.test(this.#url);
       const { id } = this.#remembered;
       try {
@@ -74,14 +74,14 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
           credentials: this.#credentials ? "include" : "same-origin",
           signal: this.#control.signal,
         });
-        // What the gateway says of the way to the backend is what the browser would call a network error; for a place among
-        // the streams that are open it would wait.
+        // The gateway's own errors about the backend are what the browser would call a network error; at the limit of
+        // open streams, it would wait.
         if ((response.status > 500 || response.status === 429) && response.headers.has("gateway-reason")) throw response;
         final = !isEventStream(response);
         if (final) void response.body?.cancel();
         else await this.#read(response);
       } catch {
-        // Lost, or not there: asked again.
+        // Lost or unreachable: reconnect.
       }
       if (this.#state === 2) return;
       this.#state = final ? 2 : 0;
@@ -113,7 +113,7 @@ export function createEventSource({ fetch, resolve, turn, ...timers }: Ends): ty
     }
   }
   for (const type of ["open", "message", "error"]) defineHandler(EventSource.prototype, type);
-  // As those of browsers are.
+  // Like those of browsers.
   for (const name of Object.getOwnPropertyNames(EventSource.prototype).slice(1)) Object.defineProperty(EventSource.prototype, name, { enumerable: true });
   defineClass(EventSource, "EventSource");
   defineConstants(EventSource, "CONNECTING", "OPEN", "CLOSED");

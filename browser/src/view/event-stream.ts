@@ -1,8 +1,8 @@
-/** The lines of an event stream, and the events that they make (HTML, 9.2.6). */
+/** Parses an event stream into events (HTML, 9.2.6). */
 
-/** As browsers have it without any `retry`, in milliseconds. */
+/** Browsers' default without any `retry`, in milliseconds. */
 export const RETRY = 3000;
-/** What does not fit into 64 bits is no time for browsers. */
+/** Browsers ignore a time that does not fit into 64 bits. */
 const LONGEST = 2n ** 64n;
 
 export interface StreamEvent {
@@ -11,14 +11,14 @@ export interface StreamEvent {
   id: string;
 }
 
-/** What an event source remembers from one connection to the next. */
+/** The state that an event source keeps between connections. */
 export interface Remembered {
   /** The last event ID, after the last empty line. */
   id: string;
   retry: number;
 }
 
-/** Takes the text of a stream in pieces of any size, and gives the events that each ends. */
+/** Takes the text of a stream in pieces of any size, and yields the events that each completes. */
 export function createEventParser(remembered: Remembered): (text: string) => Generator<StreamEvent> {
   let rest = "";
   let half = false;
@@ -35,7 +35,7 @@ export function createEventParser(remembered: Remembered): (text: string) => Gen
   }
 
   return function* parse(text) {
-    // The CR at the end of the piece before may have been half of a CRLF.
+    // The CR at the end of the previous piece may have been half of a CRLF.
     const lines = (rest + (half ? text.replace(/^\n/, "") : text)).split(/\r\n?|\n/);
     half = text ? text.endsWith("\r") : half;
     rest = lines.pop() ?? "";

@@ -1,4 +1,4 @@
-/** `fetch` that `window.stop()` ends. */
+/** Wraps `fetch` so that `window.stop()` aborts it. */
 
 import { likeFetch, signalOf } from "./like-fetch";
 import { onStop } from "./stopping";

@@ -1,4 +1,4 @@
-/** `fetch` over `http_request`: what the page sees is what the browser's own would have shown it. */
+/** `fetch` over `http_request`: the page gets the same result as from the browser's own. */
 
 import type { Addresses } from "./addresses";
 import { BESIDE, readArguments } from "./arguments";
@@ -11,24 +11,24 @@ import { answerOf } from "./results";
 
 const REDIRECT = /30[12378]/;
 
-/** Told how far the body is, where the host tells that: a third argument, by the part for `XMLHttpRequest`. */
+/** Receives upload progress, if the host reports it: a third argument, used by the part for `XMLHttpRequest`. */
 type Progress = (params: Params) => void;
 
 interface Ends {
   addresses: Addresses;
   calls: Calls;
-  /** The answer to a request that nobody carries, as the values of a result. */
+  /** The answer to a request without a host, as the values of a result. */
   offline(args: Params): Promise<Params>;
   Request: typeof Request;
   warn(line: string): void;
 }
 
-/** `word` for a shell. */
+/** `word` quoted for a shell. */
 function quoted(word: string): string {
   return `'${word.replace(/'/g, "'\\''")}'`;
 }
 
-/** What a problem of the gateway says to developers; its `detail` is for people. */
+/** The text of a gateway's problem for developers; its `detail` is for people. */
 function causeOf({ body }: Answer): string {
   const problem: unknown = attempt(() => JSON.parse(new TextDecoder().decode(body ?? undefined)));
   const { cause, detail = "" } = objectOf(problem);
@@ -48,7 +48,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   function explain(answer: Answer, method: string, url: string): void {
     const reason = reasonOf(answer);
     if (!reason) return;
-    // What the host lacks is no matter of the policy.
+    // A host's missing capability is unrelated to the policy.
     const why = answer.why ?? `${causeOf(answer)}\nwebmcp-gateway policy explain ${method} ${quoted(url)}`;
     warn(`${method} ${url}: ${answer.status} ${reason}: ${why}`);
   }
@@ -86,7 +86,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     const answer = await ask(request, url, onProgress);
     explain(answer, request.method, url);
     const reason = reasonOf(answer);
-    // Where no browser goes.
+    // A redirect that no browser follows.
     if (reason === "redirect-broken") throw reason;
     const refused = reason === "redirect-denied";
     const redirects = REDIRECT.test(String(answer.status));
@@ -113,13 +113,13 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
   async function verified(request: Request, onProgress?: Progress): Promise<Response> {
     const response = await run(request, onProgress);
     const { integrity } = request;
-    // Nobody could verify the parts of a body before it is whole. A part of the runtime can, in pages that name any.
+    // A body can be verified only when it is complete. A part of the runtime does that, for pages that use integrity.
     const { webmcpGatewayIntact: intact } = globalThis as { webmcpGatewayIntact?: (bytes: ArrayBuffer, metadata: string) => Promise<boolean> };
     if (integrity && !(await intact?.(await response.clone().arrayBuffer(), integrity))) throw "integrity";
     return response;
   }
 
-  // Argument errors become rejections; an abort is one at once.
+  // Argument errors become rejections; an abort rejects at once.
   function replacement(this: unknown, _: RequestInfo | URL): Promise<Response> {
     return new Promise((resolve, reject) => {
       if ((this ?? globalThis) !== globalThis) throw new TypeError("Illegal invocation");

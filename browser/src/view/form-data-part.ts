@@ -1,4 +1,4 @@
-/** `Request` for pages that send forms with files: a script of its own, before the runtime, which builds on it. */
+/** `Request` for pages that send forms with files: a separate script, before the runtime, which builds on it. */
 
 import { withForms } from "./form-data";
 

@@ -1,8 +1,8 @@
-/** Forms with files as bytes of our own making, since WebKit reads none out of a `Request` where the origin is opaque. */
+/** Serializes forms with files, since WebKit cannot read them from a `Request` in an opaque origin. */
 
-/** `form` as browsers write it (HTML, "multipart/form-data encoding algorithm"). */
+/** `form` as browsers serialize it (HTML, "multipart/form-data encoding algorithm"). */
 export function written(form: FormData): Blob {
-  // The type of a blob is in small letters.
+  // The type of a blob is in lower case.
   const boundary = `----webmcp-gateway-${Math.random().toString(36).slice(2)}`;
   const lines = (text: string): string => text.replace(/\r\n?|\n/g, "\r\n");
   const quoted = (name: string): string => name.replace(/\n/g, "%0A").replace(/\r/g, "%0D").replace(/"/g, "%22");

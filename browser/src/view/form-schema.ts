@@ -1,4 +1,4 @@
-/** The JSON Schema of a form's controls, as Chromium's own WebMCP makes it. */
+/** The JSON Schema of a form's controls, as Chromium's own WebMCP creates it. */
 
 import { attempt } from "./attempt";
 import type { Params } from "./json-rpc";
@@ -6,7 +6,7 @@ import type { Params } from "./json-rpc";
 export type Control = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
 const NOT_SHOWN = /^(submit|button|reset|image|hidden|file|password|fieldset|output|object)$/;
-/** To these `readonly` does not apply (HTML, 4.10.5.1), nor to `select`. */
+/** `readonly` does not apply to these (HTML, 4.10.5.1), nor to `select`. */
 const ALWAYS_OPEN = /^(checkbox|radio|range|color|select.*)$/;
 const BOX = /^(checkbox|radio)$/;
 const TEXT = /^(text|search|url|tel|email|textarea)$/;
@@ -14,7 +14,7 @@ const NUMBER = /^-?(\d+(\.\d+)?|\.\d+)(e[-+]?\d+)?$/i;
 const MONTH = "[0-9]{4}-(0[1-9]|1[0-2])";
 const CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]";
 
-/** Those that a person can change, by name; of several with one name, boxes alone are one parameter. */
+/** The controls that a person can change, by name; several with one name are one parameter only if they are boxes. */
 export function controls(form: HTMLFormElement): Map<string, Control[]> {
   const found = new Map<string, Control[]>();
   for (const control of form.elements as unknown as Iterable<Control>) {
@@ -29,14 +29,14 @@ export const isGroup = ([control, ...more]: Control[]): boolean => control!.type
 
 const text = (element: Element | null | undefined, name: string): string | undefined => element?.getAttribute(name) ?? undefined;
 
-/** What a label says, without what stands in the controls within it. */
+/** The text of a label, without that of controls within it. */
 const words = (node: Node): string =>
   node instanceof Text ? node.data : /^(select|textarea|button|datalist|script|style)$/.test((node as Element).localName ?? "") ? "" : [...node.childNodes].map(words).join("");
 
 const labelOf = (control: Control): string | undefined =>
   [...(control.labels ?? [])].map((label) => words(label).trim()).filter(Boolean).join("; ") || undefined;
 
-/** What may be chosen, with what the person reads. */
+/** The values to choose from, with their labels. */
 export function choicesOf(all: Control[]): Map<string, string | undefined> {
   const [control] = all;
   if (!(control instanceof HTMLSelectElement)) return new Map(all.map((one) => [one.value, labelOf(one)]));
@@ -52,7 +52,7 @@ function choices(all: Control[]): Params {
 
 const number = (given: string | undefined): number | undefined => (given !== undefined && NUMBER.test(given) ? Number(given) : undefined);
 
-/** Seconds and their fractions, where the control takes them. */
+/** The pattern of seconds and fractions, if the control takes them. */
 function seconds(control: Control): string {
   const step = number(text(control, "step")) ?? 60;
   const based = /:\d\d:\d\d/.test(`${text(control, "min")} ${text(control, "value")}`);
@@ -71,7 +71,7 @@ function numeric(control: HTMLInputElement): Params {
   return { type: "number", minimum, maximum, multipleOf: Math.abs(parts - Math.round(parts)) < 1e-9 ? multipleOf : undefined };
 }
 
-/** The local form of what a control takes: those of RFC 3339 have a time zone, and such a control drops them. */
+/** The local form of a control's value: RFC 3339 formats have a time zone, which such a control drops. */
 function patternOf(control: Control): string | undefined {
   switch (control.type) {
     case "time": return `^${CLOCK}${seconds(control)}$`;
@@ -106,6 +106,6 @@ export function schemaOf(form: HTMLFormElement): Params {
   const found = [...controls(form)];
   const properties = Object.fromEntries(found.map(([name, all]) => [name, { ...typeOf(all), title: text(all[0], "toolparamtitle"), description: describe(all) }]));
   const required = found.filter(([, all]) => all.some((one) => one.required)).map(([name]) => name);
-  // Through JSON: what is undefined goes.
+  // Through JSON, which drops undefined values.
   return JSON.parse(JSON.stringify({ type: "object", properties, required })) as Params;
 }

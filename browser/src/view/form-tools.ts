@@ -1,6 +1,8 @@
 /**
- * Declarative tools: `<form toolname tooldescription>`, with a schema made of the form's controls; a call fills and submits it.
- * A script of its own, for pages that have such forms: it needs nothing but `document.modelContext`.
+ * Declarative tools: `<form toolname tooldescription>`, with a schema from the form's controls; a call fills and
+ * submits it.
+ *
+ * A separate script for pages with such forms, which uses only `document.modelContext`.
  */
 
 import { attempt } from "./attempt";
@@ -13,7 +15,7 @@ const WATCHED = /^(tool.*|name|type|required|min|max|step|minlength|maxlength|pa
 
 const SUBMITTED = "The form was submitted.";
 
-/** What the model reads of the answer that a browser would show in place of the page; of a page of HTML only that it came. */
+/** The result for the model: the response that a browser would show in place of the page; of an HTML page only its arrival. */
 async function read(given: Response | Error): Promise<unknown> {
   if (given instanceof Error) throw given;
   const type = given.headers.get("content-type") ?? "";
@@ -22,17 +24,17 @@ async function read(given: Response | Error): Promise<unknown> {
   return (/json/i.test(type) && attempt(() => JSON.parse(told) as unknown)) || told || SUBMITTED;
 }
 
-/** What is told of the event of a form that a call submits, before any listener of the page could stop it. */
+/** The callbacks for the submit event of a form that a call submits, before any listener of the page could stop it. */
 const submitting = new WeakMap<EventTarget, (event: Event) => void>();
 const see = (event: Event): void => submitting.get(event.target!)?.(event);
 
-/** What the page's own caller reads, too. */
+/** The page's own caller receives it, too. */
 const refused = (why: string): DOMException => new DOMException(why, "UnknownError");
 
-/** Fills all that is given, or, where a control does not take its value, nothing. */
+/** Fills all given values, or none if a control does not accept its value. */
 function fillAll(form: HTMLFormElement, input: Params, validated: boolean): void {
   const found = controls(form);
-  // Null leaves a control as it is.
+  // Null leaves a control unchanged.
   const given = Object.entries(input).filter(([, value]) => value !== undefined && value !== null);
   for (const [name, value] of given) {
     const all = found.get(name);
@@ -43,7 +45,7 @@ function fillAll(form: HTMLFormElement, input: Params, validated: boolean): void
 }
 
 async function submit(form: Answers, input: Params): Promise<unknown> {
-  // As a browser does it, when a person presses Enter.
+  // As a browser does when a person presses Enter.
   const button = [...form.elements].find((one): one is HTMLButtonElement => one.matches("button,input") && (one as HTMLButtonElement).type === "submit" && !one.matches(":disabled")) ?? null;
   const validated = !form.noValidate && !button?.formNoValidate;
   fillAll(form, input, validated);
@@ -57,16 +59,16 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
   const mark = (event: Event): void => {
     if (seen) return;
     seen = true;
-    // Defined, as browsers with WebMCP of their own have getters there.
+    // Defined as properties, since browsers with native WebMCP have getters there.
     Object.defineProperties(event, { agentInvoked: { value: true }, respondWith: { value: (given: unknown) => void (answer = given) } });
   };
   submitting.set(form, mark);
-  // The runtime sends a form of a view that no script of the page took over.
+  // The runtime sends a form of a view that no script of the page handled.
   form[ANSWERS] = (given) => (answered = given.then((one) => (one instanceof Response ? one.clone() : one)));
   try {
     form.requestSubmit(button);
     if (!seen) {
-      // Without `allow-forms`, or of a form that is gone, the browser tells nobody.
+      // Without `allow-forms`, or for a removed form, the browser fires no event.
       const event = new SubmitEvent("submit", { bubbles: true, cancelable: true, submitter: button });
       mark(event);
       form.dispatchEvent(event);
@@ -79,14 +81,15 @@ async function submit(form: Answers, input: Params): Promise<unknown> {
   return answered ? read(await answered) : SUBMITTED;
 }
 
-/** Whether the browser has WebMCP of its own: the same attribute of the runtime's is a function of a script. */
+/** Whether the browser has native WebMCP: the runtime's attribute of this name is a script function. */
 const NATIVE = /\[native code]/.test(String(Object.getOwnPropertyDescriptor(SubmitEvent.prototype, "agentInvoked")?.get));
 const DESCRIPTION = "tooldescription";
 const hidden = new WeakMap<HTMLFormElement, string>();
 
 /**
- * The description of a form. In a view such a browser is not to see it, and takes a form without one for no tool: its agent
- * would call that past the gateway's rules, and hang where the frame admits no forms.
+ * The description of a form. In a view, it is hidden from such a browser, which ignores a form without one.
+ *
+ * Its agent would call the tool without the gateway's rules, and hang if the frame permits no forms.
  */
 function takeDescription(form: HTMLFormElement): string {
   const given = form.getAttribute(DESCRIPTION);
@@ -102,7 +105,7 @@ interface Context {
   registerTool(tool: object, options: { signal: AbortSignal }): unknown;
 }
 
-/** Keeps the tools of all forms that are in the page, now and later; gives what adds a root in which forms may stand. */
+/** Registers the tools of all forms in the page, now and later; returns a function that adds a root to watch. */
 function watchForms(context: () => Context | undefined): (root: Document | ShadowRoot) => void {
   const taken = new Map<HTMLFormElement, { json: string; controller: AbortController }>();
   let roots: WeakRef<Document | ShadowRoot>[] = [];
@@ -123,7 +126,7 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
     const wanted = new Map<HTMLFormElement, Params>();
     roots = roots.filter((root) => root.deref());
     for (const root of roots) {
-      // That of an element which is not in the page, or not any more, stays as it is, and nobody sees it.
+      // The attribute of an element outside of the page is unchanged, and invisible.
       for (const form of root.deref()?.querySelectorAll<HTMLFormElement>("form[toolname]") ?? []) {
         const description = takeDescription(form);
         if (form.isConnected) wanted.set(form, { name: form.getAttribute("toolname"), title: form.getAttribute("tooltitle") ?? undefined, description, inputSchema: schemaOf(form) });
@@ -150,7 +153,7 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
   };
 }
 
-// As an ordinary web site a browser that has such tools of its own offers them itself.
+// On an ordinary web site, a browser with such tools of its own offers them itself.
 if (window.parent !== window || !NATIVE) {
   const watch = watchForms(() => (document as { modelContext?: Context }).modelContext);
   watch(document);

@@ -1,15 +1,15 @@
-/** Values for the controls of a form: none is filled in that a control would change or drop. */
+/** Values for the controls of a form: one that a control would change or drop is not filled in. */
 
 import { choicesOf, isGroup, type Control } from "./form-schema";
 
-/** What the controls of these types take. */
+/** The descriptions of the values of these types. */
 const TAKES: { [type: string]: string } = {
   date: "a date as YYYY-MM-DD", time: "a local time as HH:MM, without a time zone", "datetime-local": "a local date and time as YYYY-MM-DDTHH:MM, without a time zone",
   month: "a month as YYYY-MM", week: "a week as YYYY-Www", color: "a color as #rrggbb", number: "a number", range: "a number within its bounds and steps",
   checkbox: "true or false",
 };
 
-/** Why the single control does not take `given`; it is tried in a copy, which nobody sees. */
+/** The reason why the control does not accept `given`, tried in a detached copy. */
 function dropped(control: HTMLInputElement | HTMLTextAreaElement, given: string, validated: boolean): string | undefined {
   const copy = control.cloneNode() as HTMLInputElement;
   copy.value = given;
@@ -28,7 +28,7 @@ function dropped(control: HTMLInputElement | HTMLTextAreaElement, given: string,
   return undefined;
 }
 
-/** Why the controls `all` of the parameter `name` do not take `value`; undefined where they do. */
+/** The reason why the controls `all` of the parameter `name` do not accept `value`; undefined if they do. */
 export function refusal(name: string, all: Control[], value: unknown, validated: boolean): string | undefined {
   const [control] = all as [Control];
   const why = (reason: string): string => `Invalid value ${JSON.stringify(value)} for parameter ${name}: ${reason}`;
@@ -52,11 +52,11 @@ export function fill(all: Control[], value: unknown): void {
     if (control instanceof HTMLSelectElement) for (const option of control.options) option.selected = values.includes(option.value) && !option.matches(":disabled");
     else if (/^(checkbox|radio)$/.test(control.type)) {
       const checked = typeof value === "boolean" && control.type === "checkbox" ? value : values.includes(control.value);
-      // Frameworks hear of these by their click.
+      // Frameworks detect these by their click.
       if ((control as HTMLInputElement).checked !== checked) control.click();
       continue;
     } else {
-      // The browser's own setter: frameworks watch the one on the element, and would take the value for their own.
+      // The browser's own setter: frameworks wrap the one on the element, and would ignore the change.
       Object.getOwnPropertyDescriptor(Object.getPrototypeOf(control), "value")?.set?.call(control, values[0]);
     }
     for (const type of ["input", "change"]) control.dispatchEvent(new Event(type, { bubbles: true }));

@@ -1,4 +1,4 @@
-/** Forms are submitted through `fetch` (HTML, 4.10.21.3): a view has no permission to, or would be gone with its answer. */
+/** Submits forms through `fetch` (HTML, 4.10.21.3): a view has no permission to submit, or would be replaced by the response. */
 
 import { attempt } from "./attempt";
 import type { Find } from "./default";
@@ -10,13 +10,13 @@ interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
-  /** Asks, at the end of an event of a type, what is done in place of what the browser would. */
+  /** Registers a replacement for the browser's default action of an event type. */
   instead(type: string, find: Find): void;
-  /** Tells the person that it failed, and a developer why. */
+  /** Informs the person of a failure, and a developer of its reason. */
   failed(what: string, name: string, why: unknown): void;
 }
 
-/** Under this a form has what is told at once of the answer that comes: a tool waits for it, and no listener of the page stands before that. */
+/** The key of a form's callback that receives the response at once: a tool waits for it, and no listener of the page can block it. */
 export const ANSWERS = Symbol.for("webmcp-gateway-response");
 export type Answers = HTMLFormElement & { [ANSWERS]?: ((answer: Promise<Response | Error>) => void) | undefined };
 
@@ -34,13 +34,13 @@ function submits(one: unknown): one is Submitter {
 
 const lines = (text: string): string => text.replace(/\r\n?|\n/g, "\r\n");
 
-/** Gives what a click on an element submits. */
+/** Returns the function that finds a click's form submission. */
 export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
   const { prototype } = HTMLFormElement;
-  /** What each submitted last: of submissions at one time no other is sent (HTML, 4.10.21.3, "planned navigation"). */
+  /** The last submission of each form: simultaneous earlier ones are not sent (HTML, 4.10.21.3, "planned navigation"). */
   const planned = new WeakMap<HTMLFormElement, FormData>();
 
-  /** That is told of, itself or its data, and whose listeners cannot submit it again. */
+  /** The form whose submit or formdata event is dispatched; its listeners cannot submit it again. */
   let busy: HTMLFormElement | undefined;
 
   async function send(form: Answers, submitter: Submitter | null): Promise<void> {
@@ -50,10 +50,10 @@ export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
     if (method === "dialog") return form.closest("dialog")?.close(submitter ? submitter.getAttribute("value") ?? undefined : "");
     const former = busy;
     busy = form;
-    // The button may be another's by now, or none.
+    // The button may belong to another form by now, or to none.
     const data = attempt(() => new FormData(form, submitter)) ?? attempt(() => new FormData(form));
     busy = former;
-    // While its data is told of, it is not sent again.
+    // During its formdata event, it is not sent again.
     if (!data) return;
     planned.set(form, data);
     const ask = async (): Promise<Response> => {
@@ -70,9 +70,10 @@ export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
     const answer = ask().catch((error: unknown) => error as Error & Partial<Response>);
     form[ANSWERS]?.(answer);
     const given = await answer;
-    // What a browser would show in place of the page, or why there is nothing. A form whose page does not listen has done its work.
+    // The response that a browser would show in place of the page, or the error. A page without a listener needs no
+    // answer.
     form.dispatchEvent(new CustomEvent("webmcp-gateway-response", { bubbles: true, detail: given }));
-    // Where it was not the backend that refused, no page has words for it.
+    // If the backend did not refuse it, the page has no message for it.
     if (!given.ok && given.headers?.has("gateway-reason") !== false) failed("Form not sent", submitter?.textContent ?? "", given.status ?? given);
   }
 
@@ -88,10 +89,10 @@ export function watchForms({ fetch, resolve, later, instead, failed }: Ends) {
   instead("keypress", ([target], event) => {
     if ((event as KeyboardEvent).key !== "Enter" || !takesText(target)) return undefined;
     const { form } = target;
-    // Pictures are none of its elements.
+    // Image buttons are not among its elements.
     return form && ![...form.querySelectorAll("[type=image]"), ...form.elements].some((one) => submits(one) || (one !== target && takesText(one))) && (() => submit(form, null));
   });
-  // One that the browser sends, as it may in some frames, at a click that nobody saw to its end.
+  // A submission by the browser, possible in some frames, after a click that the runtime did not see.
   addEventListener("submit", (event) => {
     if (!event.isTrusted) return;
     event.preventDefault();

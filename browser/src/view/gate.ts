@@ -1,4 +1,4 @@
-/** Lets so many calls run at a time; the others wait in their order, as in a browser's own pool of connections. */
+/** Limits concurrent calls; the others wait in FIFO order, as in a browser's connection pool. */
 
 export function createGate(free: number): <Value>(run: () => Promise<Value>) => Promise<Value> {
   const waiting: (() => void)[] = [];

@@ -1,21 +1,22 @@
-/** When the person last acted in the page: the view's own word, for hosts that attest nothing. */
+/** The person's last gesture in the page, as the view itself reports it, for hosts that attest none. */
 
-/** How long after a gesture a request may still be its doing, in milliseconds. */
+/** How long after a gesture a request may still be caused by it, in milliseconds. */
 const LONGEST = 5000;
 
 export interface Gestures {
   /**
-   * The gesture that the page acts on at this moment, as a function that gives its age in whole milliseconds, as long
-   * as it is young enough. One that the browser no longer counts is none.
+   * The current gesture of the page, as a function that returns its age in whole milliseconds, while it is recent.
+   *
+   * A gesture that the browser no longer counts is ignored.
    */
   take(): () => number | undefined;
 }
 
 interface Ends {
   now(): number;
-  /** Whether the browser counts the page as activated by the person; false where it does not say. */
+  /** Whether the browser counts the page as activated by the person; false if it does not report that. */
   activated(): boolean;
-  /** `seen` is told the time of each event that the person caused, on `now`'s clock. */
+  /** `seen` receives the time of each event that the person caused, on `now`'s clock. */
   watch(seen: (at: number) => void): void;
 }
 

@@ -1,4 +1,4 @@
-/** `on…` attributes of an `EventTarget` of ours (HTML, 8.1.8.1). */
+/** `on…` attributes of our own `EventTarget`s (HTML, 8.1.8.1). */
 
 const { addEventListener } = EventTarget.prototype;
 
@@ -8,7 +8,7 @@ type Handler = ((this: EventTarget, event: Event) => unknown) | null;
 export function defineHandler(prototype: EventTarget, type: string): void {
   const handlers = new WeakMap<EventTarget, { now: Handler; handleEvent(event: Event): void }>();
   const handlerOf = (target: EventTarget) => {
-    // Which throws for what is no target, and adds nothing.
+    // Throws for anything but an event target, and adds nothing.
     addEventListener.call(target, type, null);
     if (!Object.prototype.isPrototypeOf.call(prototype, target)) throw new TypeError("Illegal invocation");
     return handlers.get(target);
@@ -35,13 +35,13 @@ export function defineHandler(prototype: EventTarget, type: string): void {
   Object.defineProperties(prototype, Object.getOwnPropertyDescriptors(added));
 }
 
-/** The name of a class as scripts see it. */
+/** Sets the name of a class for scripts. */
 export function defineClass(of: { prototype: object }, className: string): void {
   Object.defineProperty(of, "name", { value: className });
   Object.defineProperty(of.prototype, Symbol.toStringTag, { value: className, configurable: true });
 }
 
-/** Its constants as WebIDL puts them: on the class and on its instances. */
+/** Defines constants as WebIDL does: on the class and on its prototype. */
 export function defineConstants(of: { prototype: object }, ...names: string[]): void {
   names.forEach((name, value) => {
     for (const owner of [of, of.prototype]) Object.defineProperty(owner, name, { value, enumerable: true });

@@ -1,8 +1,8 @@
-/** The one `ui/initialize` of this view: the page's own where it speaks ui itself, else the runtime's. */
+/** The single `ui/initialize` of this view: the page's own if it speaks ui itself, else the runtime's. */
 
 import { answer, isObject, notification, objectOf, type Answer, type Id, type Message, type Notification, type Params, type Request } from "./json-rpc";
 
-/** What the runtime reads of the host's answer. */
+/** The runtime's part of the host's answer. */
 export interface Host {
   capabilities: Params;
   /** The host is ours: its socket is the proof, and it forwards the webmcp channel to the gateway. */
@@ -10,28 +10,28 @@ export interface Host {
 }
 
 export interface Handshake {
-  /** The host, as soon as `initialized` was sent to it; undefined after five seconds of silence. */
+  /** The host, once `initialized` was sent to it; undefined after five seconds of silence. */
   host(): Promise<Host | undefined>;
-  /** The host has the capability `name`, and did not withdraw it. */
+  /** Whether the host has the capability `name`, and did not withdraw it. */
   can(name: string): boolean;
-  /** The host turned out to be without the capability `name`; that is taken back when its context changes, or after a while. */
+  /** The host proved to lack the capability `name`; reset when its context changes, or after a while. */
   withdrew(name: string): void;
   /** `run` is called when capabilities come or go. */
   onChange(run: () => void): void;
   /** `run` is called once, with `host()`'s answer. */
   opened(run: (host: Host) => void): void;
-  /** How many clients of the page have begun to speak ui: where one has, what the host asks of a view is the page's to answer. */
+  /** The number of clients of the page that speak ui: with any, the page answers the host's requests to the view. */
   pageSpeaks(): number;
-  /** The page declared app tools of its own. */
+  /** Whether the page declared app tools of its own. */
   pageHasTools(): boolean;
   isOpen(): boolean;
   /** Initializes unless the page did. */
   begin(): void;
   pageInitializes(message: Request): void;
   pageInitialized(message: Notification): void;
-  /** Looks at an answer that goes to the page. */
+  /** Inspects an answer for the page. */
   observe(message: Answer): void;
-  /** Keeps what hosts send once, for a page that starts to listen late. */
+  /** Stores notifications that hosts send once, for a page that listens late. */
   keep(message: Notification): void;
 }
 
@@ -46,7 +46,7 @@ interface Ends {
 
 const PROTOCOL = "2026-01-26";
 const SILENCE = 5000;
-/** After this a capability that was withdrawn is tried again, in milliseconds. */
+/** Milliseconds after which a withdrawn capability is tried again. */
 const WITHDRAWN = 30000;
 const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
@@ -112,7 +112,7 @@ export function createHandshake({ app, title, toHost, toPage, ask, later }: Ends
           toHost(notification("ui/notifications/initialized"));
           open();
         },
-        // No host of MCP Apps: the same as silence, and the page may still try by itself.
+        // No host of MCP Apps: like silence, and the page may still try by itself.
         () => (state = "idle"),
       );
     },

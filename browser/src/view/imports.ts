@@ -1,15 +1,15 @@
-/** Sheets that others import: hosts let none be loaded, so each gets into the sheet that names it. */
+/** Inlines imports of style sheets, whose loading hosts block. */
 
 import type { Files } from "./page-files";
 
-/** By the runtime's hand each import of a fetched sheet comes too late behind this, so that browsers do not try it. */
+/** The prefix of a fetched sheet, behind which its imports are too late, so that browsers ignore them. */
 const LATE = /^@media\{\}/;
-/** An import, or what only looks as if it held one. */
+/** An import, or a token that may contain a similar text. */
 const TOKEN = /\/\*.*?\*\/|@import(?:\s|\/\*.*?\*\/)*(?<named>url\(\s*(?:"[^"]*"|'[^']*'|[^)]*?)\s*\)|"[^"]*"|'[^']*')[^;]*(?:;|$)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'/gis;
 const isImport = ({ groups }: RegExpMatchArray): boolean => groups!["named"] !== undefined;
 
 export function watchImports({ text, styled }: Files, resolve: (url: string) => string): void {
-  /** What a rule imports, under its conditions. */
+  /** The sheet that a rule imports, under its conditions. */
   async function imported({ href, media, layerName, supportsText }: CSSImportRule, base: string, above: string[], lost: unknown[]): Promise<string> {
     const url = resolve(base ? new URL(href, base).href : href);
     if (above.includes(url)) return "";
@@ -18,7 +18,7 @@ export function watchImports({ text, styled }: Files, resolve: (url: string) => 
     return layerName === null ? applied : `@layer ${layerName}{${applied}}`;
   }
 
-  /** `css` with all that it imports, but for what is `lost`. A document that nobody sees reads it, and loads nothing. */
+  /** `css` with all its imports inlined, except `lost` ones. A detached document parses it without loading anything. */
   async function whole(css: string, base: string, above: string[], lost: unknown[]): Promise<string> {
     const plain = css.replace(LATE, "");
     const style = document.implementation.createHTMLDocument().head.appendChild(document.createElement("style"));
@@ -29,7 +29,7 @@ export function watchImports({ text, styled }: Files, resolve: (url: string) => 
     return (await styled(filled, base)) ?? filled;
   }
 
-  /** Whether all was there. */
+  /** Whether all imports were loaded. */
   async function fill(style: Node, base: string): Promise<boolean> {
     const css = style.textContent ?? "";
     const lost: unknown[] = [];
@@ -39,16 +39,16 @@ export function watchImports({ text, styled }: Files, resolve: (url: string) => 
   }
 
   for (const type of ["load", "error"]) {
-    // A load never gets to the window.
+    // Load events do not propagate to the window.
     document.addEventListener(type, (event) => {
       const { target } = event;
       const isLink = target instanceof HTMLLinkElement;
       const style = isLink ? target.sheet?.ownerNode : target;
       if (!(style instanceof HTMLStyleElement) || ![...style.textContent!.matchAll(TOKEN)].some(isImport)) return;
-      // Of a style of the page, what the browser could not load.
+      // For the page's own styles, only on error.
       if (!isLink && (type === "load" || style.hasAttribute("webmcp-gateway"))) return;
       event.stopImmediatePropagation();
-      // The browser tells of a style again, once it is another.
+      // The browser fires events for a changed style by itself.
       if (isLink) void fill(style, target.href).then((all) => target.dispatchEvent(new Event(all ? type : "error")));
       else void fill(style, "");
     }, true);

@@ -1,4 +1,4 @@
-/** The view runtime: single owner of the page's connection to its host. */
+/** The view runtime: the single owner of the page's connection to its host. */
 
 import { activated } from "./activation";
 import { createActivity } from "./activity";
@@ -33,11 +33,11 @@ import { createUi } from "./ui";
 import { wrap } from "./wrapped";
 import { openWire, type Receivers, type Wire } from "./wire";
 
-/** How long a page may take to initialize by itself once it is parsed, in milliseconds. */
+/** Milliseconds after parsing in which a page may initialize by itself. */
 const PAGE_FIRST = 50;
-/** How long a host may take to show that it calls the page's tools itself, after `initialized`, in milliseconds. */
+/** Milliseconds after `initialized` in which a host may show that it calls the page's tools itself. */
 const OTHERS_FIRST = 3000;
-/** How long the person is told what became of something, in milliseconds. */
+/** Milliseconds for which a message is shown to the person. */
 const NEWS = 4000;
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
@@ -45,7 +45,7 @@ const PARSED_AT_LAST = 2000;
 function parsed(): Promise<unknown> {
   return new Promise((go) => {
     if (document.readyState !== "loading") go(true);
-    // On its way down: to a page whose scripts wait the event does not come.
+    // In the capture phase: the event does not reach a page whose scripts are held back.
     addEventListener("DOMContentLoaded", go, true);
     setTimeout(go, PARSED_AT_LAST);
   });
@@ -60,7 +60,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     watch: (seen) =>
       natives.watch((at) => {
         seen(at);
-        // Requests follow: no poll may stand in their way.
+        // Requests follow: no poll may delay them.
         relay.giveWay();
       }),
   });
@@ -97,7 +97,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const envelope = createEnvelope(registry, {
     app: config.app,
     send: wire.toHost,
-    // Only our own host leads to the gateway, which enforces the rules of tools and knows of its calls.
+    // Only our own host forwards to the gateway, which enforces the tool rules and sees the calls.
     offered: (tool) => host?.ours || proof.offered(tool),
     began: () => (host?.ours ? calling : activity).begin(),
     first: () => relay.changed(),
@@ -110,7 +110,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   }
   registry.onChange(past);
 
-  /** False where the host cannot do it, or does not. */
+  /** False if the host cannot do it, or fails. */
   const done = async (capability: string, method: string, params: Params): Promise<boolean> =>
     handshake.can(capability) && requests.send(method, params).then((result) => !result["isError"], () => false);
   const open = (url: string): Promise<boolean> => done("openLinks", "ui/open-link", { url });
@@ -143,7 +143,8 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   const relay = createRelay(registry, {
     ...natives,
     ask: calls.own,
-    // What the host calls itself is not offered here, too; what the gateway must guard is offered nowhere else.
+    // Tools that the host calls itself are not offered here, too; tools that the gateway must guard are offered nowhere
+    // else.
     offered: (tool) => !((appTools.taken() || envelope.taken()) && proof.offered(tool)),
     flying: calls.flying,
     hidden: () => document.hidden,
@@ -155,14 +156,14 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     if (!found.ours && handshake.can("serverTools")) later(() => void proof.settled().then(relay.start), OTHERS_FIRST);
     if (!handshake.pageSpeaks()) watchSize((size) => requests.notify("ui/notifications/size-changed", size));
   });
-  // A host without MCP Apps may speak with the tools all the same.
+  // A host without MCP Apps may still use the tools.
   void handshake.host().then((found) => {
     if (!found) proof.start(false, false);
     envelope.ready();
   });
   void parsed().then(() => later(handshake.begin, PAGE_FIRST));
-  // A client of the page that closes says so to nobody: it only stops to listen, and began to before it spoke. Others may
-  // do so at each message, such as the question whether it is there.
+  // A closing client of the page gives no notice: it only removes its listener, which it added before it spoke. Others
+  // may do so at each message, such as a readiness check.
   const listening = new WeakMap<object, number>();
   const watchListeners = (method: "addEventListener" | "removeEventListener", see: (listener: object) => void): void => {
     wrap(Object.hasOwn(window, method) ? window : EventTarget.prototype, method, (native, _, given) => {
@@ -174,7 +175,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   watchListeners("removeEventListener", (listener) => {
     if (listening.get(listener)! < handshake.pageSpeaks() && handshake.pageHasTools()) void pageTools.renew();
   });
-  // Later a host hears nothing of it any more: a message of a page that goes is nobody's.
+  // Later messages of a page that is unloaded do not reach the host.
   addEventListener("beforeunload", () => {
     appTools.left();
     envelope.left();
@@ -192,7 +193,8 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
   };
   const page = { ...natives, fetch, resolve, open, failed, save: (params: Params) => done("downloadFile", "ui/download-file", params) };
   window.fetch = fetch;
-  // It knows the frame's entries, leads out of it, and in opaque frames hears of nothing: who asks for it goes by the history where it is not there.
+  // The Navigation API knows the frame's entries, can navigate out of the view, and fires no events in opaque frames:
+  // without it, routers use the history.
   Reflect.deleteProperty(window, "navigation");
   watchElements(createFiles(fetch, resolve), resolve);
   const instead = createDefaults(later);
@@ -206,7 +208,7 @@ function start(): void {
   const framed = window.parent !== window;
   const mirroring = takeToolPart()(registry, framed);
   if (!framed) {
-    // An ordinary web site: the browser's own fetch, and its own tools where it has them.
+    // An ordinary web site: the browser's own fetch, and its own tools if it has them.
     Object.assign(window, { webmcpGateway: standalone(registry) });
     return;
   }

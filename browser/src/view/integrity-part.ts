@@ -1,4 +1,4 @@
-/** Whether what is fetched is what the page says it is, for pages that name `integrity`: a script of its own, which the runtime asks. */
+/** Verifies `integrity` for pages that contain it: a separate script, which the runtime calls. */
 
 import { tellIntact } from "./integrity";
 

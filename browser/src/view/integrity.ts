@@ -1,4 +1,4 @@
-/** Subresource integrity: whether bytes are what `fetch(…, {integrity})` says. */
+/** Subresource integrity: verifies the bytes of `fetch(…, {integrity})`. */
 
 import { inUrl, toBase64Url } from "./base64";
 
@@ -12,10 +12,10 @@ async function intact(bytes: ArrayBuffer, metadata: string, digest: SubtleCrypto
   return known.some(([, size, expected = ""]) => Number(size) === strongest && inUrl(expected) === actual);
 }
 
-/** The runtime asks it of what is fetched with `integrity`. */
+/** The runtime calls it for fetches with `integrity`. */
 export function tellIntact(): void {
   const { subtle } = crypto as Partial<Crypto>;
-  // Contexts that are not secure have none.
+  // Insecure contexts have none.
   const digest = subtle?.digest.bind(subtle);
   Object.assign(globalThis, { webmcpGatewayIntact: (bytes: ArrayBuffer, metadata: string) => intact(bytes, metadata, digest) });
 }

@@ -1,4 +1,4 @@
-/** The shape of JSON-RPC 2.0 messages, as far as the runtime reads them. */
+/** The JSON-RPC 2.0 messages, as far as the runtime reads them. */
 
 export type Id = string | number;
 export type Params = { [name: string]: unknown };
@@ -26,14 +26,14 @@ export const METHOD_NOT_FOUND = -32601;
 export const INVALID_PARAMS = -32602;
 export const INVALID_REQUEST = -32600;
 
-// Taken now: a page that replaces it later would be shown each message, secrets and all.
+// Captured now: a page that replaces it later would receive each message, including secrets.
 const { isArray } = Array;
 
 export function isObject(value: unknown): value is Params {
   return typeof value === "object" && value !== null && !isArray(value);
 }
 
-/** `value` where it is an object, else an empty one. */
+/** `value` if it is an object, else an empty one. */
 export function objectOf(value: unknown): Params {
   return isObject(value) ? value : {};
 }
@@ -54,7 +54,7 @@ export function isNotification(message: Message): message is Notification {
   return typeof message.method === "string" && message.id === undefined;
 }
 
-/** Also one that says nothing of use: who asked must not wait for another. */
+/** Also a useless one: its caller must not wait for another. */
 export function isAnswer(message: Message): message is Answer {
   return message.method === undefined && isId(message.id);
 }
@@ -75,7 +75,7 @@ export function failure(id: Id, code: number, message: string): Answer {
   return { jsonrpc: "2.0", id, error: { code, message } };
 }
 
-/** An error that the peer answered with, as an exception. */
+/** The peer's error answer, as an exception. */
 export class PeerError extends Error {
   readonly code: number;
 

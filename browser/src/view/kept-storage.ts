@@ -3,9 +3,9 @@
 import { createStorage } from "./shims";
 import type { Params } from "./json-rpc";
 
-/** The least time between two saves, in milliseconds. */
+/** The minimum time between two saves, in milliseconds. */
 const PAUSE = 250;
-/** After this a save that failed is tried again, in milliseconds. */
+/** Milliseconds after which a failed save is retried. */
 const AGAIN = 5000;
 
 export interface Kept {
@@ -14,7 +14,7 @@ export interface Kept {
   quota: number;
 }
 
-/** JSON as hosts carry it has no half of a surrogate pair, and objects have no such key: these are written with escapes. */
+/** Hosts' JSON cannot carry lone surrogates, and objects no such key: these are written with escapes. */
 export function wrapped(text: string): string {
   return /^(\0|__proto__$)|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
 }
@@ -23,7 +23,7 @@ function unwrapped(text: string): string {
   return text[0] === "\0" ? (JSON.parse(text.slice(1)) as string) : text;
 }
 
-/** `save` takes `{changes, clear?}`; false where it could not be reached, and may be later. */
+/** `save` takes `{changes, clear?}`; returns false if it failed and should be retried. */
 function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>) {
   let changes: { [key: string]: string | null } = {};
   let clear = false;
@@ -38,7 +38,7 @@ function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseco
       clear = false;
       if (await save(sent)) await later(PAUSE);
       else {
-        // What was cleared meanwhile is gone; else what came since counts.
+        // A later clear discards them; else later changes win.
         if (!clear) ({ changes, clear = false } = { ...sent, changes: { ...sent.changes, ...changes } });
         await later(AGAIN);
       }

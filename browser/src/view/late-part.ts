@@ -1,4 +1,4 @@
-/** Scripts of the backend in a page, and with them all others: a script of its own, after the runtime, of which it needs `fetch` alone. */
+/** Starts held back scripts of a page with scripts of the backend: a separate script after the runtime, which uses only `fetch`. */
 
 import { startScripts } from "./late-scripts";
 

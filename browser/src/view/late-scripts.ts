@@ -1,11 +1,11 @@
-/** Starts the scripts of a page that the packer made wait, as if the page were parsed only now. */
+/** Starts the scripts of a page that the packer held back, as if the page were parsed only now. */
 
 import { modulesRun } from "./modules";
 import { fileOf, textOf } from "./page-files";
 
-/** The type of a script that waits, and the attribute with what it was: "module", "defer" or "". */
+/** The type of a held back script, and the attribute with its kind: "module", "defer" or "". */
 const WAITS = "webmcp-gateway-waits";
-/** What it names of the backend. */
+/** Its URL at the backend. */
 const SOURCE = "webmcp-gateway-src";
 /** A host that writes into the document may never close it. */
 const PARSED_AT_LAST = 2000;
@@ -23,7 +23,7 @@ function run(waiting: HTMLScriptElement, text: string | null): void {
   if (waiting.hasAttribute(SOURCE)) script.dispatchEvent(new Event("load"));
 }
 
-/** All that wait, also in shadow roots that the parser made. */
+/** All held back scripts, also in declarative shadow roots. */
 function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
   for (const one of root.querySelectorAll("*")) {
     if (one.matches(`script[${WAITS}]`)) yield one as HTMLScriptElement;
@@ -31,7 +31,7 @@ function* waitingIn(root: ParentNode): Generator<HTMLScriptElement> {
   }
 }
 
-/** When `ready` has come and the page is parsed: scripts in their order, deferred ones and modules, the events of a page. */
+/** Once `ready` is settled and the page is parsed: runs scripts in order, deferred ones and modules, and fires the page's events. */
 export function startScripts(ready: Promise<unknown>): void {
   let state: DocumentReadyState = "loading";
   const is = (next: DocumentReadyState): void => {
@@ -42,7 +42,7 @@ export function startScripts(ready: Promise<unknown>): void {
     addEventListener("load", ({ isTrusted }) => isTrusted && go(true), true);
     setTimeout(go, PARSED_AT_LAST, false);
   });
-  // The page has nobody who could hear the browser's; it gets others.
+  // The page's listeners were not added in time for the browser's events; new ones are fired later.
   const types = ["DOMContentLoaded", "readystatechange", "load"];
   const hush = (event: Event): void => void (event.isTrusted && event.stopImmediatePropagation());
   for (const type of types) addEventListener(type, hush, true);
@@ -53,7 +53,7 @@ export function startScripts(ready: Promise<unknown>): void {
     const all = [...waitingIn(document)];
     const later = all.filter((one) => one.getAttribute(WAITS));
     const { write, writeln } = document;
-    // The browser's own would make the page anew.
+    // The browser's own would replace the page.
     document.write = (...text) => document.currentScript?.insertAdjacentHTML("beforebegin", text.join(""));
     document.writeln = (...text) => document.write(...text, "\n");
     const texts = new Map<HTMLScriptElement, Promise<string>>();
@@ -63,7 +63,7 @@ export function startScripts(ready: Promise<unknown>): void {
       const { integrity, noModule } = one;
       const type = one.getAttribute(WAITS)!;
       const text = fileOf(fetch, url, integrity).then((file) => textOf(file, { integrity, noModule, type }));
-      text.catch(() => undefined); // its turn comes
+      text.catch(() => undefined); // handled in its turn
       texts.set(one, text);
     }
     const loaded = async (one: HTMLScriptElement): Promise<void> => {
@@ -88,7 +88,7 @@ export function startScripts(ready: Promise<unknown>): void {
     is("complete");
     dispatchEvent(new Event("load"));
     if (!(await parsed)) return;
-    // Those of a document that the page writes anew are its own.
+    // A document that the page writes anew has its own events.
     for (const type of types) removeEventListener(type, hush, true);
     Reflect.deleteProperty(document, "readyState");
   }
