@@ -36,7 +36,7 @@ _PERIODS: Final = {1.0: "second", 60.0: "minute", 3600.0: "hour", 86400.0: "day"
 
 
 def routes_differ(old: Route | None, new: Route | None) -> Iterator[Difference]:
-    """Yield the differences between two deciding routes; None means no route, which denies."""
+    """Yield the differences between the deciding routes `old` and `new`; None means no route, which denies."""
     was, now = old is not None and old.deny is None, new is not None and new.deny is None
     if not was and not now:
         if old is not None and new is not None and old.deny != new.deny:

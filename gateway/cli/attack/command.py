@@ -89,7 +89,7 @@ async def _all(target: Target, cases: Sequence[CaseData], pause: float) -> list[
 
 
 def _check_reached(tried: Sequence[Attempt]) -> None:
-    """Refuse the result if no app request got through: then nothing was tested. Raises `Unusable`."""
+    """Refuse the result if all requests of an app failed alike: then nothing was tested. Raises `Unusable`."""
     asked = [one for one in tried if one.family not in ("mcp", "raw")]
     answers = {(one.status, one.reason) for one in asked}
     if not any(one.held or 0 < one.status < 400 for one in asked) and len(answers) <= 2:

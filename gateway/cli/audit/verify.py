@@ -39,7 +39,7 @@ _LOST = "SQLite may lose them where the machine loses its power, and the next st
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The hash of the last copied line, from the journal's last head; None in a journal of older versions."""
+    """The hash of the last copied line, from the last head of the journal `chain`; None in older journals."""
 
     chain: str
     hash: str | None
