@@ -13,11 +13,13 @@ from aiohttp import web
 from gateway.doors.answers import SECURE, Refused
 
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
+_CODE: Final = re.compile("`([^`<>]*)`")
+"""What a person types, as every message marks it."""
 _STYLE: Final = (
     ":root{color-scheme:light dark}"
     "body{max-width:30rem;margin:20vh auto 0;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif;"
     "background:light-dark(#f4f5f7,#0e1014);color:light-dark(#171a21,#e8eaef);overflow-wrap:anywhere}"
-    "h1{font-size:1.4rem}a{color:light-dark(#4050d8,#8c9aff)}"
+    "h1{font-size:1.4rem}a{color:light-dark(#4050d8,#8c9aff)}code{font:0.9em ui-monospace,monospace}"
 )
 _DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _CSP: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -39,7 +41,8 @@ def local(path: str | None) -> str:
 
 def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None = None) -> web.Response:
     """Return a page with one text; `link` is a path of the site, and its label."""
-    html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{escape(text)}</p>"
+    words = _CODE.sub(r"<code>\1</code>", escape(text))
+    html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{words}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     html += "</main>"
     said: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}

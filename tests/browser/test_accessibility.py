@@ -66,6 +66,8 @@ async def test_the_console_at_work(seen: Page, world: World) -> None:
     await frame.locator("body").evaluate("() => fetch('/api/nothing')")
     await expect(seen.get_by_test_id("record").filter(has_text="policy-denied").first).to_be_visible()
     await seen.get_by_test_id("record").first.locator("summary").click()
+    row = seen.locator(".details div").filter(has=seen.locator("dt", has_text="Client"))
+    await expect(row.locator("dd")).to_have_text("127.0.0.1")
     assert not await findings(seen)
 
 
@@ -109,12 +111,12 @@ async def test_the_pages_around_a_login(seen: Page, tmp_path: Path) -> None:
         await expect(seen.get_by_role("heading", level=1)).to_be_attached()
         assert not await findings(seen)
         await seen.goto(address)
-        await expect(seen.get_by_role("heading", level=1)).to_be_visible()
+        await expect(seen.locator("code")).to_have_text(["webmcp-gateway token link", "webmcp-gateway serve"])
         assert not await findings(seen)
 
 
 async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
-    """The HTML page that `audit report` writes."""
+    """The HTML page that `audit report` writes, also on a phone: a wide table scrolls, and breaks no word."""
     async with running(tmp_path) as world, world.client() as client:
         for path in ("/api/products", "/api/nothing"):
             async with client.get(f"{world.site}{path}", headers={"webmcp-gateway-client": "1"}):
@@ -130,7 +132,12 @@ async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
         done = await asyncio.to_thread(CliRunner().invoke, main, words)
         assert done.exit_code == 0, done.output
     await seen.goto((tmp_path / "report.html").as_uri())
-    assert not await findings(seen)
+    for width in (1280, 400):
+        await seen.set_viewport_size({"width": width, "height": 800})
+        assert not await findings(seen)
+        assert await seen.evaluate("document.documentElement.scrollWidth") <= width
+        heights = await seen.locator("th").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+        assert len(set(heights)) == 1
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing-here"])

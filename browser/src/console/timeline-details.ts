@@ -17,6 +17,7 @@ const PLAIN: readonly [field: string, label: string][] = [
   ["door", "Door"],
   ["view", "View"],
   ["principal", "Principal"],
+  ["client", "Client"],
 ];
 
 export function detailsTemplate(entry: Entry): TemplateResult {

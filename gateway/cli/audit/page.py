@@ -18,10 +18,11 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2.5rem auto;paddi
 h1{font-size:1.6rem;margin:0}h2{font-size:1.05rem;margin:2.2rem 0 .6rem}p{margin:.2rem 0;color:var(--muted)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;
-overflow-wrap:anywhere}
+overflow-wrap:break-word;max-width:20rem}.wide{overflow-x:auto}
 th{font-weight:600;color:var(--muted)}td.n,th.n{text-align:right;white-space:nowrap}
 .bar{display:flex;height:.6rem;border-radius:3px;overflow:hidden;min-width:6rem;background:var(--line)}
-.key i{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin:0 .35rem 0 1rem}
+.key span{margin-right:1rem;white-space:nowrap}
+.key i{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin-right:.35rem}
 dl{display:flex;gap:2.2rem;flex-wrap:wrap;margin:1.2rem 0}dt{color:var(--muted)}
 dd{margin:0;font-size:1.5rem;font-weight:600;font-variant-numeric:tabular-nums}
 svg{width:100%;height:9rem;display:block}@media print{body{margin:0}}
@@ -30,16 +31,16 @@ svg{width:100%;height:9rem;display:block}@media print{body{margin:0}}
 
 def page(tally: Tally, title: str) -> str:
     """Return the page."""
-    heading = f"{when(tally.since)} to {when(tally.until)}"
+    since, until = (f"{when(time)}"[:16].replace("T", " ") for time in (tally.since, tally.until))
     parts = (
-        f"<h1>{_text(title)}</h1><p>{heading}, UTC</p>",
+        f"<h1>{_text(title)}</h1><p>{since} to {until}, UTC</p>",
         _figures(tally),
         _section("Who caused it", _key() + _drawn(tally)),
-        _section("Who did what", _callers(tally)),
+        _section("Who did what", _callers(tally), wide=True),
         _section("Why calls ended early", _counted(tally.reasons.most_common(), ("reason", "times"))),
-        _section("Answers to approvals", _listed(tally.answers, "answer", tally.more["answers"])),
-        _section("Result unknown", _listed(tally.unknown, "route", tally.more["unknown"])),
-        _section("Changes of policies", _listed(tally.policies, "change", tally.more["policies"])),
+        _section("Answers to approvals", _listed(tally.answers, "answer", tally.more["answers"]), wide=True),
+        _section("Result unknown", _listed(tally.unknown, "route", tally.more["unknown"]), wide=True),
+        _section("Changes of policies", _listed(tally.policies, "change", tally.more["policies"]), wide=True),
         _section("Most used", _routes(tally)),
     )
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -65,7 +66,7 @@ def _figures(tally: Tally) -> str:
 def _key() -> str:
     return (
         '<p class="key">'
-        + "".join(f'<i style="background:{tone}"></i>{name}' for name, tone in _TONES.items())
+        + "".join(f'<span><i style="background:{tone}"></i>{name}</span> ' for name, tone in _TONES.items())
         + "</p>"
     )
 
@@ -129,7 +130,10 @@ def _table(names: str, rows: Sequence[str]) -> str:
     return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>" if rows else "<p>None.</p>"
 
 
-def _section(name: str, body: str) -> str:
+def _section(name: str, body: str, *, wide: bool = False) -> str:
+    """A part of the page; a `wide` table is scrolled, also by keys, where the window is narrower."""
+    if wide and "<table" in body:
+        body = f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{body}</div>'
     return f"<section><h2>{name}</h2>{body}</section>"
 
 
