@@ -264,7 +264,13 @@ def test_a_missing_policy_file_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ['gateway.yaml:1:1: "apps" is missing']),
+        (
+            "",
+            [
+                "gateway.yaml:1:1: there is nothing to serve: name web apps under apps, MCP servers under upstreams, "
+                "or both"
+            ],
+        ),
         ("apps:", ["gateway.yaml:1:6: apps: must be a mapping, not nothing; an empty one is {}"]),
         ("apps: {}", ["gateway.yaml:1:7: apps: name at least one app"]),
         ("apps: {cart: }", ["gateway.yaml:1:14: cart: must be a mapping, not nothing; an empty one is {}"]),
@@ -277,6 +283,18 @@ def test_what_is_wrong_is_said_once(folder: Path, text: str, expected: list[str]
     """What follows from it is no problem of its own."""
     (folder / "cart.yaml").write_text("version: 1\n")
     assert problems(folder, text) == expected
+
+
+@pytest.mark.parametrize("broken", ["gateway.yaml", "cart.yaml"])
+def test_a_file_of_other_bytes_is_named_with_the_first(folder: Path, broken: str) -> None:
+    """In the same words for the configuration and for a policy."""
+    files = {"gateway.yaml": (APPS + CREDENTIAL).encode(), "cart.yaml": b"version: 1\n"}
+    for name, content in files.items():
+        (folder / name).write_bytes(content + (b"# \xe9\n" if name == broken else b""))
+    with pytest.raises(DocumentError) as found:
+        load_config(folder / "gateway.yaml", {})
+    place = len(files[broken]) + 2
+    assert f"{broken}:1:1: not UTF-8: invalid continuation byte at byte {place}: save the file so" in str(found.value)
 
 
 def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def pack(
 
     Example: webmcp-gateway pack dist --app cart
     """
-    id = app or source.resolve().name.lower().replace("_", "-")
+    id = app or Path(os.path.abspath(source)).name.lower().replace("_", "-")
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
     with problems_as_json(as_json):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-import click
+from gateway.cli.group import Unusable
 
 
 def opener(path: str, flags: int) -> int:
@@ -25,6 +25,6 @@ def output(place: str) -> Iterator[IO[str]]:
     try:
         file = open(place, "w", encoding="utf-8", opener=opener)  # noqa: SIM115  # closed below
     except OSError as error:
-        raise click.FileError(place, error.strerror) from error
+        raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     with file:
         yield file

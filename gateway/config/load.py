@@ -24,7 +24,7 @@ from gateway.config.sources import stamp
 from gateway.config.upstreams import Upstream, environments, read_upstream
 from gateway.credentials import Spec
 from gateway.documents import Section, read, suggestion
-from gateway.documents.files import read_bytes
+from gateway.documents.files import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, load_policy
 
@@ -94,11 +94,11 @@ def app_id_problem(name: str) -> str | None:
 def _text(path: Path) -> str:
     try:
         return read_bytes(path).decode()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = unreadable(error)
         if isinstance(error, FileNotFoundError):
             reason += "; `webmcp-gateway init` writes a gateway.yaml, --config names another file"
-        raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error
+        raise DocumentError([Problem(str(path), 1, 1, reason)]) from error
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ class _Reader:
         check_reach(section, auth, server.host, named_origins)
         plugins = self._plugins(root)
         credentials = read_credentials(root, CredentialReading(self.folder, self.environ, plugins=bool(plugins)))
-        if "upstreams" not in root:
-            root.require("apps")
+        if "upstreams" not in root and "apps" not in root:
+            root.problem("there is nothing to serve: name web apps under apps, MCP servers under upstreams, or both")
         named = root.named("apps")
         sections = root.named("upstreams")
         apps = [self._app(name, section, credentials, sections) for name, section in named.items()]

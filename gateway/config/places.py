@@ -10,7 +10,7 @@ from gateway.config.audit import SinkName, database
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, load
-from gateway.documents.files import read_bytes
+from gateway.documents.files import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 
@@ -33,9 +33,8 @@ def record_places(path: Path, environ: Mapping[str, str]) -> Places:
     """Return the locations in the configuration in `path`. Raises DocumentError."""
     try:
         text = read_bytes(path).decode()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {reason}")]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
     folder = path.resolve().parent
     report = Report([])
     root = report.section(load(text, str(path)))

@@ -8,6 +8,13 @@ import stat
 from pathlib import Path
 
 
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file of text cannot be read."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {error.reason} at byte {error.start}: save the file so"
+    return f"cannot be read: {error.strerror or error}"
+
+
 def read_bytes(path: Path, most: int = -1) -> bytes:
     """Return the content of a file, or its first `most` bytes. Raises OSError, also if it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would block

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 RATE = re.compile(r"([1-9][0-9]{0,8})/(second|minute|hour|day) per (view|principal|app|route)", re.ASCII)
 QUOTA = re.compile(r"([1-9][0-9]{0,11})/(hour|day|month) per (view|principal|app|route)", re.ASCII)
+_EXAMPLES: Final = {"rate": "30/minute per principal", "quota": "5/day per principal"}
 _PERIODS: Final = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
@@ -43,6 +44,9 @@ def checked(section: Section, key: str, parse: Callable[[str], T], text: str) ->
 
 def _each(section: Section, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
     node = section.get(key)
+    if node is not None and not isinstance(node.value, str | tuple):
+        section.problem(f"must be text such as {_EXAMPLES[key]}, or a list of such, not {node.kind}", key)
+        return ()
     texts = (node.value,) if node is not None and isinstance(node.value, str) else section.texts(key)
     return tuple(one for text in texts if (one := checked(section, key, parse, text)) is not None)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.documents import Section, read
-from gateway.documents.files import read_bytes
+from gateway.documents.files import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.policy.backends import read_backends
 from gateway.policy.expectations import TestFile, parse_tests, read_tests
@@ -96,10 +96,8 @@ def read_file(path: Path) -> str:
     """Read a text file. Raises DocumentError."""
     try:
         return read_bytes(path, MAX_FILE + 1).decode()
-    except UnicodeDecodeError as error:
-        raise DocumentError([Problem(str(path), 1, 1, f"not UTF-8: {error.reason} at byte {error.start}")]) from error
-    except OSError as error:
-        raise DocumentError([Problem(str(path), 1, 1, f"cannot be read: {error.strerror or error}")]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
 
 
 @contextmanager

@@ -78,3 +78,11 @@ def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:
     """It says how to choose another."""
     done = CliRunner().invoke(main, ["pack", str(write(tmp_path / "1app", index__html=""))])
     assert (done.exit_code, "--app" in done.output) == (2, True)
+
+
+def test_a_link_to_itself_is_no_app(tmp_path: Path) -> None:
+    """It is said in one line."""
+    (tmp_path / "app").symlink_to("app")
+    done = CliRunner().invoke(main, ["pack", str(tmp_path / "app")])
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit)
+    assert done.output.startswith(f"{tmp_path / 'app'}:1:1: ")

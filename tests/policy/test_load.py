@@ -102,7 +102,8 @@ WRONG = [
     (BASE + "limits: {rate: 0/second per view}", "is not a rate"),
     (BASE + "limits: {rate: [10 per second]}", "is not a rate"),
     (BASE + "limits: {rate: 10/second per tenant}", "is not a rate"),
-    (BASE + "limits: {rate: 10}", "must be a list"),
+    (BASE + "limits: {rate: 10}", "rate: must be text such as 30/minute per principal, or a list of such"),
+    (BASE + "limits: {quota: {}}", "quota: must be text such as 5/day per principal, or a list of such"),
     *[
         (BASE + f"routes: [{{path: '/a/{{x}}', methods: [{method}], {rest}}}]", message)
         for method, rest, message in [

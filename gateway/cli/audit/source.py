@@ -25,9 +25,9 @@ from gateway.exchange.approve import State
 from gateway.model import AuditRecord, Effect, Initiator
 from gateway.stores.heads import key_of, keys_beside, known_keys
 from gateway.stores.journal import NOTE, UNKNOWN
-from gateway.stores.lines import read_line
+from gateway.stores.lines import Line, read_line
 from gateway.stores.records import Filter, Record, Records
-from gateway.stores.segments import all_segments, lines_backwards, lines_from
+from gateway.stores.segments import Segment, all_segments, lines_backwards, lines_from
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
@@ -140,12 +140,26 @@ async def _beyond(records: Records, journal: Path) -> list[AuditRecord]:
     chain = next((str(record.fields.get("chain")) for record in _backwards(journal) if record.phase == NOTE), "")
     position = await records.position(chain)
     found = []
-    for _, raw in lines_from(journal, position.end if position is not None else 0):
-        with suppress(ValueError):  # `audit verify` reports it
-            line = read_line(raw)
-            if line.record.phase != NOTE and line.kept:
-                found.append(line.record)
+    for line in _lines(journal, position.end if position is not None else 0):
+        if line.record.phase != NOTE and line.kept:
+            found.append(line.record)
     return found
+
+
+def _lines(journal: Path, start: int = 0) -> Iterator[Line]:
+    """Yield the lines from the byte `start` on, and report on the standard error how many others there are."""
+    others = 0
+    for _, raw in lines_from(journal, start):
+        try:
+            line = read_line(raw)
+        except ValueError:
+            others += 1
+        else:
+            yield line
+    if others:
+        click.echo(
+            f"{journal}: {others:,} lines are not records, and are left out; `audit verify` names them", err=True
+        )
 
 
 def _backwards(journal: Path) -> Iterator[AuditRecord]:
@@ -162,11 +176,7 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
         return
     check_journal(where)
     intents: dict[str, AuditRecord] = {}
-    for _, raw in lines_from(where.journal):
-        try:
-            line = read_line(raw)
-        except ValueError:
-            continue  # `audit verify` reports it
+    for line in _lines(where.journal):
         record = line.record
         if record.phase == NOTE or not line.kept:
             continue
@@ -185,11 +195,19 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
 
 def check_journal(where: Source) -> None:
     """Check that a configured journal exists. Raises `Unusable`."""
-    if where.journal is None or all_segments(where.journal):
+    if where.journal is None or segments_of(where.journal):
         return
     if where.database is not None and has_database(where.database):
         raise Unusable(f"{where.journal}: there is no journal, though there is the database that is filled from it")
     raise Unusable(f"{where.journal}: nothing has been recorded yet: the gateway makes this file when it starts")
+
+
+def segments_of(journal: Path) -> list[Segment]:
+    """Return the files of a journal. Raises `Unusable`."""
+    try:
+        return all_segments(journal)
+    except OSError as error:
+        raise Unusable(f"{journal}: cannot be read: {error.strerror}") from error
 
 
 def has_database(url: str) -> bool:

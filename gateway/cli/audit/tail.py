@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 from gateway.cli.audit.shown import as_json, row, visible
-from gateway.cli.audit.source import Source, filter_of, filter_options, newest, source, source_options
+from gateway.cli.audit.source import Source, filter_of, filter_options, newest, segments_of, source, source_options
 from gateway.cli.group import Unusable
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import read_line
 from gateway.stores.records import Filter, Record
-from gateway.stores.segments import all_segments, lines_from
+from gateway.stores.segments import lines_from
 
 PAUSE = 0.3
 """Seconds between polls of the journal."""
@@ -36,7 +36,7 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
     if where.journal is None:
         raise Unusable("audit tail reads a journal; for a database there is audit query")
     place = Source(where.journal, None, where.places)
-    end = max((segment.end for segment in all_segments(where.journal)), default=0)
+    end = max((segment.end for segment in segments_of(where.journal)), default=0)
     try:
         for one in newest(place, lines, wanted) if lines else ():
             _write(one, json_lines)
