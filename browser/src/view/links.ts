@@ -1,4 +1,4 @@
-/** Where the page leads: to other places through the host, to files by downloads of the host; it never leaves itself. */
+/** Navigation of the page: other sites are opened by the host, files are saved by the host; the page itself stays. */
 
 import { attempt } from "./attempt";
 import { dataUrlOf } from "./base64";
@@ -7,26 +7,26 @@ import type { Params } from "./json-rpc";
 interface Ends {
   fetch: typeof fetch;
   resolve(url: string): string;
-  /** Opens a URL outside; false where the host cannot. */
+  /** Opens a URL outside; false if the host cannot. */
   open(url: string): Promise<boolean>;
-  /** `ui/download-file`; false where the host cannot, or does not. */
+  /** `ui/download-file`; false if the host cannot, or fails. */
   save(params: Params): Promise<boolean>;
-  /** Tells the person that it failed, and a developer why. */
+  /** Informs the person of a failure, and a developer of its reason. */
   failed(what: string, name: string, why: unknown): void;
 }
 
 const UNOPENED = "Link not opened";
 
-/** Servers write it coded, or its UTF-8 as it is, of which headers show each byte. */
+/** Servers encode the name, or send raw UTF-8, of which headers contain one character per byte. */
 function nameIn(header: string | null): string {
   const [, coded, plain = ""] = /^.*filename\*=utf-8''([^;]+)|filename="?([^";]+)/i.exec(header!) ?? [];
   return attempt(() => decodeURIComponent(coded ?? escape(plain))) ?? plain;
 }
 
-/** Gives what a click on an element leads to. */
+/** Returns the function that finds a click's navigation. */
 export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
   async function keep(response: Response, given: string | null): Promise<void> {
-    // What says that there is no file is none.
+    // An error response is not the file.
     if (!response.ok) throw response.status;
     const blob = await response.blob();
     const name = given || nameIn(response.headers.get("content-disposition")) || new URL(response.url).pathname.split("/").pop() || "download";
@@ -55,15 +55,15 @@ export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
     }
   }
 
-  /** One of an SVG may have it by an animation alone. */
+  /** A link in an SVG may have it only by an animation. */
   const hrefOf = (link: Element): string | null => link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? ((link as SVGAElement).href.animVal || null);
 
-  /** Also one of a picture: of an image map, or in an SVG. */
+  /** Also an area of an image map, or a link in an SVG. */
   const isLink = (one: Element): boolean => one.matches("a,area") && !/^\s*javascript:/i.test(`${hrefOf(one)}`);
 
   function go(link: Element): void {
     const href = hrefOf(link);
-    // In what is edited it is a text.
+    // In editable content a link is text.
     if (href === null || (link as HTMLElement).isContentEditable) return;
     const hash = /#.*/s.exec(href.trim())?.[0];
     if (!hash || !attempt(() => resolve(href) === resolve(hash))) void follow(link, href);
@@ -75,6 +75,6 @@ export function watchLinks({ fetch, resolve, open, save, failed }: Ends) {
     if (url) leave(resolve(String(url))).catch((error: unknown) => failed(UNOPENED, String(url), error));
     return null;
   };
-  // One may say where it leads when others hear of the click, as for a file that is made then.
+  // A link may get its URL by a later listener of the click, such as for a file that is created then.
   return (one: Element, stopped?: boolean) => isLink(one) && (stopped || hrefOf(one) !== null) && (() => go(one));
 }

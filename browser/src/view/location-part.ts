@@ -1,4 +1,4 @@
-/** `location` for the scripts in which the packer found that word: a script of its own, after the runtime, of which it needs `Request` alone. */
+/** `location` for the scripts in which the packer found that word: a separate script after the runtime, which uses only `Request`. */
 
 import { askLater } from "./asking";
 import { attempt } from "./attempt";
@@ -7,16 +7,20 @@ import { OWN, PAGES } from "./own";
 import { tellAddresses, tellOrigin } from "./own-addresses";
 import { createLocation } from "./own-location";
 
-/** A `<base>` as the page wrote it, for routers that ask; it is one of SVG, so that the browser does not go by it. */
+/** Adds the page's original `<base>`, for routers that read it; in the SVG namespace, so that the browser ignores it. */
 function putBase(href: string): void {
   const base = document.createElementNS("http://www.w3.org/2000/svg", "base");
   base.setAttribute("href", href);
   document.head.append(base);
 }
 
-/** What has the app's own `location` where others have the frame's, and speaks to itself by its origin; anything else is as it is. */
+/**
+ * Maps the window, document and `location` to ones with the app's own `location`, and `postMessage` to its own origin;
+ * other values are unchanged.
+ */
 function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
-  // Only for who asks: in its place, hosts that can reach the window's own would no more be the source of their messages.
+  // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
+  // their messages.
   const speak = (message: unknown, to: string, ...rest: Transferable[][]): void =>
     postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
   const having = (owner: object, own: { [name: string | symbol]: unknown }): object =>
@@ -31,7 +35,7 @@ function ownOf(frame: Location, location: Location): (value: unknown) => unknown
   return (value) => own.get(value) ?? value;
 }
 
-/** As a link does that leads there. */
+/** Navigates as a link does. */
 function leave(url: string): void {
   const link = document.createElement("a");
   link.href = url;
@@ -44,7 +48,7 @@ function stay(url: string): void {
 
 function start(home: URL): (value: unknown) => unknown {
   const { location: frame } = window;
-  // What the page's `<base>` says, absent where it has none.
+  // The page's own `<base href>`, undefined if it has none.
   const { declared } = JSON.parse(document.querySelector('meta[name="webmcp-gateway"]')!.getAttribute("content")!) as { declared?: string };
   const first = home.href;
   const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
@@ -63,7 +67,7 @@ function start(home: URL): (value: unknown) => unknown {
   return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, leave));
 }
 
-/** The URL that the runtime resolves others against: an object of its own, and what is changed of it counts from then on. */
+/** The URL against which the runtime resolves others: changes to this object take effect at once. */
 function homeOfRuntime(): URL {
   const { URL: native } = window;
   let home: URL | undefined;

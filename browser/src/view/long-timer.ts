@@ -1,4 +1,4 @@
-/** Timers longer than the 24.8 days after which those of browsers fire at once. */
+/** Timers longer than 24.8 days, after which those of browsers fire at once. */
 
 const LONGEST = 2 ** 31 - 1;
 
@@ -7,7 +7,7 @@ interface Timers {
   cancel(timer: number | undefined): void;
 }
 
-/** Calls `run` after `milliseconds`, unless what it gives is called before. */
+/** Calls `run` after `milliseconds`, unless the returned function is called before. */
 export function afterLong({ later, cancel }: Timers, run: () => void, milliseconds: number): () => void {
   let timer: number;
   const wait = (left: number): void => {

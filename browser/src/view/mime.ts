@@ -1,4 +1,4 @@
-/** MIME types (MIME Sniffing Standard, 4.4 and 4.5), for the parts of the runtime that need more of one than its name. */
+/** MIME types (MIME Sniffing Standard, 4.4 and 4.5), for the parts of the runtime that need their parameters. */
 
 export interface MimeType {
   /** Type and subtype, in lower case. */
@@ -10,7 +10,7 @@ const TOKEN = /^[!#$%&'*+\-.^_`|~\w]+$/;
 const QUOTED_TEXT = /^[\t\x20-\x7e\x80-\xff]*$/;
 const AROUND = /^[\t\n\r ]+|[\t\n\r ]+$/g;
 
-/** Undefined if `text` is not one. */
+/** Undefined if `text` is invalid. */
 export function parseMimeType(text: string): MimeType | undefined {
   const [, type = "", subtype = "", rest = ""] = /^([^/]*)\/([^;]*)(.*)$/s.exec(text.replace(AROUND, "")) ?? [];
   const name = subtype.replace(/[\t\n\r ]+$/, "");
@@ -24,7 +24,7 @@ export function parseMimeType(text: string): MimeType | undefined {
   return { essence: `${type}/${name}`.toLowerCase(), parameters };
 }
 
-/** The type that the header of an answer names: the last that is one (Fetch, 3.2 "extract a MIME type"). */
+/** The type in the header of a response: the last valid one (Fetch, 3.2 "extract a MIME type"). */
 export function mimeTypeOf(header: string | null): MimeType | undefined {
   let found: MimeType | undefined;
   let charset: string | undefined;

@@ -1,6 +1,8 @@
 /**
- * `document.modelContext` for pages that name it: a script of its own, before the runtime, which hands it the page's tools.
- * Other pages have no tools but those of their own client.
+ * `document.modelContext` for pages that contain it: a separate script before the runtime, which passes it the page's
+ * tools.
+ *
+ * Other pages have only the tools of their own client.
  */
 
 import { createModelContext, installModelContext } from "./model-context";
@@ -11,7 +13,7 @@ import type { TakeTools } from "./tool-part";
 const native = (document as { modelContext?: NativeContext & EventTarget }).modelContext;
 
 const take: TakeTools = (registry, framed) => {
-  // An ordinary web site has the browser's own tools where there are any.
+  // An ordinary web site uses the browser's own tools, if there are any.
   const context = (!framed && native) || createModelContext(registry, window);
   if (context !== native) {
     installModelContext(context);

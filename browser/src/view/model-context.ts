@@ -1,4 +1,4 @@
-/** `document.modelContext` as WebMCP specifies it and Chromium has it, with the names of earlier drafts that pages still use. */
+/** `document.modelContext` as WebMCP specifies and Chromium implements it, with the names of earlier drafts that pages still use. */
 
 import { attempt } from "./attempt";
 import {
@@ -11,7 +11,7 @@ import { task } from "./tasks";
 import { ToolActivatedEvent, ToolCancelEvent } from "./tool-events";
 
 const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
-/** Hints of MCP, which WebMCP does not know; the page's definition has them. */
+/** Hints of MCP that WebMCP does not define; the page's definition has them. */
 const MCP_HINTS = ["title", "destructiveHint", "idempotentHint", "openWorldHint"];
 const UNKNOWN = "The operation failed for an unknown transient reason (e.g. out of memory).";
 const FAILED = "Tool was executed but the invocation failed. For example, the script function threw an error";
@@ -31,7 +31,7 @@ interface Listed {
   window: unknown;
 }
 
-/** What `getTools` gives of a tool that its definition for MCP does not say. */
+/** The data for `getTools` that is not in a tool's MCP definition. */
 interface Given {
   schema: string | undefined;
   hints: { [hint: string]: boolean } | undefined;
@@ -48,7 +48,7 @@ function objectSchema(text: string | undefined): Params | undefined {
   return schema === undefined ? undefined : { type: "object", ...(isObject(schema) && schema) };
 }
 
-/** What the page wrote as annotations, with the booleans that WebMCP makes of it. */
+/** The page's annotations, with the booleans that WebMCP makes of them. */
 function mcpAnnotations(given: unknown, hints: { [hint: string]: boolean }): Params {
   const written = Object(given) as Params;
   const known = Object.fromEntries(Object.entries(hints).filter(([name, value]) => value || name in written));
@@ -56,7 +56,7 @@ function mcpAnnotations(given: unknown, hints: { [hint: string]: boolean }): Par
   return { ...known, ...((attempt(() => JSON.parse(JSON.stringify(more))) as Params | undefined) ?? {}) };
 }
 
-/** What a tool gave, as text (ECMA-262, JSON.stringify; text stays as it is, and what JSON has no word for is that word). */
+/** A tool's result as text (ECMA-262, JSON.stringify; text is unchanged, and values without JSON become their string). */
 function toText(value: unknown): string {
   const text = typeof value === "object" || typeof value === "function" ? String(JSON.stringify(value)) : String(value);
   return wellFormed(text) || "Operation succeeded";
@@ -102,7 +102,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     if (!description) throw invalid("Description is required");
     const schema = given && json(given, "invalid input schema", fail);
     signal?.throwIfAborted();
-    // Nobody but the page itself could see a tool here: the list has no effect beyond this.
+    // Only the page itself can see its tools here: the list has no effect beyond this check.
     demandSecure(exposedTo ?? [], "exposedTo");
 
     const definition: Definition = { name, description, inputSchema: objectSchema(schema) ?? { type: "object", properties: {} } };
@@ -115,9 +115,9 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       definition,
       execute(input, { signal }) {
         const client: Client = { signal };
-        // Of an earlier draft, in which it asked the browser for the person's attention.
+        // Of an earlier draft, in which a tool requested the person's attention from the browser.
         Object.defineProperty(client, "requestUserInteraction", { value: (ask: () => unknown) => ask() });
-        // Called as a method of what the page handed in, as libraries do, of which some read `this`.
+        // Called as a method of the page's object, as libraries do, some of which use `this`.
         return run.call(tool, input, client);
       },
     };
@@ -141,7 +141,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
     };
   }
 
-  /** Runs a tool for the page itself. The promise is the caller's; the tool hears of an abort a moment later. */
+  /** Runs a tool for the page itself. An abort rejects the promise at once, and reaches the tool in a later task. */
   function run(name: string, here: boolean, input: string, signal: AbortSignal | undefined): Promise<string> {
     return new Promise((resolve, reject) => {
       const controller = new AbortController();
@@ -160,7 +160,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
         }
         execute(tool, value as Params, controller.signal).then(toText).then(resolve, (error: unknown) => {
           if (!controller.signal.aborted) console.warn(`WebMCP tool execution failed: ${attempt(() => String(error))}`);
-          // A form says what it did not take.
+          // A form's own error tells why it was refused.
           reject(error instanceof DOMException && error.name === "UnknownError" ? error : unknown(FAILED));
         });
       });
@@ -175,7 +175,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       super();
     }
 
-    /** Begins an operation, with so many arguments at least. */
+    /** Begins an operation, with at least `least` arguments. */
     static #begin(target: unknown, operation: string, given: unknown[], least = 0): Fail {
       const fail = failing(operation);
       if (!(#here in (target as object))) fail("Illegal invocation");
@@ -184,7 +184,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       return fail;
     }
 
-    /** Takes effect at once; the promise only tells of errors, as in the browser's own. `unregister` is of earlier drafts. */
+    /** Takes effect at once; the promise only reports errors, as in the browser's own. `unregister` is of earlier drafts. */
     registerTool(tool: unknown, ..._options: unknown[]): Promise<void> & { unregister(): void } {
       const given = [...arguments];
       let made: Tool | undefined;
@@ -216,7 +216,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       member("title", string);
       const here = member("window", windowObject, true) === scope;
       const signal = dictionary(more[1], "ExecuteToolOptions", fail)("signal", abortSignal);
-      // mcp-b gives the input as JSON.
+      // mcp-b passes the input as JSON.
       const input = typeof more[0] === "string" ? attempt(() => JSON.parse(more[0] as string) as unknown) : (more[0] ?? (more[0] === undefined && {}));
       if (!isObjectLike(input)) return fail("invalid input object: value is not an object");
       const same = originOf(origin, scope.location.origin) === scope.location.origin;
@@ -245,7 +245,7 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
   for (const name of ["executeTool", "getTools", "registerTool"]) Object.defineProperty(prototype, name, { enumerable: true });
   defineClass(ModelContext, "ModelContext");
   const target = new ModelContext(KEY);
-  // All of them: those of the page's own client are listed here, too.
+  // All of them: tools of the page's own client are listed here, too.
   const known = new WeakSet<Tool>();
   registry.onChange(() => {
     for (const tool of registry.all()) {
@@ -254,12 +254,12 @@ export function createModelContext(registry: Registry, scope: Scope, active = tr
       tool.execute = watched(tool.definition.name, tool.execute);
     }
   });
-  // In a task of its own, as of browsers: a listener that registers tools would never end a turn of the event loop.
+  // In a separate task, as in browsers: a listener that registers tools would otherwise never let the current task end.
   registry.onChange(() => task(() => target.dispatchEvent(new Event("toolchange"))));
   return target;
 }
 
-/** Puts `context` where pages look for it, and its interfaces into `window`. */
+/** Installs `context` at its standard places, and its interfaces in `window`. */
 export function installModelContext(context: EventTarget): void {
   const contexts = new WeakMap<object, EventTarget>([[document, context]]);
   const { get: typeOf } = Object.getOwnPropertyDescriptor(Node.prototype, "nodeType")!;

@@ -1,6 +1,6 @@
-/** Modules of a page that scripts put there: the browser runs them later, in their order. */
+/** Module scripts that are inserted by scripts: the browser runs them later, in order. */
 
-/** When all have run that got into the page until now, or do before this turn of the event loop ends. */
+/** Resolves when all that were inserted until now, or in this task, have run. */
 export function modulesRun(): Promise<unknown> {
   const name = `webmcp-gateway-${Math.random()}`;
   const last = document.createElement("script");

@@ -1,4 +1,4 @@
-/** The page's tools in the browser's own WebMCP, where that admits them and the gateway need not enforce their rules. */
+/** Mirrors the page's tools in the browser's own WebMCP, if that permits it and the gateway need not enforce their rules. */
 
 import type { Params } from "./json-rpc";
 import { call, type Registry, type Tool } from "./registry";
@@ -7,7 +7,7 @@ export interface NativeContext {
   registerTool(tool: unknown, options: { signal: AbortSignal }): unknown;
 }
 
-/** Gives a function that brings the browser's list in line; to be called after each change. */
+/** Returns a function that updates the browser's list; to be called after each change. */
 export function mirrorNatively(
   registry: Registry,
   native: NativeContext,
@@ -26,7 +26,7 @@ export function mirrorNatively(
     try {
       await native.registerTool({ ...tool.definition, execute }, { signal: controller.signal });
     } catch {
-      // An opaque frame without `allow="tools"` is not admitted; the other ways of offering a tool are open.
+      // An opaque frame without `allow="tools"` is refused; tools are still offered in other ways.
     }
   }
 

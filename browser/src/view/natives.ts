@@ -1,9 +1,9 @@
-/** The browser's own functions, taken before a script of the page can replace them. */
+/** The browser's own functions, captured before a script of the page can replace them. */
 
 import { attempt } from "./attempt";
 import { uncurried } from "./uncurried";
 
-/** Under this key the parent that a page is shown has the real one. */
+/** The key of the real parent in the one that the page sees. */
 export const REAL = Symbol.for("webmcp-gateway");
 
 export type Natives = ReturnType<typeof takeNatives>;
@@ -12,7 +12,7 @@ function getter<Owner extends object, Key extends keyof Owner & string>(owner: O
   return uncurried(Object.getOwnPropertyDescriptor(owner, key)!.get!) as (self: Owner) => Owner[Key];
 }
 
-/** Nothing where the page is no secure context. */
+/** Empty in an insecure context. */
 function takeCrypto(subtle: SubtleCrypto | undefined) {
   if (!subtle) return {};
   const importKey = subtle.importKey.bind(subtle);
@@ -23,17 +23,17 @@ function takeCrypto(subtle: SubtleCrypto | undefined) {
   };
 }
 
-/** What only the person can cause: `seen` is told when, on the clock of `performance.now`. */
+/** Watches events that only the person can cause: `seen` receives their times, on the clock of `performance.now`. */
 function watchGestures(seen: (at: number) => void): void {
   const timeStamp = getter(Event.prototype, "timeStamp");
   const see = (event: Event): void => {
-    // The browser's own word, of each event: no script can redefine it.
+    // Set by the browser on each event: no script can redefine it.
     if (event.isTrusted) seen(timeStamp(event));
   };
   for (const type of ["pointerdown", "keydown", "click"]) addEventListener(type, see, { capture: true, passive: true });
 }
 
-/** Whether the browser counts the page as activated by the person; never where it does not say. */
+/** Whether the browser counts the page as activated by the person; false if it does not report that. */
 function takeActivation(): () => boolean {
   const activation: UserActivation | undefined = navigator.userActivation;
   if (!activation) return () => false;
@@ -41,16 +41,16 @@ function takeActivation(): () => boolean {
   return () => isActive(activation);
 }
 
-/** Everything that handles a secret or decides who speaks goes through these. */
+/** All code that handles a secret or checks a message's source uses these. */
 export function takeNatives() {
-  // A host that writes another page into this window: the one before left its own parent here.
+  // A host may write another page into this window: the previous one left its own parent here.
   const parent: Window = attempt(() => Reflect.get(window.parent, REAL) as Window) ?? window.parent;
   const event = MessageEvent.prototype;
   return {
     parent,
     postToParent: (message: unknown, ...rest: unknown[]) =>
       (parent.postMessage as (message: unknown, ...rest: unknown[]) => void)(message, ...rest),
-    // Looked up when it is called: one host wraps it, and delivers through its wrapper alone.
+    // Looked up at the call: one host wraps it, and delivers only through its wrapper.
     listen: (listener: (event: MessageEvent) => void) => addEventListener("message", listener, true),
     dispatch: uncurried(EventTarget.prototype.dispatchEvent),
     stop: uncurried(Event.prototype.stopImmediatePropagation),

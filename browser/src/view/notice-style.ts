@@ -1,6 +1,6 @@
-/** The look of the notice: a constructed sheet, which needs no permission of a content policy. */
+/** The style of the notice: a constructed sheet, which needs no permission of a content policy. */
 
-/** `!important` in a shadow root wins over any rule of the page. The build takes out what only people read. */
+/** `!important` in a shadow root wins over any rule of the page. The build minifies the text. */
 const STYLE = `
 :host { all: initial !important; color-scheme: light dark !important; position: fixed !important; inset: auto 16px 16px auto !important;
   z-index: 2147483647 !important; width: min(380px, 100% - 32px) !important; }

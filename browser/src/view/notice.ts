@@ -1,9 +1,9 @@
-/** A small notice over the page while calls wait for a person's approval; out of reach of the page's styles. */
+/** A small notice over the page while calls wait for a person's approval; isolated from the page's styles. */
 
 import { noticeSheet } from "./notice-style";
 import type { Approval } from "./pending";
 
-/** Shows `approval`, or other news under its own title, until the function that this gives is called. */
+/** Shows `approval`, or other news under its own title, until the returned function is called. */
 export type ShowNotice = (approval: Omit<Approval, "id"> & { title?: string }) => () => void;
 
 function element<Name extends keyof HTMLElementTagNameMap>(name: Name, ...content: (Node | string)[]): HTMLElementTagNameMap[Name] {
@@ -12,7 +12,7 @@ function element<Name extends keyof HTMLElementTagNameMap>(name: Name, ...conten
   return made;
 }
 
-/** `open` leads the person to a URL; it gives false where the host cannot. */
+/** `open` opens a URL for the person; it returns false if the host cannot. */
 export function createNotice(open: (url: string) => Promise<boolean>): ShowNotice {
   let box: HTMLElement | undefined;
   const list = element("section");
@@ -31,7 +31,7 @@ export function createNotice(open: (url: string) => Promise<boolean>): ShowNotic
     const button = element("button", "Review");
     button.onclick = async () => {
       if (await open(url)) return;
-      // The person has to carry the address over by hand.
+      // The person has to copy the address by hand.
       words.append(element("span", "Answer at this address:"), element("b", url));
       button.remove();
     };

@@ -1,11 +1,11 @@
-/** What a page reads of its address, and of those that its links and forms lead to, beside `location`. */
+/** The page's own address in other properties than `location`, and the resolved URLs of its links and forms. */
 
 import { attempt } from "./attempt";
 import { reading } from "./entries";
 
 const PARTS = ["origin", "protocol", "username", "password", "host", "hostname", "port", "pathname", "search", "hash"] as const;
 
-/** `here` gives the page's URL, and `base` what its relative ones are relative to. */
+/** `here` returns the page's URL, and `base` the base of its relative ones. */
 export function tellAddresses(here: () => string, base: () => string): void {
   for (const name of ["URL", "documentURI"] as const) reading(Document.prototype, name, (self, native) => (self === document ? here() : native));
   reading(Node.prototype, "baseURI", (node, native) => ((node.ownerDocument ?? node) === document ? base() : native));
@@ -39,7 +39,7 @@ export function tellAddresses(here: () => string, base: () => string): void {
   }
 }
 
-/** The page's own origin is one, wherever it reads it, also of messages that it posts to itself. */
+/** The page's own origin is the same wherever it is read, also in messages that it posts to itself. */
 export function tellOrigin(origin: string): void {
   const sourceOf = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "source")!.get!;
   reading(MessageEvent.prototype, "origin", (event, native) => (sourceOf.call(event) === window ? origin : native));

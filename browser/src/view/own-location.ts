@@ -4,7 +4,7 @@ import { type Entries, withFragmentOf, withoutFragment } from "./entries";
 
 const PARTS = ["protocol", "host", "hostname", "port", "pathname", "search"] as const;
 
-/** `resolve` makes a URL absolute, and `leave` goes to one that is none of the app's page. */
+/** `resolve` makes a URL absolute, and `leave` opens one outside of the app's page. */
 export function createLocation(frame: Location, { here, knows, enter }: Entries, resolve: (url: string) => URL, leave: (url: string) => void): Location {
   function parsed(url: unknown): URL {
     try {

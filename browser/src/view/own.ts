@@ -1,10 +1,10 @@
-/** What the packer makes of each `location` in a page's scripts is a call of a function that a part of the runtime defines. */
+/** The packer replaces each `location` in a page's scripts by a call of a function that a part of the runtime defines. */
 
 /**
- * It gives the app's own for the window's `Location`, for the window and the document something whose `location` is that,
- * and anything else as it is. So it matters not what is a variable of the page's.
+ * It returns the app's own for the window's `Location`, an object with that `location` for window and document, and any
+ * other value unchanged. Variables of the page with that name therefore work as before.
  */
 export const OWN = "webmcpGatewayOwn";
 
-/** The id of the element with the app's other pages, by their paths; what the packed page itself is has nothing there. */
+/** The id of the element with the app's other pages, by their paths; the packed page itself has an empty entry. */
 export const PAGES = "webmcp-gateway-pages";

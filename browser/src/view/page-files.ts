@@ -1,17 +1,18 @@
-/** Files of the backend for elements of the page: the content policy of hosts lets them load `data:` URLs alone. */
+/** Loads files of the backend for elements of the page: the content policy of hosts permits only `data:` URLs. */
 
 import { attempt } from "./attempt";
 import { dataUrlOf } from "./base64";
 
-/** How many files are kept for elements that name them again, as browsers do. */
+/** Files that are cached for further elements with the same URL, as in browsers. */
 const KEPT = 64;
 /**
- * What a style names with `url(…)`, or alone in an `image-set()`; a name that could not be loaded begins with `#` from then on.
- * In comments and other strings nothing is named.
+ * A `url(…)` of a style, or a string in an `image-set()`; the URL of a failed file begins with `#` from then on.
+ *
+ * Matches in comments and other strings have no URL.
  */
 const NAMED = /(?<!@import\s*)url\(\s*(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?:"([^"]+)"|'([^']+)')|\/\*.*?\*\/|"(?:\\.|[^\\])*?"|'(?:\\.|[^\\])*?'/gis;
 
-/** An element that names a file; only one of a script says `noModule`. */
+/** An element that refers to a file; only a script has `noModule`. */
 interface Wanted {
   integrity: string;
   type?: string;
@@ -19,35 +20,35 @@ interface Wanted {
 }
 
 export interface Files {
-  /** Whether an element that names `url` needs a file of the backend, or as `inline` one that content policies admit inline alone. */
+  /** Whether an element with `url` needs a file of the backend; with `inline`, also one that content policies permit only inline. */
   remote(url: string, inline?: boolean): boolean;
-  /** The file as a `data:` URL. Rejects where there is none. */
+  /** The file as a `data:` URL. Rejects if there is none. */
   data(url: string): Promise<string>;
-  /** The file as text, where it is what `integrity` says; `ahead` keeps it for who asks next. */
+  /** The file as text, verified by `integrity`; `ahead` caches it for the next request. */
   text(url: string, wanted: Wanted & { as?: string }, ahead?: boolean): Promise<string>;
-  /** `css` with the files that it names, relative to `base`; undefined where it names none. */
+  /** `css` with its files embedded, relative to `base`; undefined if it has none. */
   styled(css: string, base?: string): Promise<string> | undefined;
 }
 
-/** The file at `url`. Rejects where there is none, or not the one that `integrity` says. */
+/** The file at `url`. Rejects if there is none, or it fails `integrity`. */
 export async function fileOf(fetch: typeof globalThis.fetch, url: string, integrity: string): Promise<Blob> {
   const response = await fetch(url, { integrity });
   if (!response.ok) throw `${url}: ${response.status}`;
   return response.blob();
 }
 
-/** The text of `file`, as `local` of a `data:` or `blob:` URL. Rejects where it is no script by its type (Fetch, 2.9; HTML, 8.1.4.2), and is to be one. */
+/** The text of `file`; `local` for a `data:` or `blob:` URL. Rejects a script of a wrong type (Fetch, 2.9; HTML, 8.1.4.2). */
 export async function textOf(file: Blob, { noModule, type }: Wanted, local?: boolean): Promise<string> {
   const refused = noModule !== undefined && (/module/i.test(type!) ? !/^\w+\/(x-)?(java|ecma)script\b/.test(file.type) : !local && /^(audio|image|video)\/|^text\/csv/.test(file.type));
   if (refused) throw file.type;
-  // What `fetch` gives as a text is always UTF-8; here it is the charset that the type names.
+  // `fetch` decodes text always as UTF-8; here the charset of the type applies.
   const label = /charset\s*=\s*"?([^\s;"]+)/.exec(file.type)?.[1];
   return (attempt(() => new TextDecoder(label)) ?? new TextDecoder()).decode(await file.arrayBuffer());
 }
 
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
   const kept = new Map<string, Promise<string>>();
-  /** What was loaded ahead, until somebody asks for it. */
+  /** Preloaded files, until they are requested. */
   const early = new Map<string, Promise<Blob>>();
 
   function load(url: string, integrity = "", ahead = false): Promise<Blob> {
@@ -75,7 +76,7 @@ export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: strin
   return {
     remote,
     data,
-    // What is loaded ahead for `fetch` is `fetch`'s to load, once.
+    // Preloads for `fetch` are left to `fetch`.
     text: async (url, wanted, ahead) => (ahead && wanted.as === "fetch" ? "" : textOf(await load(url, wanted.integrity, ahead), wanted, !remote(url))),
     styled(css, base = "") {
       let named: true | undefined;

@@ -1,23 +1,23 @@
-/** The tools of the page's own client (`App.registerTool`), kept among all others of the page, and called there. */
+/** The tools of the page's own client (`App.registerTool`), merged into the page's tools, and called there. */
 
 import { isObject, PeerError, type Answer, type Params } from "./json-rpc";
 import type { Definition, Registry, Tool } from "./registry";
 import type { Requests } from "./requests";
 
 const TIMEOUT = 5000;
-/** A client that is there answers a ping before anything else happens in the page; this is for those that do it apart. */
+/** A client answers a ping before anything else happens in the page; the time is for asynchronous ones. */
 const CLOSED = 300;
 
 export interface PageTools {
-  /** Brings the list in line; to be called when the client is there, may have gone, and says that its list changed. */
+  /** Updates the list; to be called when the client appears, may have closed, or announces a change. */
   renew(): Promise<void>;
-  /** Calls `run` where no client of the page is there any more. */
+  /** Calls `run` if no client of the page is left. */
   ifClosed(run: () => void): void;
-  /** True if `message` of the page answers a question of this. */
+  /** True if `message` of the page answers a request of this. */
   settle(message: Answer): boolean;
 }
 
-/** `requests` go to the page. */
+/** `requests` are sent to the page. */
 export function createPageTools(registry: Registry, requests: Requests): PageTools {
   const taken = new Map<string, { json: string; tool: Tool }>();
   let line: Promise<void> = Promise.resolve();
@@ -34,7 +34,7 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
     registry.add(tool);
   }
 
-  /** Whether a client is there: an answer of any kind says so. */
+  /** Whether there is a client: an answer of any kind proves it. */
   const there = (): Promise<boolean> => requests.send("ping", {}, { timeout: CLOSED }).then(() => true, (error) => error instanceof PeerError);
 
   async function renew(): Promise<void> {
@@ -55,7 +55,7 @@ export function createPageTools(registry: Registry, requests: Requests): PageToo
   }
 
   return {
-    // One after the other; a client that does not answer keeps what it had.
+    // One after the other; a client that does not answer keeps its tools.
     renew: () => (line = line.then(renew).catch(() => undefined)),
     ifClosed: (run) => void there().then((is) => is || run()),
     settle: requests.settle,

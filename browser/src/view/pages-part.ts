@@ -1,17 +1,19 @@
 /**
- * Shows the page of the app that its address says, of those that the packed one has in itself, in its place; and goes there.
- * A script of its own, the last of the runtime, after the one for `location`.
+ * Shows the page of the app at its address, out of those that are embedded in the packed one, and navigates between
+ * them.
+ *
+ * A separate script, the last of the runtime, after the one for `location`.
  */
 
 import { OWN, PAGES } from "./own";
 
 interface Scope {
   [OWN]: (value: Location) => Location;
-  /** Asked by links before they lead elsewhere: true where the app goes to another of its pages. */
+  /** Called by links before they navigate: true if the app goes to another of its pages. */
   webmcpGatewayGo?: (url: string) => boolean;
 }
 
-/** In the place of all that the browser has yet to parse, which becomes a text that nobody sees. */
+/** Replaces all that the browser has yet to parse, which becomes a hidden text. */
 function put(html: string): void {
   const { documentElement: root } = document;
   for (const { name } of [...root.attributes]) root.removeAttribute(name);
@@ -46,7 +48,7 @@ function start(scope: Scope, kept: Element): void {
   };
   const { pathname, search, hash } = own;
   const page = pages.get(pathname);
-  // That of a folder stands at the folder's address, to which browsers are led where its slash is left out.
+  // A folder's page is stored at the folder's address; without its slash, the address is corrected.
   const [at] = Array.isArray(page) ? page : [pathname];
   if (at === `${pathname}/`) history.replaceState(history.state, "", at + search + hash);
   const html = pages.get(at);

@@ -1,4 +1,4 @@
-/** An answer that waits for a person's approval: asked for again until it is the real one. */
+/** Polls an answer that waits for a person's approval, until it is the final one. */
 
 import { objectOf, type Params } from "./json-rpc";
 import { answerOf } from "./results";
@@ -9,7 +9,7 @@ export interface Approval {
   url: string;
 }
 
-/** A host that answers the long poll at once must not be asked without a pause, in milliseconds. */
+/** The minimum pause between polls, for a host that answers a long poll at once, in milliseconds. */
 const PAUSE = 500;
 
 export function approvalOf(result: Params): Approval | undefined {
@@ -23,12 +23,12 @@ export function approvalOf(result: Params): Approval | undefined {
 
 export interface Ends {
   stream(params: Params, signal?: AbortSignal): Promise<Params>;
-  /** Shows that `approval` waits; what it gives takes that away. */
+  /** Shows that `approval` waits; the returned function hides that. */
   notice(approval: Approval): () => void;
   later(run: () => void, milliseconds: number): number;
 }
 
-/** `result`, or the one that comes once a person has answered. An abort gives the question up. */
+/** `result`, or the final one once a person has answered. An abort cancels the request. */
 export async function settle(result: Params, { stream, notice, later }: Ends, signal?: AbortSignal): Promise<Params> {
   let approval = approvalOf(result);
   if (!approval) return result;

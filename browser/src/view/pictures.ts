@@ -1,12 +1,12 @@
-/** Pictures and films for pages that ask more of them than most: which one is shown, by which attribute, and lazy ones. */
+/** Images and videos for pages with special needs: `currentSrc`, `Attr` values, and lazy loading. */
 
 import { CANDIDATE, chosen, seen } from "./candidates";
 import { reading } from "./entries";
 
-/** How far from what is seen browsers load lazy pictures. */
+/** The distance from the viewport at which browsers load lazy images. */
 const NEAR = "1250px";
 
-/** `currentSrc` and the value of an `Attr`, as the page wrote them; `resolve` makes a URL absolute. */
+/** Restores the page's values in `currentSrc` and `Attr.value`; `resolve` makes a URL absolute. */
 export function tellWritten(resolve: (url: string) => string): void {
   for (const { prototype } of [HTMLImageElement, HTMLMediaElement]) {
     reading(prototype as HTMLImageElement, "currentSrc", ({ src }, given) => {
@@ -18,7 +18,7 @@ export function tellWritten(resolve: (url: string) => string): void {
   reading(Attr.prototype, "value", (_, given) => seen(given) ?? "");
 }
 
-/** Lets lazy pictures wait until they come near to what is seen. */
+/** Lets lazy images wait until they are near the viewport. */
 export function awaitNear(): void {
   const waiting = new WeakMap<Element, PromiseWithResolvers<void>>();
   const observer = new IntersectionObserver(

@@ -1,10 +1,10 @@
-/** Answers of the runtime's own, as the gateway writes its own: problem details (RFC 9457), for people to read. */
+/** The runtime's own answers, in the gateway's form: problem details (RFC 9457), for people to read. */
 
 import type { Params } from "./json-rpc";
 
 const WORDS = { 202: "Accepted", 413: "Content Too Large", 503: "Service Unavailable" };
 
-/** Why a request went nowhere: a developer finds on the console what the host lacks. */
+/** Why a request was not sent: the console tells a developer what the host lacks. */
 export const OUT_OF_REACH = "The app cannot reach its server from here.";
 
 /** The values of an `http_request` result. */

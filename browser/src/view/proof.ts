@@ -1,4 +1,4 @@
-/** View proof: the launch value against a key, and the key's signature under each call. */
+/** View proof: exchanges the launch value for a key, and signs each call with it. */
 
 import { fromBase64, toBase64Url } from "./base64";
 import { METHOD_NOT_FOUND, PeerError, type Params } from "./json-rpc";
@@ -6,22 +6,22 @@ import { answerOf } from "./results";
 
 export const LAUNCH = "webmcp-gateway/launch";
 
-/** How long a host may take to bring the launch value, after `initialized`, in milliseconds. */
+/** How long a host may take to deliver the launch value, after `initialized`, in milliseconds. */
 const PATIENCE = 3000;
-/** How long calls wait for the answer to attach, in milliseconds; it counts later, too: some hosts ask a person first. */
+/** How long calls wait for the answer to attach, in milliseconds; a later one counts, too: some hosts ask a person first. */
 const ATTACH_TIMEOUT = 15000;
 
 export interface Proof {
-  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. Others may have no way to attach. */
+  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. Others may be unable to attach. */
   start(bridge: boolean, attaches: boolean): void;
-  /** The host brought a launch value. */
+  /** The host delivered a launch value. */
   launched(value: string): void;
-  /** The `_view` of one call, once attach was answered; undefined in our own host, and where there is no key. */
+  /** The `_view` of one call, once attach was answered; undefined in our own host, and without a key. */
   sign(): Promise<string | undefined>;
-  /** Whether a tool may be offered past the gateway, as that says; where it does not answer, as it said of the page. */
+  /** Whether a tool may be offered without the gateway, by the answer to attach; without an answer, by the page's snapshot. */
   offered(name: string): boolean;
   settled(): Promise<void>;
-  /** Bytes that a message to the gateway may have, as far as it said so. */
+  /** The size limit of a message to the gateway in bytes, if known. */
   room(): number;
 }
 
@@ -32,7 +32,7 @@ interface View {
 }
 
 export interface Crypto {
-  /** HMAC-SHA-256, not extractable: what a page might steal of it signs here, and nowhere else. */
+  /** HMAC-SHA-256, not extractable: a stolen key object can sign only in this page. */
   importKey?: ((key: BufferSource) => Promise<CryptoKey>) | undefined;
   sign?: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
 }
@@ -44,20 +44,20 @@ interface Ends {
   later(run: () => void, milliseconds: number): number;
   cancel(timer: number | undefined): void;
   warn(line: string): void;
-  /** The tools that might be offered past the gateway when it made the page. */
+  /** The snapshot's tools that may be offered without the gateway. */
   tools(): unknown;
-  /** The set of tools that may be offered past the gateway is known, or changed. */
+  /** The set of tools that may be offered without the gateway is known, or changed. */
   changed(): void;
 }
 
 export function createProof({ crypto, attach, later, cancel, warn, tools, changed }: Ends): Proof {
   const { importKey, sign } = crypto;
   let view: View | undefined;
-  /** Of the page's tools those that may be offered past the gateway, by its word; or by the page's, until there is one. */
+  /** The page's tools that may be offered without the gateway: by its answer, or by the snapshot until there is one. */
   let free: Set<unknown> | undefined;
   let unsaid: Set<unknown> | undefined;
   let launch: string | undefined;
-  /** The newest launch value: hosts may bring one twice. */
+  /** The newest launch value: hosts may deliver one twice. */
   let shown: string | undefined;
   let started: "no" | "bridge" | "yes" = "no";
   let timer: number | undefined;
@@ -68,11 +68,11 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
   let settled = new Promise<void>((resolve) => (release = resolve));
   let line: Promise<unknown> = Promise.resolve();
   let attaching: Promise<unknown> = line;
-  /** The proof of the next call, made before it is needed: a page that goes has no time for it. */
+  /** The proof of the next call, made in advance: an unloading page has no time for it. */
   let spare: Promise<string | undefined> | undefined;
 
   function readView(result: Params): View {
-    // Whatever it says now, it is the gateway that says it.
+    // Any answer is the gateway's.
     free ??= new Set();
     const given = result["isError"] ? undefined : answerOf(result);
     if (typeof given?.["view"] !== "string") throw new Error("refused");
@@ -89,10 +89,10 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     const mine = ++attempt;
     cancel(timer);
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
-    // Without crypto.subtle a key would be of no use: attach as an unproven view, for the list of free tools.
+    // Without crypto.subtle a key would be useless: attach as an unproven view, for the list of free tools.
     const value = sign && launch;
     launch = undefined;
-    // One after the other: the next one says which view the page was.
+    // One after the other: the next one names the page's previous view.
     attaching = attaching.then(async () => {
       const former = (await spare) ?? view?.id;
       return new Promise<void>((next) => {
@@ -106,7 +106,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
         };
         const fail = (error: unknown): void => {
           warn(`this view is unproven: ${String(error)}`);
-          // An error is an answer, too, but for that of a host that carries no calls.
+          // An error is an answer, too, except that of a host that carries no calls.
           if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
           else unsaid = new Set(tools() as string[]);
           shown = undefined;
@@ -115,7 +115,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
         const silence = later(() => fail(new Error("no answer")), ATTACH_TIMEOUT);
         attach(value, former, readView)
           .then((given) => {
-            // Late, another one may have come in between.
+            // A late answer, overtaken by a newer one.
             if (mine < newest) return;
             newest = mine;
             view = given;
@@ -156,7 +156,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     },
     sign() {
       if (started === "bridge") return Promise.resolve(undefined);
-      // One after the other: the numbers go out in their order.
+      // One after the other: the numbers are sent in order.
       const signed = line.then(next);
       line = signed.catch(() => undefined);
       return signed;

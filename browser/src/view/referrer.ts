@@ -1,4 +1,4 @@
-/** The `referrer` of requests that a page gives one of its own site (Fetch, 5.4): for the browser that is the site of others. */
+/** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
 import { likeFetch } from "./like-fetch";
 import { wrap } from "./wrapped";
@@ -13,14 +13,14 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
   const { Request: Native, fetch } = scope;
   const base = resolve("./");
   const { origin } = new URL(base);
-  /** Of requests that have none for the browser; what resets that resets this. */
+  /** Referrers that the browser does not know; resetting the browser's resets these. */
   const kept = new WeakMap<object, string>();
   const keep = (made: Request, referrer: string | undefined): Request => {
     if (referrer !== undefined && !made.referrer) kept.set(made, referrer);
     return made;
   };
 
-  /** `init` as the browser gets it, and the referrer that is the page's own. */
+  /** `init` for the browser, and the page's own referrer. */
   function read(init: RequestInit | undefined): [RequestInit | undefined, string?] {
     const given = init?.referrer;
     if (given === undefined) return [init];

@@ -1,23 +1,23 @@
-/** `<meta http-equiv=refresh>`, which the runtime stops: the page goes there as by a link. */
+/** `<meta http-equiv=refresh>`, which the runtime stops: the page navigates as by a link. */
 
 import { attempt } from "./attempt";
 import { isWritten, withoutFragment } from "./entries";
 import { OWN } from "./own";
 
-/** HTML, 4.2.5.3 "shared declarative refresh steps": seconds, and where to. */
+/** HTML, 4.2.5.3 "shared declarative refresh steps": seconds, and the URL. */
 const REFRESH = /^\s*([\d.]+)(?:[\s;,]+(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*)))?/is;
-/** The longest that a timer takes, in milliseconds. */
+/** The longest time of a timer, in milliseconds. */
 const LONGEST = 2 ** 31 - 1;
 
 interface Scope {
   [OWN]?: (value: Location) => Location;
 }
 
-/** What the host can do is known. */
+/** Resolves once the host's capabilities are known. */
 const met = (): Promise<void> =>
   new Promise((go) => {
     if (document.documentElement.dataset["tier"]) go();
-    // The runtime itself is told after its page.
+    // The runtime itself is notified after its page.
     else document.addEventListener("tierchange", () => setTimeout(go), { once: true });
   });
 
@@ -36,7 +36,7 @@ async function go(url: string): Promise<void> {
 }
 
 export function watchRefreshes(): void {
-  // Before, no browser refreshes.
+  // Before the load event, no browser refreshes.
   const loaded = new Promise<void>((done) => {
     if (document.readyState === "complete") done();
     addEventListener("load", ({ isTrusted }) => isTrusted && done(), true);

@@ -1,4 +1,7 @@
-/** Pictures, films and sounds of `blob:` URLs, as previews of files are, where the host's content policy refuses those: as `data:` URLs, once they failed. */
+/**
+ * Images, videos and sounds with `blob:` URLs, such as previews of files, if the host's content policy refuses those:
+ * as `data:` URLs, after a failure.
+ */
 
 import { dataUrlOf } from "./base64";
 import { seen } from "./candidates";
@@ -9,9 +12,9 @@ type Shown = HTMLImageElement | HTMLMediaElement;
 
 const isShown = (target: unknown): target is Shown => target instanceof HTMLImageElement || target instanceof HTMLMediaElement;
 
-/** Runs after the runtime, which has replaced the same properties. `blobOf` gives what a URL stands for. */
+/** Runs after the runtime, which has replaced the same properties. `blobOf` returns the blob of a URL. */
 export function showRefused(blobOf: (url: string) => Blob | undefined): void {
-  /** The `blob:` URL that each has got as a `data:` URL: what fails then is no picture. */
+  /** The `blob:` URL that was retried as a `data:` URL: a second failure is the file's. */
   const tried = new WeakMap<Shown, string>();
 
   async function admit(event: Event): Promise<void> {
@@ -28,7 +31,7 @@ export function showRefused(blobOf: (url: string) => Blob | undefined): void {
     else element.setAttribute("src", `${value}#webmcp-gateway:${url}`);
   }
 
-  /** One outside of the document is heard by nobody else. */
+  /** An element outside of the document needs its own listener. */
   function hear(element: unknown): void {
     if (!isShown(element)) return;
     tried.delete(element);
@@ -54,7 +57,7 @@ export function showRefused(blobOf: (url: string) => Blob | undefined): void {
   const { decode } = HTMLImageElement.prototype;
   HTMLImageElement.prototype.decode = async function () {
     const url = this.getAttribute("src");
-    // What was refused is broken until it has the other.
+    // A refused image is broken until its replacement is loaded.
     if (!this.naturalWidth && url && blobOf(url) && !(this.complete && tried.has(this))) {
       await new Promise((go) => ["load", "error"].forEach((type) => this.addEventListener(type, go, { once: true })));
     }

@@ -50,13 +50,13 @@ export function createRegistry(): Registry {
   };
 }
 
-/** What the page's function gives for `input`, raw. Rejects with the signal's reason as soon as that is aborted. */
+/** The raw result of the page's function for `input`. Rejects with the signal's reason as soon as that is aborted. */
 export async function execute(tool: Tool, input: Params, signal = new AbortController().signal): Promise<unknown> {
   signal.throwIfAborted();
   return unlessAborted((async () => tool.execute(input, { signal }))(), signal);
 }
 
-/** The same as an MCP result; what the page throws becomes `isError`. */
+/** The result in MCP's form; errors of the page become `isError`. */
 export async function call(tool: Tool, input: unknown, signal?: AbortSignal): Promise<ToolResult> {
   try {
     return toolResult(await execute(tool, objectOf(input), signal));

@@ -1,4 +1,4 @@
-/** Relay: in hosts that know nothing but `tools/call`, the view asks the gateway for the model's calls. */
+/** Relay: in hosts that support only `tools/call`, the view polls the gateway for the model's calls. */
 
 import { Unproven } from "./calls";
 import { coalesced } from "./coalesced";
@@ -7,51 +7,51 @@ import type { Registry } from "./registry";
 import { answerOf, toolFailure } from "./results";
 import { createToolChannel } from "./tool-channel";
 
-/** How long the gateway may wait with its answer to a poll, in milliseconds, where that holds up nothing else. */
+/** The wait of a long poll, in milliseconds, if it delays no other call. */
 const LONG = 20000;
-/** How long a poll waits that finds out whether the host runs calls side by side; it is made a few times. */
+/** The wait of a poll that detects whether the host runs calls concurrently; it is made a few times. */
 const PROBE = 30;
 const BEHIND = 5;
 const PROBES = 3;
-/** Between two polls of a host that runs one call at a time: while a model is at work, later, and in a hidden tab. */
+/** Between two polls of a host that runs one call at a time: while a model is active, later, and in a hidden tab. */
 const BRISK = 20;
 const IDLE = 250;
 const HIDDEN = 1000;
 const AT_WORK = 60000;
-/** There the page's own requests come first: a poll waits until none was made for so long. */
+/** In such a host, the page's own requests have priority: a poll waits until there was none for so long. */
 const CALM = 100;
-/** A host that answers at once all the same is not asked without a pause. */
+/** The pause for a host that answers long polls at once. */
 const PAUSE = 500;
 const LONGEST_PAUSE = 15000;
 const RESULT_TRIES = 4;
-/** A host that has not answered a poll by then, in milliseconds after its end, never will. */
+/** Milliseconds after its end at which an unanswered poll counts as lost. */
 const SILENCE = 30000;
-/** Between two lists that the gateway is told; it takes one a second. */
+/** Between two lists for the gateway, which takes one a second. */
 const LIST_PAUSE = 200;
-/** A page that was to go, and is there after so long, stays. */
+/** A page that was to be unloaded, and exists after so long, stays. */
 const GOING = 1000;
 
 export interface Relay {
-  /** Begins, or goes on. */
+  /** Begins, or continues. */
   start(): void;
-  /** What is offered here may have changed. */
+  /** The offered tools may have changed. */
   changed(): void;
-  /** The gateway knows this view under a new key, and nothing of what was told under the older one. */
+  /** The gateway knows this view under a new key, and nothing of what was sent under the older one. */
   renewed(): void;
-  /** Calls wait: the next poll need not. */
+  /** Calls wait: the next poll is due at once. */
   hurry(): void;
-  /** The page asks for something itself: no poll that could hold that up begins for a while. */
+  /** The page sends a request itself: no poll that could delay it begins for a while. */
   giveWay(): void;
-  /** The page goes, as far as it knows. */
+  /** The page is being unloaded. */
   left(): void;
   close(): void;
 }
 
 interface Ends {
-  /** Calls a tool of the gateway, proven. Rejects with `Unproven` where there is nothing to prove it with. */
+  /** Calls a tool of the gateway with a proof. Rejects with `Unproven` without one. */
   ask(name: string, args: Params, signal?: AbortSignal, timeout?: number): Promise<Params>;
   offered(tool: string): boolean;
-  /** The page's own requests that the host has, and has not answered. */
+  /** The page's own requests that were sent to the host and not answered. */
   flying: ReadonlySet<unknown>;
   later(run: () => void, milliseconds: number): number;
   now(): number;
@@ -85,7 +85,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     if (id === undefined) return;
     const send = (given: Params, left: number): Promise<unknown> =>
       ask("webmcp_result", { call: id, result: given }).catch((why: unknown) => {
-        // At last without what may be too large for the host, or for the gateway.
+        // The last try omits a result that may be too large for the host or the gateway.
         const next = left > 1 ? given : toolFailure(`The tool has run, but its answer of ${JSON.stringify(given).length} characters was not taken: ${why}`);
         return left && pauseApart(PAUSE).then(() => send(next, left - 1));
       });
@@ -94,7 +94,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   const pauseApart = (milliseconds: number): Promise<void> => new Promise((resolve) => later(resolve, milliseconds));
 
   function take({ number, call, tool, arguments: args }: Params): void {
-    // What a host lost is told again, and what it did not lose, too.
+    // Events are repeated after losses, so that some arrive twice.
     if (typeof number !== "number" || number <= after || typeof call !== "string") return;
     after = number;
     lively = now();
@@ -107,12 +107,12 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     const list = listed();
     const before = [...flying];
     const { signal } = polling;
-    // The list counts as told from now on: the answer may take long, and a change back must not wait for it.
+    // The list counts as sent from now on: the answer may take long, and a change back must not wait for it.
     const result = await ask("webmcp_poll", { after, wait, hidden: hidden(), ...(list !== told && { tools: JSON.parse((told = list)) as unknown }) }, signal, wait + SILENCE);
     const given = answerOf(result);
     if (given?.["reason"] === "view-unproven") throw new Unproven();
     if (result["isError"] || !given || signal.aborted) throw new Error();
-    // It overtook a request of the page, or another poll it: then the host runs calls side by side.
+    // It overtook a request of the page, or was overtaken by another poll: the host runs calls concurrently.
     parallel ||= !!given["overtaken"] || before.some((one) => flying.has(one));
     const events = given["events"];
     if (Array.isArray(events)) for (const event of events) if (isObject(event)) take(event);
@@ -126,7 +126,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
       if (after === seen && now() - began < PAUSE) await pause(PAUSE);
       return;
     }
-    // The answers to the page's own requests tell of calls that wait.
+    // The answers to the page's own requests report waiting calls.
     while (calm >= 0 && (flying.size || now() < calm) && now() - began < HIDDEN) await pause(BRISK);
     if (!flying.size && probes-- > 0) await Promise.all([poll(PROBE), pauseApart(BEHIND).then(() => poll(0))]);
     else await poll(0);
@@ -170,7 +170,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   }
 
   function leave(word: string): void {
-    // Its tools may be gone: whoever has asked for calls is known.
+    // Even without tools now: a view that has polled is known.
     if (!open || !known) return;
     ask("webmcp_poll", { [word]: true }).catch(() => undefined);
     renewed();
@@ -191,7 +191,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
       calm = -1;
       wake();
     },
-    // One that is under way goes on: its answer would come all the same, and the calls in it would be lost until the next.
+    // A running poll continues: its answer would arrive in any case, and an abort would lose its calls until the next.
     giveWay: () => void (calm = now() + CALM),
     left() {
       resting = now() + GOING;

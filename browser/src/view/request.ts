@@ -1,8 +1,8 @@
-/** `Request` and `URL` with the app's base in place of the document's, which leads to the host, or nowhere. */
+/** `Request` and `URL` with the app's base in place of the document's, which belongs to the host, or is invalid. */
 
 type Make = (...given: unknown[]) => object;
 
-/** The same class for the page, made by `construct`: `instanceof`, the prototype and subclasses work as before. */
+/** The same class for the page, constructed by `construct`: `instanceof`, the prototype and subclasses work as before. */
 function rebased<Class extends typeof Request | typeof URL>(native: Class, construct: (given: unknown[], make: Make) => object): Class {
   const made = new Proxy(native, {
     construct: (target, [...given], newTarget: Function) => construct(given, (...rest) => Reflect.construct(target, rest, newTarget) as object),
@@ -18,7 +18,7 @@ export function rebasedRequest(native: typeof Request, resolve: (url: string) =>
   });
 }
 
-/** Another where the browser's own throws for what the document says of its own place; `own` gives what that means. */
+/** Retries if the browser's own throws for the document's invalid address; `own` returns the intended URL. */
 export function rebasedUrl(native: typeof URL, own: (text: string) => string | undefined): typeof URL {
   return rebased(native, (given, make) => {
     try {

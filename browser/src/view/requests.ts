@@ -1,13 +1,13 @@
-/** The runtime's own requests to the host, told from the page's by their ids. */
+/** The runtime's own requests to the host, distinguished from the page's by their ids. */
 
 import { attempt } from "./attempt";
 import { notification, PeerError, request, type Answer, type Message, type Params } from "./json-rpc";
 
 export interface Options<Value> {
   signal?: AbortSignal | undefined;
-  /** In milliseconds; without it the host may take its time. */
+  /** In milliseconds; without it, there is no limit. */
   timeout?: number | undefined;
-  /** Told the notices of progress until the answer. */
+  /** Receives progress notifications until the answer. */
   onProgress?: ((params: Params) => void) | undefined;
   /** Reads the result before any promise carries it, so that a page that replaced `Promise.prototype` sees no secret. */
   read?: (result: Params) => Value;
@@ -16,9 +16,9 @@ export interface Options<Value> {
 export interface Requests {
   send<Value = Params>(method: string, params: Params, options?: Options<Value>): Promise<Value>;
   notify(method: string, params?: Params): void;
-  /** Takes the answer to an own request; false where `message` is none. */
+  /** Takes the answer to an own request; false if `message` is not one. */
   settle(message: Answer): boolean;
-  /** Takes the `params` of a notice of progress; false where these are about no own request that waits. */
+  /** Takes the `params` of a progress notification; false if they belong to no pending request of ours. */
   progressed(params: Params | undefined): boolean;
 }
 
@@ -35,7 +35,7 @@ interface Ends {
 }
 
 export function createRequests({ prefix, post, later, cancel }: Ends): Requests {
-  // No Map: a page that replaced `Map.prototype.get` would be handed the answers.
+  // No Map: a page that replaced `Map.prototype.get` would receive the answers.
   const waiting: { [id: string]: Waiting } = Object.create(null);
   let count = 0;
 
@@ -79,13 +79,13 @@ export function createRequests({ prefix, post, later, cancel }: Ends): Requests 
     settle(message) {
       const { id } = message;
       if (typeof id !== "string" || !id.startsWith(prefix)) return false;
-      // Without its request (cancelled, timed out) it is ours all the same: the page does not see it.
+      // Even without its request (cancelled, timed out) it is ours: the page does not see it.
       waiting[id]?.settle(message);
       return true;
     },
     progressed(params) {
       const tell = waiting[params?.["progressToken"] as string]?.onProgress;
-      // Hosts may tell of any call what no part of an answer is.
+      // Hosts may send notifications that are no part of an answer.
       if (tell) attempt(() => tell(params as Params));
       return !!tell;
     },

@@ -1,10 +1,10 @@
-/** An answer as the `Response` that `fetch` would have given. */
+/** Converts an answer to the `Response` that `fetch` would have returned. */
 
 import { attempt } from "./attempt";
 import { fromBase64 } from "./base64";
 import { isObject, objectOf, type Params } from "./json-rpc";
 
-/** What an `http_request` result says, after `answerOf`. */
+/** The content of an `http_request` result, after `answerOf`. */
 export interface Answer {
   status: number;
   statusText: string;
@@ -12,13 +12,13 @@ export interface Answer {
   body: Uint8Array<ArrayBuffer> | null;
   url: string;
   redirected: boolean;
-  /** Under which `http_stream` gives the next part of the body; undefined where this is the last. */
+  /** The id for the next part of the body by `http_stream`; undefined if this is the last. */
   stream?: string | undefined;
-  /** What a developer should know of it, beside what it says itself. */
+  /** Additional information for a developer. */
   why?: string;
 }
 
-/** Gives the part of a body that follows, and gives it up. */
+/** Reads the following part of a body, or cancels it. */
 export interface Parts {
   next(id: string, signal: AbortSignal, pushed: (bytes: Answer["body"]) => void): Promise<Answer>;
   cancel(id: string): void;
@@ -30,7 +30,7 @@ const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {
   const text = (value: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(value);
   if (type === "none" || body === undefined) return new Uint8Array();
-  // Our own host hands over what came as bytes.
+  // Our own host passes received bytes.
   if (body instanceof ArrayBuffer) return new Uint8Array(body);
   if (type === "base64") return fromBase64(String(isObject(body) ? body["data"] : body));
   if (type === "json") return text(JSON.stringify(body));
@@ -38,7 +38,7 @@ function bytesOf(type: unknown, body: unknown): Uint8Array<ArrayBuffer> {
   return text(String(body));
 }
 
-/** Throws where `given` is no answer that a `Response` could carry. */
+/** Throws if `given` is no answer that a `Response` could carry. */
 export function readAnswer(given: Params | undefined): Answer {
   const status = given?.["status"];
   if (!given || typeof status !== "number" || !(status >= 200 && status <= 599)) throw new Error("no HTTP answer");
@@ -56,11 +56,11 @@ export function readAnswer(given: Params | undefined): Answer {
   };
 }
 
-/** `first` and the parts that follow it, each asked for when it is read; fails with the signal's reason when that is aborted. */
+/** `first` and the parts that follow it, each requested when it is read; fails with the signal's reason at an abort. */
 function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | undefined): ReadableStream<Uint8Array<ArrayBuffer>> {
   const asking = new AbortController();
   let { body: bytes, stream: id } = first;
-  /** Not by a signal of its own: zone.js would do other work in the middle of `pull`, which Chromium never ends then. */
+  /** Not by a separate signal: zone.js would run other work within `pull`, which Chromium then never ends. */
   let fail: () => void;
   const deaf = (): void => signal?.removeEventListener("abort", fail);
   const cancel = (): void => {
@@ -70,9 +70,9 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
     id = undefined;
   };
   return new ReadableStream({
-    // Pages put things on `Object.prototype`.
+    // Pages modify `Object.prototype`.
     __proto__: null,
-    // WebKit has no streams of bytes.
+    // WebKit has no byte streams.
     type: globalThis.ReadableByteStreamController && "bytes",
     start(controller) {
       fail = () => {
@@ -101,7 +101,7 @@ function stream(first: Answer, parts: Parts | undefined, signal: AbortSignal | u
       controller.byobRequest?.respond(0);
     },
     cancel,
-    // Another would ask for a part that nobody reads yet.
+    // Another value would request a part that is not read yet.
   } as UnderlyingByteSource, { __proto__: null, highWaterMark: 0 } as object);
 }
 
@@ -114,7 +114,7 @@ interface Shown {
 
 const READERS = ["arrayBuffer", "blob", "bytes", "formData", "json", "text"] as const;
 
-/** `response` with what its constructor cannot be told; `clone()` keeps it. */
+/** Adds properties to `response` that its constructor cannot set; `clone()` keeps them. */
 export function shown(response: Response, { signal, ...facts }: Shown): Response {
   const put = (name: string, value: unknown, owner: object = response): unknown =>
     Object.defineProperty(owner, name, { value, configurable: true, writable: true });
@@ -132,7 +132,7 @@ export function shown(response: Response, { signal, ...facts }: Shown): Response
     put(name, () => {
       const { bodyUsed, body } = response;
       const reason = (error?: unknown): Promise<never> => Promise.reject(signal?.aborted && !bodyUsed ? signal.reason : error);
-      // Of what is aborted nothing is read, and that is said at once. Chromium turns the stream's reason into a TypeError.
+      // An aborted body rejects at once. Chromium turns the stream's reason into a TypeError.
       return signal?.aborted && body && !bodyUsed ? reason() : read.call(response).catch(reason);
     });
   }
@@ -144,14 +144,14 @@ export function createResponse(answer: Answer, url: string, signal?: AbortSignal
   const { status, statusText, headers, body, redirected } = answer;
   const whole = answer.stream === undefined;
   const response = new Response(body || !whole ? stream(answer, parts, signal) : null, { status, statusText });
-  // What is no header is left out: the rest of the answer is worth having.
+  // Invalid headers are omitted: the rest of the answer is usable.
   for (const [name, value] of headers) attempt(() => response.headers.append(name, value));
-  // Many servers do not tell it, as they unpack what was packed; of a whole body it is known.
+  // Many servers do not send it, or of the compressed body; of a whole body it is known.
   if (body?.length && whole) response.headers.set("content-length", String(body.length));
   return shown(response, { url, redirected, type: "basic", signal });
 }
 
-/** What `redirect: "manual"` gives for a redirect: nothing but the fact. */
+/** The response of `redirect: "manual"` to a redirect: nothing but the fact. */
 export function opaqueRedirect(url: string): Response {
   return shown(Response.error(), { url, type: "opaqueredirect" });
 }

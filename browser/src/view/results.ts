@@ -1,4 +1,4 @@
-/** `CallToolResult` of MCP: made of whatever a tool of the page gave, and read where it is the gateway's. */
+/** `CallToolResult` of MCP: created from a page tool's result, and read from the gateway's. */
 
 import { attempt } from "./attempt";
 import { isObject, type Params } from "./json-rpc";
@@ -20,7 +20,7 @@ function isContent(value: unknown): value is Content[] {
   return Array.isArray(value) && value.every((block) => isObject(block) && typeof block["type"] === "string");
 }
 
-/** `value` is taken through JSON first, so that what cannot be sent fails here and not in `postMessage`. */
+/** `value` is converted through JSON first, so that unserializable values fail here and not in `postMessage`. */
 export function toolResult(value: unknown): ToolResult {
   if (typeof value === "string") return { content: text(value) };
   const json = JSON.stringify(value ?? undefined);
@@ -33,12 +33,12 @@ export function toolResult(value: unknown): ToolResult {
 }
 
 export function toolFailure(error: unknown): ToolResult {
-  // Anything can be thrown, also what has no words, or fails when it is read.
+  // Anything can be thrown, also a value without a string form.
   const message = attempt(() => String((error as Error | undefined)?.message || error));
   return { content: text(message ?? "Error"), isError: true };
 }
 
-// Taken now: the view key comes through here.
+// Captured now: the view key is parsed here.
 const { parse } = JSON;
 
 /** The values in a result of the gateway: structured, or as JSON in its text for hosts that drop the former. */

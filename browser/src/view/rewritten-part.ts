@@ -1,6 +1,7 @@
 /**
- * Keeps the runtime's listeners where a page writes its document anew, which takes all of them along (HTML, 8.4.1).
- * A script of its own, before the runtime.
+ * Restores the runtime's listeners when a page rewrites its document, which removes them (HTML, 8.4.1).
+ *
+ * A separate script, before the runtime.
  */
 
 type Given = Parameters<typeof addEventListener>;
@@ -12,10 +13,10 @@ let kept: [EventTarget, Given][] = [];
 
 function again(): void {
   for (const [target, given] of kept) add.apply(target, given);
-  // What styles of the page go by stood in the document before.
+  // The page's styles depend on this attribute of the former document.
   const { tier } = Reflect.get(window, "webmcpGateway") as { tier?: string };
   const observer = new MutationObserver(() => {
-    // A host that writes another page: that has a runtime of its own.
+    // If a host writes another page, that has its own runtime.
     if (!document.querySelector('meta[name="webmcp-gateway"]')) return;
     observer.disconnect();
     for (const [target, given] of kept) remove.apply(target, given);
@@ -25,7 +26,7 @@ function again(): void {
 }
 
 function start(): void {
-  // Called without an object it is the window's.
+  // Without an object it is the window's.
   prototype.addEventListener = function (this: EventTarget | undefined, ...given: Given) {
     const target = this ?? window;
     if (document.currentScript === runtime && (target === window || target === document)) kept.push([target, given]);
@@ -47,7 +48,7 @@ function start(): void {
   for (const [name, native] of Object.entries({ write, writeln })) {
     Reflect.set(Document.prototype, name, function (this: Document, ...text: string[]) {
       const { documentElement: root } = document;
-      // Nothing more than to open it, where this one would: what is written may already act.
+      // Only opens the document, if the native call would: the written content may run at once.
       if (this === document) write.call(this, "");
       if (root !== document.documentElement) again();
       native.apply(this, text);

@@ -1,4 +1,4 @@
-/** What few pages name: a script of its own, after the runtime, of which it needs `fetch`, `Request` and `URL` alone. */
+/** Rarely used features: a separate script after the runtime, which uses only `fetch`, `Request` and `URL`. */
 
 import { createBeacon, withKeepalive } from "./beacon";
 import { keepBlobs, watchBlobs, withRanges } from "./blobs";

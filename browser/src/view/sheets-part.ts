@@ -1,4 +1,7 @@
-/** What rules of style sheets name, where scripts write them, and what sheets import: a script of its own, after the runtime, of which it needs `fetch` and `Request` alone. */
+/**
+ * Files in style rules that scripts write, and imports of sheets: a separate script after the runtime, which uses only
+ * `fetch` and `Request`.
+ */
 
 import { watchImports } from "./imports";
 import { createFiles } from "./page-files";

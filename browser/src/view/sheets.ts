@@ -7,7 +7,7 @@ type Rule = { style?: CSSStyleDeclaration; cssRules?: Rule[] };
 const SHEETS = ["CSSStyleSheet", "CSSGroupingRule", "CSSStyleRule", "CSSKeyframesRule"];
 const STYLED = ["CSSStyleRule", "CSSFontFaceRule", "CSSKeyframeRule", "CSSNestedDeclarations"];
 
-/** Puts what `make` gives for the browser's own `name` in its place, in those of `classes` that have one. */
+/** Replaces the browser's `name` by the result of `make`, in those of `classes` that have it. */
 function replace(classes: string[], name: string, make: (native: PropertyDescriptor) => PropertyDescriptor): void {
   for (const one of classes) {
     const { prototype = {} } = (window as unknown as { [name: string]: { prototype?: object } })[one] ?? {};
@@ -25,7 +25,7 @@ export function watchSheets({ styled }: Pick<Files, "styled">): void {
 
   function look(rules: Iterable<Rule>): void {
     for (const rule of rules) {
-      void rule.style; // to ask for it is enough, see below
+      void rule.style; // reading it is enough, see below
       if (rule.cssRules) look(rule.cssRules);
     }
   }
@@ -40,7 +40,7 @@ export function watchSheets({ styled }: Pick<Files, "styled">): void {
       },
     }));
   }
-  // Properties of a style are no accessors: who asks for that of a rule may write there.
+  // Properties of a style are no accessors: a read of a rule's style may precede a write.
   replace(STYLED, "style", ({ get }) => ({
     get(this: Rule) {
       const style = get!.call(this) as CSSStyleDeclaration;

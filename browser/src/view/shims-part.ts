@@ -1,4 +1,4 @@
-/** What opaque origins refuse, for pages that name it: a script of its own, which needs nothing of the runtime. */
+/** Replaces features that opaque origins refuse, for pages that contain them: a separate script, independent of the runtime. */
 
 import { installShims } from "./shims";
 

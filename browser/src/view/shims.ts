@@ -1,4 +1,4 @@
-/** What opaque origins refuse and pages take for granted: storage, cookies, the history's URLs, service workers. */
+/** Replacements for features that opaque origins refuse: storage, cookies, the history's URLs, service workers. */
 
 import { attempt } from "./attempt";
 import { CARRIED } from "./entries";
@@ -9,7 +9,7 @@ const QUOTA = 5 * 1024 * 1024;
 
 const refused = (get: () => unknown): boolean => !attempt(() => [get()]);
 
-/** What a `Storage` of ours holds, and what changes it. */
+/** The items of our own `Storage`, and its operations. */
 export interface Area {
   items: ReadonlyMap<string, string>;
   setItem(key: string, value: string): void;
@@ -17,18 +17,18 @@ export interface Area {
   clear(): void;
 }
 
-/** By their names: what they say, and until when. */
+/** By name: the value, and the expiry. */
 type Cookies = Map<string, [value: string, until: number | null]>;
 
-/** Before what the window's name has of storage and cookies on their way. */
+/** The prefix of the window's name that carries storage and cookies over a reload. */
 const STORED = "webmcp-gateway-storage:";
 
-/** To the page that comes when the app loads itself anew, of which `CARRIED` tells; none of another site is to read it. */
+/** Carries them to the page after a reload, which `CARRIED` announces; no other site may read them. */
 function carry(areas: Area[], cookies: Cookies): void {
   const put = (): void => {
     window.name = STORED + JSON.stringify([window.name, areas.map(({ items }) => [...items]), [...cookies]]);
   };
-  // The last of all listeners, as others store something then.
+  // The last of all listeners, as others may store something then.
   addEventListener(CARRIED, () => addEventListener("beforeunload", put, { once: true }));
   if (!window.name.startsWith(STORED)) return;
   const [name, stored, jar] = JSON.parse(window.name.slice(STORED.length)) as [string, [string, string][][], [string, [string, number | null]][]];
@@ -37,7 +37,7 @@ function carry(areas: Area[], cookies: Cookies): void {
   for (const [key, cookie] of jar) cookies.set(key, cookie);
 }
 
-/** Of the page's life. */
+/** Storage for the life of the page. */
 function createArea(): Area {
   const items = new Map<string, string>();
   return {
@@ -53,13 +53,13 @@ function createArea(): Area {
   };
 }
 
-/** Its methods are those of `Storage.prototype`, which know it from now on: pages wrap them, and add others. */
+/** Its methods are those of `Storage.prototype`, extended for it: pages wrap them, and add others. */
 export function createStorage({ items, ...changes }: Area): Storage {
   const target = Object.create(Storage.prototype) as Storage;
   const held = (key: string | symbol) => items.get(key as string);
   const storage = new Proxy(target, {
     get: (_, key) => (key in target ? Reflect.get(target, key, storage) : held(key)),
-    // Only what has a name is an item.
+    // Only string keys are items.
     set: (_, key, value) => (typeof key === "symbol" ? Reflect.set(target, key, value) : (changes.setItem(key, `${value}`), true)),
     defineProperty: (_, key, how) => (typeof key === "symbol" ? Reflect.defineProperty(target, key, how) : (changes.setItem(key, `${how.value}`), true)),
     preventExtensions: () => false,
@@ -93,13 +93,13 @@ export function createStorage({ items, ...changes }: Area): Storage {
   return storage;
 }
 
-/** `document.cookie` of the page's own making: it never leaves the page, as the gateway keeps those of the backend. */
+/** `document.cookie` within the page: these are never sent, as the gateway stores the backend's cookies. */
 function createCookies(cookies: Cookies, now: () => number): { get(): string; set(text: string): void } {
   return {
     get: () => [...cookies].filter(([, [, until]]) => until === null || until > now()).map(([name, [value]]) => (name ? `${name}=${value}` : value)).join("; "),
     set(text) {
       const [pair = "", ...attributes] = String(text).split(";").map((part) => part.trim());
-      // One of nothing is none, and those that could break a header are refused.
+      // Empty cookies are ignored, and characters that could break a header.
       if (/^=?$|[\0-\x08\n-\x1f\x7f]/.test(pair)) return;
       const at = pair.indexOf("=");
       let until: number | null = null;
@@ -122,17 +122,17 @@ export function installShims(): void {
   const cookies: Cookies = new Map();
   attempt(() => carry(Object.values(areas), cookies));
   for (const [name, area] of Object.entries(areas)) put(window, name, { value: createStorage(area) });
-  // WebKit does not refuse, and keeps nothing.
+  // WebKit does not refuse, but stores nothing.
   if (origin === "null" || refused(() => document.cookie)) {
     Object.defineProperty(document, "cookie", { configurable: true, ...createCookies(cookies, Date.now) });
-    // Pages that do not find it ask there.
+    // Pages fall back to document.cookie without it.
     Reflect.deleteProperty(window, "cookieStore");
   }
-  // Pages ask whether they are there, as where the context is not secure.
+  // Pages test for their existence, as in insecure contexts.
   for (const [owner, name, holder] of [[window, "caches", window], [navigator, "serviceWorker", Navigator.prototype]] as const) {
     if (refused(() => Reflect.get(owner, name))) Reflect.deleteProperty(holder, name);
   }
-  // These refuse only when they are asked for something.
+  // These refuse only when they are used.
   const late = [[window, "indexedDB"], [Navigator.prototype, "locks"], [Navigator.prototype, "storage"]] as const;
   if (origin === "null") for (const [owner, name] of late) Reflect.deleteProperty(owner, name);
   let told = false;
@@ -144,7 +144,7 @@ export function installShims(): void {
         native.apply(this, given);
       } catch (error) {
         if (!(error instanceof DOMException) || error.name !== "SecurityError") throw error;
-        // Of the URL only its fragment can be shown: the document has no address of its own.
+        // Only the URL's fragment can be shown: the document has no address of its own.
         const [, path = "", hash = ""] = /^([^#]*)(.*)$/s.exec(String(url)) ?? [];
         native.call(this, state, unused, location.href.replace(/#.*/s, "") + hash);
         if (path && !told) {

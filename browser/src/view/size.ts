@@ -1,4 +1,4 @@
-/** Tells the host how tall the page is, where the page has no client of its own that does. */
+/** Reports the page's height to the host, if no client of the page does. */
 
 import { coalesced } from "./coalesced";
 
@@ -8,7 +8,7 @@ export function watchSize(tell: (size: { width: number; height: number }) => voi
   let last = "", tall = 0;
 
   function measure(): void {
-    // The frame's own height must not count: what the content needs is asked for.
+    // The frame's own height must not count: the height of the content is needed.
     const { height: written } = root.style;
     root.style.height = "max-content";
     const size = { width: innerWidth, height: Math.ceil(root.getBoundingClientRect().height) };
@@ -19,7 +19,7 @@ export function watchSize(tell: (size: { width: number; height: number }) => voi
   const observer = new ResizeObserver(coalesced(measure, requestAnimationFrame));
   observer.observe(root);
   if (body) observer.observe(body);
-  // Where the page says that both are as tall as the frame, only what stands in them grows.
+  // If the page makes both as tall as the frame, only their content grows.
   const look = (): void => void (tall === (tall = root.scrollHeight) || measure());
   new MutationObserver(coalesced(look, requestAnimationFrame)).observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
 }

@@ -1,6 +1,7 @@
 /**
- * A `WebSocket` fails as the content policy of hosts makes it; the console says why, which the browser's words do not.
- * A script of its own for pages that name it.
+ * A `WebSocket` fails under the content policy of hosts; the console then explains what the browser's message does not.
+ *
+ * A separate script for pages that contain it.
  */
 
 if (window.parent !== window) {

@@ -1,8 +1,8 @@
-/** What makes a URL or a sound, awaits a picture, or asks for a permission, without an element or a constructor that the runtime has in its hands. */
+/** Creates URLs and sounds, decodes images, and queries permissions, where no element or constructor of the runtime is involved. */
 
 import { attempt } from "./attempt";
 
-/** `URL.parse` and `URL.canParse` of `made`, which knows more URLs than the browser's own. */
+/** `URL.parse` and `URL.canParse` of `made`, which accepts more URLs than the browser's own. */
 export function withParse(made: typeof URL): void {
   const { parse, canParse } = made;
   // Older browsers have neither.
@@ -12,7 +12,7 @@ export function withParse(made: typeof URL): void {
   made.canParse = new Proxy(canParse, { apply: (_, __, given: [string]) => !!known(given) });
 }
 
-/** `Audio` that hands its URL to the property, where the runtime sees it. */
+/** `Audio` that sets its URL by the property, which the runtime handles. */
 export function soundsOf(native: typeof Audio): typeof Audio {
   return new Proxy(native, {
     construct(_, given: [string?], made: Function) {
@@ -23,7 +23,7 @@ export function soundsOf(native: typeof Audio): typeof Audio {
   });
 }
 
-/** `decode` of pictures, once the one that the page named is there, or is known not to be. */
+/** `decode` of images, once the page's file is loaded, or has failed. */
 export function awaitPictures(): void {
   const { decode } = Image.prototype;
   Image.prototype.decode = async function () {
@@ -36,7 +36,7 @@ interface Policy {
   allowsFeature(feature: string, ...rest: unknown[]): boolean;
 }
 
-/** Tools of a page are the runtime's, wherever the browser would have its own: libraries ask before they register one. */
+/** The page's tools are the runtime's, even where the browser forbids its own: libraries test before they register one. */
 export function allowTools(): void {
   const { permissionsPolicy, featurePolicy } = document as { permissionsPolicy?: Policy; featurePolicy?: Policy };
   for (const policy of [permissionsPolicy, featurePolicy]) {

@@ -1,11 +1,11 @@
-/** `window.stop()`, which also ends what the page loads through the runtime (HTML, 7.4.6 "stop document loading"). */
+/** `window.stop()`, which also aborts loads through the runtime (HTML, 7.4.6 "stop document loading"). */
 
 import { wrap } from "./wrapped";
 
 const ends = new Set<() => void>();
 let watches = false;
 
-/** Calls `end` each time the page stops loading; what it gives ends that. */
+/** Calls `end` each time the page stops loading; the returned function unregisters it. */
 export function onStop(end: () => void): () => void {
   ends.add(end);
   if (!watches) {
@@ -18,7 +18,7 @@ export function onStop(end: () => void): () => void {
   return () => void ends.delete(end);
 }
 
-/** Calls `end` if the page stops loading before `over` is. */
+/** Calls `end` if the page stops loading before `over` is settled. */
 export function untilStopped(over: Promise<unknown>, end: () => void): void {
   const forget = onStop(end);
   over.then(forget, forget);

@@ -1,6 +1,7 @@
 /**
- * `localStorage` that the gateway keeps for the person and the app. The page's own scripts wait until it is there.
- * A script of its own after the runtime, for apps whose configuration asks for it; it needs `webmcpGateway` alone.
+ * `localStorage` that the gateway stores for the person and the app. The page's own scripts wait until it is loaded.
+ *
+ * A separate script after the runtime, for apps that are configured for it; it uses only `webmcpGateway`.
  */
 
 import type { Params } from "./json-rpc";
@@ -10,23 +11,23 @@ import { answerOf } from "./results";
 import type { PageSide } from "./tiers";
 
 const TOOL = "webmcp_storage";
-/** The longest that a page waits for what was kept, in milliseconds. */
+/** The longest that a page waits for the stored items, in milliseconds. */
 const PATIENCE = 10000;
 
 const later = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
 
 async function load(page: PageSide): Promise<Kept | string> {
   if (!page.tier) await new Promise((go) => document.addEventListener("tierchange", go, { once: true }));
-  // Of the others, some would report the call to the model.
+  // In other tiers, the call might be reported to the model.
   if (page.tier !== "full") return `this host carries no tool calls`;
   const { items, quota, reason, detail } = answerOf(await page.safeCallTool(TOOL)) ?? {};
   return typeof quota === "number" ? { items: items as Params, quota } : `${reason}: ${detail}`;
 }
 
-/** What may be otherwise later. */
+/** Reasons that may pass. */
 const LATER = /^(undefined|backend-unavailable|rate-limited)$/;
 
-/** False where it is worth another try. */
+/** False if the save should be retried. */
 async function save(page: PageSide, args: Params): Promise<boolean> {
   const result = await page.safeCallTool(TOOL, args);
   if (!result["isError"]) return true;
@@ -40,7 +41,7 @@ async function start(): Promise<void> {
   const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageSide };
   const found = await Promise.race([load(page), later(PATIENCE)]);
   if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
-  // Also where the frame has one of its own: that is its host's, and others may share it.
+  // Even if the frame has its own: that is the host's, and may be shared with others.
   const value = createKeptStorage(found, (args) => save(page, args), later);
   Object.defineProperty(window, "localStorage", { value, configurable: true });
 }

@@ -1,4 +1,4 @@
-/** Tasks of the event loop that no page's clock holds up: timers of a hidden tab wait for a second. */
+/** Tasks of the event loop that are not throttled: timers of a hidden tab wait for a second. */
 
 const waiting: (() => void)[] = [];
 const { port1, port2 } = new MessageChannel();

@@ -1,4 +1,4 @@
-/** What the host can do for the page, what the page is told of it, and what answers its requests where nothing can. */
+/** The tier of the host, its presentation to the page, and the answers to requests without a host. */
 
 import { attempt } from "./attempt";
 import type { Handshake } from "./handshake";
@@ -10,7 +10,7 @@ import { toolFailure, toolResult, type ToolResult } from "./results";
 
 export type Tier = "full" | "context-synced" | "static" | "standalone";
 
-/** What a person did, in the page's own words. */
+/** A person's action, in the page's own words. */
 export interface Interaction {
   component?: string;
   action: string;
@@ -21,15 +21,15 @@ export interface Interaction {
 /** `window.webmcpGateway` */
 export interface PageSide {
   readonly tier: Tier | undefined;
-  /** The page's own tool `name`, else, unless `localOnly`, the server's, or a report of the call. Never rejects. */
+  /** Calls the page's own tool `name`, else, unless `localOnly`, the server's, or reports the call. Never rejects. */
   safeCallTool(name: string, args?: Params, options?: { localOnly?: boolean }): Promise<ToolResult>;
-  /** Tells the model; false where the host has no way to. */
+  /** Informs the model; false if the host does not support it. */
   reportInteraction(interaction: Interaction): Promise<boolean>;
 }
 
 export interface Tiers {
   page: PageSide;
-  /** What the page gets for a request that nobody carries: the values of an `http_request` result. */
+  /** The page's answer to a request without a host: the values of an `http_request` result. */
   answer(args: Params): Promise<Params>;
 }
 
@@ -39,18 +39,19 @@ interface Ends {
   reports: Reports;
   /** Calls a tool of the server. */
   tool(name: string, args: Params): Promise<Params>;
-  /** Tells the person. */
+  /** Informs the person. */
   reported(): void;
 }
 
-/** Puts the tier where pages and their styles look for it. */
+/** Sets the tier where pages and their styles read it. */
 function showTier(tier: Tier, previous?: Tier): void {
   document.documentElement.dataset["tier"] = tier;
   document.dispatchEvent(new CustomEvent("tierchange", { bubbles: true, detail: { tier, previous } }));
 }
 
 /**
- * What the gateway wrote into the page for hosts that lead nowhere:
+ * The gateway's snapshot in the page, for hosts that carry no calls:
+ *
  * `{version: 1, responses: {"<path?query>": {status, headers, body, bodyType}}, tools: ["<name>"]}`.
  */
 export function readSnapshot(): Params {
@@ -59,7 +60,7 @@ export function readSnapshot(): Params {
   return snapshot["version"] === 1 ? snapshot : {};
 }
 
-/** The same where there is no host: the page's own tools run, and nobody is told. */
+/** The page side without a host: the page's own tools run, and nothing is reported. */
 export function standalone(registry: Registry): PageSide {
   showTier("standalone");
   return {
@@ -85,7 +86,7 @@ export function createTiers({ registry, handshake, reports, tool, reported }: En
   }
   handshake.opened(renew);
   handshake.onChange(renew);
-  // Silence: a late answer is an upgrade.
+  // After a silence, a late answer is an upgrade.
   void handshake.host().then(renew);
 
   async function report(action: Params): Promise<string | undefined> {

@@ -8,17 +8,17 @@ import { toolFailure } from "./results";
 export interface ToolChannel {
   definitions(): Definition[];
   call(message: Request): void;
-  /** Ends the call that runs under `id`; false where none does. */
+  /** Cancels the call `id`; false if there is none. */
   cancel(id: unknown, reason?: unknown): boolean;
-  /** Tells the peer that the list changed, once for all changes of a moment. */
+  /** Notifies the peer of a changed list, once for all changes of a moment. */
   changed(): void;
-  /** Ends all calls; the peer has gone, or starts anew. */
+  /** Cancels all calls; the peer has gone, or restarts. */
   reset(): void;
-  /** The page goes, as far as it knows: all calls are answered, for nobody will be there to do it. */
+  /** The page is being unloaded: all calls are answered now. */
   left(): void;
 }
 
-/** The gateway looks at so many, and a list of ever more nobody would carry. */
+/** The gateway's own limit, which also bounds the message. */
 const MOST = 200;
 const LEFT = "The page went to another page, or was loaded again. The tool may have run.";
 
@@ -26,7 +26,7 @@ interface Ends {
   send(message: Message): void;
   /** By its name. */
   offered(tool: string): boolean;
-  /** Called when a call starts; what it gives, when that ends. */
+  /** Called when a call starts; the returned function, when it ends. */
   began(): () => void;
 }
 

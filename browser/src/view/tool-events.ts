@@ -1,4 +1,4 @@
-/** The events of WebMCP: `toolactivated` and `toolcancel`, and what it adds to `submit`. */
+/** The events of WebMCP: `toolactivated` and `toolcancel`, and its additions to `submit`. */
 
 import { dictionary, string } from "./conversions";
 import { defineClass } from "./handlers";

@@ -1,20 +1,20 @@
-/** Between the runtime and the part of it with `document.modelContext`. */
+/** The interface between the runtime and its part for `document.modelContext`. */
 
 import type { Params } from "./json-rpc";
 import type { Definition, Execute, Registry } from "./registry";
 
-/** Brings the browser's own list of tools in line; to be called after each change. */
+/** Updates the browser's own list of tools; to be called after each change. */
 export type Mirror = () => void;
 
-/** Shows the tools to the page; gives what mirrors them in the browser's own WebMCP, where there is one. */
+/** Exposes the tools to the page; returns the function that mirrors them in the browser's own WebMCP, if there is one. */
 export type TakeTools = (
   registry: Registry,
   framed: boolean,
 ) => ((offered: (name: string) => boolean, began: () => () => void) => Mirror) | undefined;
 
-/** All of WebMCP that a page has whose packer did not see that it uses it: registering, unchecked. */
+/** WebMCP for pages whose use of it the packer did not see: registration only, unchecked. */
 const registeringAlone: TakeTools = (registry, framed) => {
-  // An ordinary web site has the browser's own where there is one.
+  // An ordinary web site uses the browser's own, if there is one.
   if (!framed && "modelContext" in document) return undefined;
   const modelContext = {
     async registerTool({ execute, ...given }: Params, { signal }: { signal?: AbortSignal } = {}) {
@@ -28,7 +28,7 @@ const registeringAlone: TakeTools = (registry, framed) => {
   return undefined;
 };
 
-/** The part, where the page has it; no script of the page sees it. */
+/** The part, if the page has it; no script of the page sees it. */
 export function takeToolPart(): TakeTools {
   const scope = window as { webmcpGatewayTools?: TakeTools };
   const { webmcpGatewayTools: part = registeringAlone } = scope;

@@ -1,6 +1,6 @@
-/** Turns of the event loop that no page and no background slows down. */
+/** Tasks of the event loop that are not throttled in the background. */
 
-/** Gives what is over in the next turn. */
+/** Returns a function whose promise resolves in the next task. */
 export function createTurns(): () => Promise<unknown> {
   const { port1, port2 } = new MessageChannel();
   const waiting: ((value?: unknown) => void)[] = [];

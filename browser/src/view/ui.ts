@@ -1,4 +1,4 @@
-/** The ui channel: which message is the runtime's, which the page's, and what each may see of it. */
+/** The ui channel: separates the runtime's messages from the page's, and filters what each may see. */
 
 import type { AppTools } from "./app-tools";
 import type { Calls } from "./calls";
@@ -52,13 +52,13 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
     if (requests.progressed(message.params)) return SWALLOWED;
     const { seen, launch } = withoutLaunch(message, "params");
     if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
-    // A turn of the model: it has read what was reported before.
+    // A turn of the model: it has read all reports before.
     if (/^ui\/notifications\/tool-(input|result)$/.test(message.method)) reports.acknowledge();
     handshake.keep(seen);
     return seen;
   }
 
-  /** Where the page has a client of its own, that answers all but the tools, as long as it is there. */
+  /** If the page has its own client, that answers all requests except those about tools, while it exists. */
   function hostAsks(message: Request): unknown {
     if (!handshake.isOpen()) return message;
     if (message.method === "tools/list" || message.method === "tools/call") {
@@ -104,7 +104,7 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       return isNotification(message) ? hostNotifies(message) : message;
     },
     fromPage(message) {
-      // The webmcp channel has one speaker. A server that the page brought along is heard through modelContext.
+      // The webmcp channel has one speaker. A server of the page itself is reached through modelContext.
       if (isEnvelope(message)) return true;
       if (!isMessage(message)) return false;
       if (isRequest(message)) return pageAsks(message);

@@ -1,6 +1,6 @@
-/** Functions of the browser that no later change of a page can reach. */
+/** Functions of the browser that are protected from later changes by the page. */
 
-/** `method` as a function of its `this`, which no later change of `Function.prototype` can reach. */
+/** `method` as a function of its `this`, independent of later changes of `Function.prototype`. */
 export function uncurried<This, Arguments extends unknown[], Result>(
   method: (this: This, ...rest: Arguments) => Result,
 ): (self: This, ...rest: Arguments) => Result {

@@ -1,7 +1,7 @@
-/** What libraries compare to see whether a URL is of their own site, where the document says that it lies nowhere. */
+/** The values that libraries compare to detect URLs of their own site, where the document's own address is invalid. */
 
 /**
- * Stands in htmx 2, and not as such in this script: it asks no site but its own, which it reads from `origin`. Other
+ * Identifies htmx 2, and not this script: it sends requests to its own site only, which it reads from `origin`. Other
  * pages compare that with the origin of messages.
  */
 const OWN_SITE_ONLY = /self[R]equestsOnly/;
@@ -24,7 +24,7 @@ export function tellOrigin(resolve: (url: string) => string): void {
     ...href,
     set(value: unknown) {
       const text = String(value);
-      // Of the host of `location` and that of a path, each in a link.
+      // With the host of `location` or a path, each in a link.
       href.set!.call(this, places.some((one) => text.startsWith(one)) ? resolve(text).replace(home.origin, "") : text);
     },
   });

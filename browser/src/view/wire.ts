@@ -1,8 +1,8 @@
-/** Both ends of the page's connection: the real parent on one side, what the page takes for its parent on the other. */
+/** Both ends of the page's connection: the real parent, and the one that the page sees. */
 
 import { REAL, type Natives } from "./natives";
 
-/** What `fromHost` gives for a message that the page must not see. */
+/** The result of `fromHost` for a message that the page must not see. */
 export const SWALLOWED = Symbol();
 
 export interface Wire {
@@ -11,16 +11,18 @@ export interface Wire {
 }
 
 export interface Receivers {
-  /** What the page may see of `message`, or `SWALLOWED`; `port` came with it. */
+  /** The part of `message` that the page may see, or `SWALLOWED`; `port` was transferred with it. */
   fromHost(message: unknown, port?: MessagePort): unknown;
-  /** True if `message` has been dealt with; else it goes to the host as it is. */
+  /** True if `message` was handled; else it is sent to the host unchanged. */
   fromPage(message: unknown): boolean;
 }
 
 /**
- * A property of the real parent. The document of a foreign one throws, from which mcp-b's libraries conclude that no
- * tools may be registered here; that is for our `modelContext` to say. What no window has is not there, as with a parent
- * of the same origin: Vue looks so for marks of its own.
+ * A property of the real parent.
+ *
+ * A foreign parent's document throws, from which mcp-b's libraries conclude that no tools may be registered here; that
+ * is up to our `modelContext`. Unknown properties are undefined, as with a parent of the same origin: Vue looks for its
+ * own marks.
  */
 function read(parent: Window, key: string | symbol): unknown {
   try {
@@ -32,8 +34,8 @@ function read(parent: Window, key: string | symbol): unknown {
 }
 
 /**
- * Replaces `window.parent`, which is `[Replaceable]`. Only messages of the real parent, or of what a host put in its
- * place, count; they reach the page from the replaced one, so that `event.source === window.parent` holds there.
+ * Replaces `window.parent`, which is `[Replaceable]`. Only messages of the real parent, or of a host's replacement, are
+ * accepted; they reach the page from the replaced one, so that `event.source === window.parent` holds there.
  */
 export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire) => Receivers): void {
   const own = new WeakSet<Event>();
@@ -47,13 +49,13 @@ export function openWire(scope: Window, natives: Natives, receivers: (wire: Wire
   }
 
   function sourceOf(event: MessageEvent): unknown {
-    // A wrapper that makes events of its own can give them a source only in this way.
+    // A wrapper that creates its own events can set their source only in this way.
     const given = natives.ownProperty(event, "source");
     return given ? given.value : natives.eventSource(event);
   }
 
   const wire: Wire = {
-    // An opaque host has no origin that could be named; before its first message none is known.
+    // An opaque host has no usable origin; before its first message it is unknown.
     toHost: (message) => natives.postToParent(message, hostOrigin && hostOrigin !== "null" ? hostOrigin : "*"),
     toPage: (message) => dispatch(message, hostOrigin),
   };

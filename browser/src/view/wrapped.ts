@@ -1,16 +1,16 @@
-/** Methods of the browser that do more, or something else. */
+/** Replaces or extends methods of the browser. */
 
-/** `made` with the name and the length of `native`, in whose place it stands. */
+/** `made` with the name and the length of `native`, which it replaces. */
 export function named<Made extends Function>(native: Function, made: Made): Made {
   const { name, length } = Object.getOwnPropertyDescriptors(native);
   return Object.defineProperties(made, { name, length });
 }
 
-/** `made` stands in place of `owner`'s method `name`, and is told what does as the browser does, the owner's instance, and what was given. */
+/** Replaces `owner`'s method `name` by `made`, which receives the native call, the instance, and the arguments. */
 export function wrap<Self>(owner: object, name: string, made: (native: () => unknown, self: Self, given: unknown[]) => unknown): void {
   const native = Reflect.get(owner, name) as Function;
   Reflect.set(owner, name, named(native, function (this: Self, ...given: unknown[]) {
-    // Called alone, it is the window's.
+    // Without an object, it is the window's.
     return made(() => native.apply(this, given), this ?? (window as Self), given);
   }));
 }

@@ -1,10 +1,10 @@
-/** HTML and XML of the page, as the page wrote it. */
+/** HTML and XML of the page, in its original form. */
 
-/** `html` without what the runtime put there. */
+/** `html` without the runtime's changes. */
 export const written = (html: string): string =>
   html.replace(/<style webmcp-gateway.*?<\/style>/gs, "").replace(/( [\w:]+=")[^"]*#webmcp-gateway:([^\s"]*)[^"]*"/g, (_, start, ours) => (ours ? start + decodeURI(ours).replace(/"/g, "&quot;") + '"' : ""));
 
-/** The other ways in which pages ask for it, by `owner`'s method `name`. */
+/** Restores the original form in `owner`'s method `name`. */
 export function writeAsWritten(owner: object, name: string): void {
   const native = Reflect.get(owner, name) as ((...given: unknown[]) => string) | undefined;
   // Older browsers have no `getHTML`.

@@ -1,4 +1,4 @@
-/** The body of an answer as `XMLHttpRequest` gives it: text, a document, or another object (XMLHttpRequest, 3.7). */
+/** The response body of an `XMLHttpRequest`: text, a document, or another object (XMLHttpRequest, 3.7). */
 
 import { attempt } from "./attempt";
 import { decoderFor, decoderOf, type Declares } from "./charsets";
@@ -6,21 +6,21 @@ import { parseMimeType, type MimeType } from "./mime";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Taken for one that names no type. */
+/** The default without a type. */
 const UNNAMED = parseMimeType("text/xml")!;
 const XML = /^(text|application)\/xml$|\+xml$/;
-/** Of XML, those that a parser knows by their own names. */
+/** XML types that a parser accepts by their own names. */
 const PARSED = /^(text\/xml|image\/svg\+xml|application\/xhtml\+xml)$/;
-/** Bytes that must be there before the encoding of a text is known. */
+/** Bytes that are needed to determine the encoding of a text. */
 const SNIFFED = 1024;
 
-/** Whether an XML declaration may begin so, and does not end there. */
+/** Whether these bytes may begin an incomplete XML declaration. */
 function beginsXml(bytes: Bytes): boolean {
   const text = String.fromCharCode(...bytes).replaceAll("\0", "");
   return ("<?xml".startsWith(text) || text.startsWith("<?xml")) && !text.includes(">");
 }
 
-/** As a document calls its encoding (Encoding, 4.2); decoders have it in lower case. */
+/** The encoding's name in a document (Encoding, 4.2); decoders have it in lower case. */
 const nameOf = ({ encoding }: TextDecoder): string => encoding.replace(/^(utf|iso|ibm|koi8|gbk|gb|big5|euc)|(?<=-)(jp|kr|r|u|i|e)$/g, (part) => part.toUpperCase());
 
 export class ReceivedBody {
@@ -31,10 +31,10 @@ export class ReceivedBody {
   #text = "";
   #decoded = 0;
   #ended = false;
-  /** Bytes that are there. */
+  /** The number of received bytes. */
   size = 0;
 
-  /** `own` is the type that the answer names, `chosen` gives the one that the page wants it taken for. */
+  /** `own` is the type of the response, `chosen` returns the one that the page set instead. */
   constructor(own: MimeType | undefined, chosen: () => MimeType | undefined) {
     this.#own = own ?? UNNAMED;
     this.#chosen = chosen;
@@ -45,12 +45,12 @@ export class ReceivedBody {
     this.size += chunk.length;
   }
 
-  /** No more comes. */
+  /** The body is complete. */
   end(): void {
     this.#ended = true;
   }
 
-  /** The text so far; `declares` tells where it may name its own encoding. */
+  /** The text so far; `declares` tells where it may declare its own encoding. */
   text(declares: "xml" | "nowhere"): string {
     this.#decoder ??= this.#decoderFor(this.#type().essence.match(XML) ? declares : "nowhere");
     if (!this.#decoder) return "";
@@ -62,7 +62,7 @@ export class ReceivedBody {
     return this.#text;
   }
 
-  /** Always UTF-8. Null if it is no JSON. */
+  /** Always UTF-8. Null for invalid JSON. */
   json(): unknown {
     return attempt(() => JSON.parse(new TextDecoder().decode(this.buffer()))) ?? null;
   }
@@ -78,7 +78,7 @@ export class ReceivedBody {
     return bytes.buffer;
   }
 
-  /** Null if it is none; HTML is one only for those that ask for a document. */
+  /** Null for other types; HTML only if the page requested a document. */
   document(asked: boolean, url: string): Document | null {
     const { essence } = this.#type();
     const html = essence === "text/html";
@@ -97,7 +97,7 @@ export class ReceivedBody {
     return this.#chosen() ?? this.#own;
   }
 
-  /** Its first bytes. */
+  /** The first bytes. */
   #start(): Bytes {
     const start = new Uint8Array(Math.min(SNIFFED, this.size));
     let at = 0;
@@ -111,7 +111,7 @@ export class ReceivedBody {
 
   /** Undefined while the first bytes may be missing. */
   #decoderFor(declares: Declares): TextDecoder | undefined {
-    // Of the chosen type it holds also if no encoding has that name ("get a final encoding").
+    // The charset of the chosen type applies even if it is unknown ("get a final encoding").
     const label = this.#chosen()?.parameters.get("charset") ?? this.#own.parameters.get("charset");
     const start = this.#start();
     const mayDeclare = declares !== "nowhere" && !decoderOf(label);

@@ -1,11 +1,14 @@
-/** `XMLHttpRequest` for pages that name it, with what libraries around it ask: a script of its own, after the runtime, of which it needs `fetch` and `Request` alone. */
+/**
+ * `XMLHttpRequest` for pages that contain it, with what libraries around it read: a separate script after the runtime,
+ * which uses only `fetch` and `Request`.
+ */
 
 import { tellOrigin } from "./whereabouts";
 import { createXhr, Progressing, Upload } from "./xhr";
 
 if (window.parent !== window) {
   const { fetch, Request } = window;
-  // A name and a password in it, which no request takes, are the gateway's to give.
+  // User name and password in it, which no request accepts, are the gateway's to add.
   const resolve = (url: string): string => new Request(url.replace(/^((?:https?:)?\/\/)[^/?#]*@/i, "$1")).url;
   const XMLHttpRequest = createXhr({ fetch, resolve, later: setTimeout.bind(window), cancel: clearTimeout.bind(window) });
   Object.assign(window, { XMLHttpRequest, XMLHttpRequestEventTarget: Progressing, XMLHttpRequestUpload: Upload });

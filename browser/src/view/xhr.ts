@@ -8,7 +8,7 @@ import { mimeTypeOf, parseMimeType, type MimeType } from "./mime";
 import { untilStopped } from "./stopping";
 import { ReceivedBody } from "./xhr-body";
 
-/** Only with it this module makes what no page constructs (Web IDL, 3.7.1). */
+/** The key for constructors that pages must not call (Web IDL, 3.7.1). */
 const OWN = Symbol("own");
 
 /** `XMLHttpRequestEventTarget` */
@@ -20,7 +20,7 @@ export class Progressing extends EventTarget {
 }
 for (const type of ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"]) defineHandler(Progressing.prototype, type);
 defineClass(Progressing, "XMLHttpRequestEventTarget");
-/** Whether anybody listened when it was sent says whether there are events of an upload (3.5.6, "upload listener flag"). */
+/** Uploads with listeners: only if there are any when it is sent, upload events are fired (3.5.6, "upload listener flag"). */
 const heard = new WeakSet<EventTarget>();
 /** `XMLHttpRequestUpload` */
 export class Upload extends Progressing {
@@ -30,17 +30,17 @@ export class Upload extends Progressing {
   }
 }
 defineClass(Upload, "XMLHttpRequestUpload");
-/** Whether anybody listens to an upload. */
+/** Whether an upload has listeners. */
 export const hears = (upload: Upload): boolean => heard.has(upload);
 
 const FORBIDDEN = /^(connect|trac[ek])$/i;
 const TOKEN = /^[!#$%&'*+\-.^_`|~\w]+$/;
 const TYPES = ["", "arraybuffer", "blob", "document", "json", "text"];
-/** For so long a task is not long, in milliseconds (Long Tasks, 1). */
+/** The limit of a long task, in milliseconds (Long Tasks, 1). */
 const LONG_TASK = 50;
 const TEXT_ONLY = "The value is only accessible if the object's 'responseType' is ''";
 
-/** Throws, in the words of browsers, why what a page did with `member` is refused. */
+/** Throws the browser's error for an invalid use of `member`. */
 function refuse(name: string, member: string, why: string): never {
   throw new DOMException(`Failed to ${member} 'XMLHttpRequest': ${why}`, name);
 }
@@ -60,10 +60,10 @@ function need(count: number, given: number, method: string): void {
   if (given < count) throw new TypeError(`Failed to ${executing(method)} 'XMLHttpRequest': ${count} argument${count > 1 ? "s" : ""} required, but only ${given} present.`);
 }
 
-/** A document that is sent, or a part of it. */
+/** Serializes a document that is sent, or a part of it. */
 const written = (node: Node): string => (node instanceof HTMLElement ? node.outerHTML : new XMLSerializer().serializeToString(node));
 
-/** What is sent of `given` where that is no document: all that is of no such type is text (Web IDL, `XMLHttpRequestBodyInit`). */
+/** The body of `given`, which is no document: values of other types become text (Web IDL, `XMLHttpRequestBodyInit`). */
 function bodyOf(given: Exclude<XMLHttpRequestBodyInit, Document> | null): BodyInit | null {
   const buffer = ArrayBuffer.isView(given) ? given.buffer : given;
   if (/SharedArrayBuffer/.test(Object.prototype.toString.call(buffer))) throw new TypeError(`Failed to ${executing("send")} 'XMLHttpRequest': The provided value is shared memory (SharedArrayBuffer): send a copy.`);
@@ -79,7 +79,7 @@ function tell(target: EventTarget, types: string, loaded = 0, total = 0): void {
 }
 
 interface Ends {
-  /** `progress` hears how far the body is, of a runtime that can tell. */
+  /** `progress` receives upload progress, if the runtime reports it. */
   fetch(url: string | Request, init: RequestInit, progress?: (told: { progress?: number; total?: number }) => void): Promise<Response>;
   resolve(url: string): string;
   later(run: () => void, milliseconds: number): number;
@@ -101,11 +101,11 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
     #timeout = 0;
     #started = 0;
     #unwatch: (() => void) | undefined;
-    /** A `Request` of a `blob:` URL keeps the blob, whatever becomes of the URL (URL, "blob URL entry"). */
+    /** A `Request` of a `blob:` URL keeps the blob, even after the URL is revoked (URL, "blob URL entry"). */
     #target: string | Request = "";
     #headers = new Headers();
     #control: AbortController | undefined;
-    /** Whether the upload is told of, until it is over; as Chromium has it, also of a request without a body that fails. */
+    /** Whether upload events are fired, until it is over; as in Chromium, also for a failing request without a body. */
     #heard = false;
     #uploading = 0;
     #uploaded = 0;
@@ -160,7 +160,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       const async = !given.length || !!given[0];
       const wanted = byteString(method, "open");
       const address = `${url}`;
-      // A name and a password are converted, and given by nobody but the gateway.
+      // User name and password are converted, and ignored: only the gateway adds credentials.
       given.slice(1, 3).join();
       if (!TOKEN.test(wanted)) refuse("SyntaxError", executing("open"), `'${wanted}' is not a valid HTTP method.`);
       if (FORBIDDEN.test(wanted)) refuse("SecurityError", executing("open"), `'${wanted}' HTTP method is unsupported.`);
@@ -168,14 +168,14 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       if (at === undefined) refuse("SyntaxError", executing("open"), "Invalid URL");
       if (!async && (this.#timeout || this.#type)) {
         this.#end();
-        // As Chromium has it.
+        // As in Chromium.
         this.#state = 0;
         refuse("InvalidAccessError", executing("open"), this.#timeout ? "Synchronous requests must not set a timeout." : "Synchronous requests from a document must not set a response type.");
       }
       this.#end();
       this.#target = at.startsWith("blob:") ? new Request(at) : at;
       this.#url = at;
-      // The browser's own request tells how a method is written.
+      // The browser's own request normalizes the method.
       this.#method = new Request("data:,", { method: wanted }).method;
       this.#async = async;
       this.#headers = new Headers();
@@ -237,7 +237,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       // A listener may have aborted it, or opened it anew.
       if (this.#heard && body !== null && this.#control === control) tell(this.#upload, "loadstart", 0, total);
       if (this.#control !== control) return;
-      // It leaves once the script is over, however long that takes.
+      // The request is sent when the script ends, however long that takes.
       timers.later(() => this.#control === control && this.#sent && ((this.#started = Date.now()), this.#watch()), 0);
       const init: RequestInit = {
         method: this.#method, headers: this.#headers, body, signal: control.signal,
@@ -254,7 +254,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       if (this.#state === 4) this.#state = 0;
     }
 
-    /** That the page stopped is told in a task of its own; it may open another before. */
+    /** A stop of the page is reported in a separate task; the page may open another request before. */
     #stop(running: AbortController) {
       const stopped = (this.#control = new AbortController());
       running.abort();
@@ -275,7 +275,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       this.dispatchEvent(new Event("readystatechange"));
     }
 
-    /** Nothing of the request that runs counts any more. */
+    /** Ends the running request without events. */
     #end() {
       this.#control?.abort();
       this.#control = this.#response = this.#body = this.#made = undefined;
@@ -290,7 +290,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       const end = (): void => {
         const late = Date.now() - due;
         this.#started += late;
-        // A page that was busy has heard of no answer: that time does not count.
+        // A busy page could not receive an answer: that time does not count.
         if (late > LONG_TASK) return this.#watch();
         this.#end();
         this.#fail("timeout");
@@ -307,7 +307,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       tell(this, types);
     }
 
-    /** So much of the body is sent, as the host tells; where none does, it is when the answer begins. */
+    /** Upload progress, as the host reports it; else complete when the answer begins. */
     #went({ progress = 0, total: whole = Infinity }) {
       const total = this.#uploading;
       const loaded = Math.floor((total * progress) / whole);
@@ -315,7 +315,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
         const control = this.#control;
         this.#uploaded = total;
         if (total) tell(this.#upload, "progress", total, total);
-        // A listener may have aborted it, and others then heard of that instead; of one that was opened anew they hear its end.
+        // A listener may have aborted it, which others then receive instead; after a new open they receive its end.
         if (!this.#control && !this.#uploading) return;
         if (this.#control === control) {
           this.#uploading = 0;
@@ -342,7 +342,7 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
         const size = Number(/^\d{1,15}$/.exec(response.headers.get("content-length") ?? ""));
         const reader = response.body?.getReader();
         let loaded = 0;
-        // Also after a listener has ended it, of which the next is told nothing else.
+        // Also after a listener has ended it, since the next listeners receive no other event.
         const say = (type: string): void => (over() ? tell(this, type) : tell(this, type, loaded, size));
         for (;;) {
           const { value } = over() || !reader ? {} : await reader.read();
@@ -377,14 +377,14 @@ export function createXhr({ fetch, resolve, ...timers }: Ends): typeof globalThi
       return this.#type === "json" ? body.json() : body.buffer();
     }
 
-    /** Made once, of a whole response. */
+    /** Created once, from a complete response. */
     #whole<Value>(make: (body: ReceivedBody) => Value): Value | null {
       if (this.#state !== 4 || !this.#body) return null;
       return (this.#made ??= make(this.#body)) as Value;
     }
   }
   defineHandler(XMLHttpRequest.prototype, "readystatechange");
-  // As those of browsers are: what stands before others (ajax-hook) looks for them so.
+  // Like those of browsers: wrappers (ajax-hook) enumerate them.
   for (const name of Object.getOwnPropertyNames(XMLHttpRequest.prototype).slice(1)) Object.defineProperty(XMLHttpRequest.prototype, name, { enumerable: true });
   defineClass(XMLHttpRequest, "XMLHttpRequest");
   defineConstants(XMLHttpRequest, "UNSENT", "OPENED", "HEADERS_RECEIVED", "LOADING", "DONE");
