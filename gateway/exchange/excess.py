@@ -1,4 +1,4 @@
-"""Bounds that callers exceed: each time is counted, and summed up in the log and in the record."""
+"""Counts exceeded bounds, and reports sums in the log and in the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class Excess:
-    """Hears of each bound that is exceeded; counts in `metrics`."""
+    """Reports each exceeded bound, and counts it in `metrics`."""
 
     def __init__(self, metrics: Metrics, recorder: Recorder) -> None:
         self._metrics = metrics
@@ -24,7 +24,7 @@ class Excess:
         self._log = ThrottledLog(log)
 
     def note(self, bound: Bound, by: str | None, client: str | None) -> None:
-        """The principal `by` went beyond a bound, or whoever it is at the address `client`."""
+        """The principal `by`, or an unknown caller at the address `client`, exceeded a bound."""
         client = client or CLIENT.get()
         self._metrics.bounds_exceeded.add(bound.what)
         self._log.write(
@@ -38,5 +38,5 @@ class Excess:
         self._recorder.refusals.add(kind=BOUND, principal=by, client=client, bound=bound.what)
 
     def flush(self) -> None:
-        """Write the sums that are due later: the gateway ends."""
+        """Write all pending sums, at the shutdown of the gateway."""
         self._log.flush()

@@ -45,13 +45,13 @@ BOUNDS: Final = (
 )
 
 BOUND: Final = "bound"
-"""The kind of what is counted where somebody went beyond a bound; it has no line of its own."""
+"""The kind of a count of an exceeded bound, which has no separate lines."""
 
 _SAME: Final = ("kind", "principal", "app", "door", "initiator", "reason", "status", "decision", "route")
 """Fields by which refusals are grouped: names of the configuration and of this program."""
 
 _WHOSE: Final = frozenset({"principal", "client", "app", "initiator", "decision", "route"})
-"""Those of them that differ without end: too many kinds are counted without these."""
+"""Fields of unbounded variety: beyond `SUMS` kinds, refusals are counted without these."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Refusals:
         return self._sum({name: fields.get(name) for name in _SAME})
 
     def add(self, **fields: Json) -> None:
-        """Count what has no line of its own: all that has these fields together."""
+        """Count an event without a separate line; events with equal fields are counted together."""
         self._sum(fields)
 
     def _sum(self, same: dict[str, Json]) -> Sum:

@@ -42,7 +42,7 @@ BOUNDS: Final = (
 (_ROWS,) = BOUNDS
 
 _OTHERS: Final = "others of"
-"""Stands, with the principal, for all of its views beyond the bound; no id of a view has a space."""
+"""With the principal, the key of its views beyond the bound; no id of a view contains a space."""
 
 JUMP_SECONDS = 60.0
 """A wall clock that deviates from the steady one by more seconds than this was set, or is wrong."""

@@ -2,7 +2,7 @@
 
 export const SETTLE = 800;
 
-/** What must hold all the time until the answer. */
+/** The conditions that must hold until the answer. */
 export interface Sight {
   /** The question and its buttons lie within the window. */
   inView: boolean;
@@ -16,13 +16,13 @@ export class AnswerGuard {
   private since: number | undefined;
   private pressed = false;
 
-  /** Tell what is true at `now` (milliseconds); anything not in order starts the time anew. */
+  /** Report the conditions at `now` (milliseconds); any that fails restarts the time. */
   see(sight: Sight, now: number): void {
     if (!(sight.inView && sight.focused && sight.uncovered)) this.restart();
     else this.since ??= now;
   }
 
-  /** The question moved, or another one came or went: what was under the pointer may be something else now. */
+  /** The question moved, or another one came or went: the pointer may be over another button now. */
   restart(): void {
     this.since = undefined;
     this.pressed = false;
@@ -32,7 +32,7 @@ export class AnswerGuard {
     return this.since !== undefined && now - this.since >= SETTLE;
   }
 
-  /** Milliseconds until it is armed; undefined while something is not in order. */
+  /** Milliseconds until it is armed; undefined while a condition fails. */
   wait(now: number): number | undefined {
     return this.since === undefined ? undefined : Math.max(0, SETTLE - (now - this.since));
   }
@@ -45,7 +45,7 @@ export class AnswerGuard {
   accepts(event: Press & { detail: number }, now: number): boolean {
     const begun = this.pressed;
     this.pressed = false;
-    // Enter and Space give clicks without a pointer type and with detail 0.
+    // Enter and Space cause clicks without a pointer type and with detail 0.
     return begun && event.isTrusted && event.pointerType !== "" && event.detail > 0 && this.armed(now);
   }
 }

@@ -3,7 +3,7 @@ import { isObject, text } from "./json";
 import { create, touch } from "./touch";
 import type { Account, Accounts, Answer, GatewayState, JsonObject, LinkDecision, TouchKey } from "./types";
 
-/** An answer of the gateway that is no success; `status` 0 means that there was none. */
+/** An error answer of the gateway; `status` 0 means that there was no answer. */
 export class ApiError extends Error {
   readonly status: number;
 
@@ -16,9 +16,9 @@ export class ApiError extends Error {
 
 export class Api {
   readonly root: string;
-  /** Seconds by which the gateway's clock is ahead of this machine's; 0 where they agree within two seconds. */
+  /** Seconds by which the gateway's clock is ahead of this machine's; 0 if they agree within two seconds. */
   clockOffset = 0;
-  /** The token that calls which change something carry; known after `state()`. */
+  /** The CSRF token of calls that change something; known after `state()`. */
   csrf = "";
 
   constructor(root: string) {
@@ -37,7 +37,7 @@ export class Api {
     return state;
   }
 
-  /** Answer a question; `grant` approves all calls under its rule for a while. A yes may take the touch of a key. */
+  /** Answer a question; `grant` approves all calls under its rule for a while. A yes may require the touch of a key. */
   async answer(approval: string, answer: Answer, grant = false): Promise<void> {
     const place = `api/approvals/${encodeURIComponent(approval)}`;
     const needed = answer === "approve" ? (await this.say(`${place}/touch`, { grant }))["touch"] : null;
@@ -49,12 +49,12 @@ export class Api {
     await this.say(`api/grants/${encodeURIComponent(grant)}/revoke`, {});
   }
 
-  /** Whether an approval takes the touch of a key, and which the person has. */
+  /** Whether an approval requires the touch of a key, and the person's keys. */
   async keys(): Promise<{ presence: boolean; keys: TouchKey[] }> {
     return (await (await this.send("api/keys", {})).json()) as { presence: boolean; keys: TouchKey[] };
   }
 
-  /** Add a key; whoever has one touches it for that. */
+  /** Add a key; a person who has one touches it first. */
   async addKey(name: string): Promise<void> {
     const begun = await this.say("api/keys/begin", {});
     const assertion = isObject(begun["touch"]) ? await touch(begun["touch"]) : null;
@@ -81,42 +81,42 @@ export class Api {
     return (await (await this.send("api/connections/finish", this.post({ secret, answer }))).json()) as Account;
   }
 
-  /** Whether the service was told, too. */
+  /** Returns whether the service was notified, too. */
   async disconnect(name: string): Promise<boolean> {
     const response = await this.send(`api/connections/${encodeURIComponent(name)}/disconnect`, this.post({}));
     return ((await response.json()) as { revoked: boolean }).revoked;
   }
 
-  /** Whether the app of `view` may have `url` opened; `answered` is what the person said where that was `ask`. */
+  /** Whether the app of `view` may open `url`; `answered` is the person's answer if the decision was `ask`. */
   async link(view: string, url: string, answered?: boolean): Promise<LinkDecision> {
     const response = await this.send("api/links", this.post({ view, url, ...(answered !== undefined && { answered }) }));
     return (await response.json()) as LinkDecision;
   }
 
-  /** Takes down which files of `view` were offered, and whether the person has them saved. */
+  /** Records which files of `view` were offered, and whether the person saves them. */
   async download(view: string, files: readonly { name: string; blob: Blob }[], answered: boolean): Promise<void> {
     const named = files.map(({ name, blob }) => ({ name, size: blob.size }));
     await this.send("api/downloads", this.post({ view, files: named, answered }));
   }
 
-  /** Where a person logs in, to come back to where they are. */
+  /** The login URL, with the way back to the current page. */
   loginUrl({ pathname, search, hash }: Pick<Location, "pathname" | "search" | "hash">): string {
     return `${this.url("login")}?to=${encodeURIComponent(pathname + search + hash)}`;
   }
 
-  /** The same for one who is logged in, and must show again who they are. */
+  /** The same for a person who is logged in, and must log in again. */
   freshLoginUrl(here: Pick<Location, "pathname" | "search" | "hash">): string {
     return `${this.loginUrl(here)}&fresh=1`;
   }
 
-  /** End the login of this browser; gives where to go then. */
+  /** End the login of this browser; returns the URL to go to. */
   async logout(): Promise<string> {
     const response = await this.send("api/logout", this.post({}));
     const said: unknown = await response.json();
     return this.url((isObject(said) && text(said["to"])) || "/");
   }
 
-  /** Now by the gateway's clock, in seconds. */
+  /** The current time of the gateway's clock, in seconds. */
   now(): number {
     return Date.now() / 1000 + this.clockOffset;
   }
@@ -142,7 +142,7 @@ export class Api {
   }
 }
 
-/** What went wrong, from a `problem+json` body where there is one. */
+/** The error text of an answer, from a `problem+json` body if there is one. */
 export async function problemText(response: Response): Promise<string> {
   const body: unknown = await response.json().catch(() => undefined);
   const said = isObject(body) ? (text(body["detail"]) ?? text(body["title"])) : undefined;

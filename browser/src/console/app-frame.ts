@@ -5,7 +5,7 @@ import { icon } from "./icons";
 import { base, buttons } from "./styles";
 import type { AppInfo } from "./types";
 
-/** A view that is shown; `view` is its handle, which a reload changes. */
+/** A shown view; `view` is its handle, which a reload changes. */
 export interface Mounted {
   readonly view: string;
   reload(): Promise<void>;
@@ -15,17 +15,17 @@ export interface Mounted {
 export interface MountOptions {
   container: HTMLElement;
   app: AppInfo;
-  /** The view was opened, under this handle. */
+  /** The view was opened, with this handle. */
   opened(view: string): void;
-  /** The view is gone, though nobody here closed it. */
+  /** The view ended without being closed here. */
   lost(reason: string): void;
-  /** The content security policy kept the app from this, which the configuration of its MCP server can allow. */
+  /** The content security policy blocked a feature that the configuration of the app's MCP server can permit. */
   blocked(what: string): void;
 }
 
 export type Mount = (options: MountOptions) => Promise<Mounted>;
 
-/** `why` is there where the person did not close the view. */
+/** `why` is set if the person did not close the view. */
 type Phase = { is: "opening" | "open" } | { is: "closed"; why?: string } | { is: "failed"; problem: string };
 
 @customElement("gateway-frame")
@@ -238,7 +238,7 @@ export class AppFrame extends LitElement {
     >`;
   }
 
-  /** The view's handle is only wanted to find it in the record or to name it to a model. */
+  /** The view's handle is needed only to find it in the record or to name it to a model. */
   private handle(): TemplateResult {
     return html`<details class="handle">
       <summary title="View ${this.view}" aria-label="Handle of the view">${icon("info")}</summary>

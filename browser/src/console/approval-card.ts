@@ -1,4 +1,4 @@
-/** One question to the person, with its two answers; when they count is decided by the answer guard. */
+/** One question to the person, with its two answers; the answer guard decides when they count. */
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, query, state } from "lit/decorators.js";
 import { guard } from "lit/directives/guard.js";
@@ -10,7 +10,7 @@ import { rawRequest, rawStyles } from "./raw-request";
 import { base, buttons, chips } from "./styles";
 import type { Answer, Question } from "./types";
 
-/** Milliseconds between two looks at where the card is and whether the page has the focus. */
+/** Milliseconds between two checks of the card's position and the page's focus. */
 const LOOK = 100;
 
 @customElement("gateway-approval")
@@ -136,12 +136,12 @@ export class ApprovalCard extends LitElement {
 
   @property({ attribute: false }) question!: Question;
   @property({ attribute: false }) appTitle = "";
-  /** Of its heading: one more than that of the heading above it. */
+  /** The level of its heading: one more than that of the heading above it. */
   @property({ attribute: false }) level = 3;
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
   @property({ attribute: false }) answer: (id: string, answer: Answer, grant: boolean) => Promise<void> = () =>
     Promise.resolve();
-  /** Another value when other questions came or went, so that what lies under the pointer may have changed. */
+  /** Changes when other questions came or went, so that the pointer may be over another button. */
   @property({ attribute: false }) neighbours = "";
 
   @state() private ready = false;

@@ -1,4 +1,4 @@
-/** One approval alone on the page: where the notice in an app links to. */
+/** The page of a single approval, to which the notice in an app links. */
 import { css, html, LitElement, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import type { Api } from "./api";

@@ -1,4 +1,4 @@
-/** What happens when a question to the person comes up: nothing may cover it, and it is seen from afar. */
+/** Reactions to a new question for the person: nothing may cover it, and the title shows it. */
 interface PictureInPicture {
   window: Window | null;
 }

@@ -1,9 +1,9 @@
-/** How the page's model calls the tools of the view that is shown here. */
+/** The page's model calls of tools of the shown view. */
 import type { Model, ToolResult } from "./model";
 import type { Stage } from "./story";
 import type { JsonObject, LiveView, ViewTool } from "./types";
 
-/** The view that is shown, and all live views, since another window may show one more of the same app. */
+/** The shown view, and all live views, since another window may show another one of the same app. */
 export interface Target {
   view: string;
   app: string;
@@ -14,7 +14,7 @@ export function toolsOf({ view, views }: Target): readonly ViewTool[] {
   return views.find((live) => live.id === view)?.tools ?? [];
 }
 
-/** By the model's own name for the tool; by the view's handle where that name would not say which view is meant. */
+/** By the model's name for the tool; by the view's handle if several views have it. */
 export function callTool(
   model: Model,
   target: Target,
@@ -27,7 +27,7 @@ export function callTool(
   return model.callTool("call_view_tool", { view: target.view, tool: tool.page_name, arguments: args }, { signal });
 }
 
-/** The stage of a story: `target` is asked anew at each step. */
+/** The stage of a story: `target` is evaluated at each step. */
 export function stageOf(model: () => Model, target: () => Target): Stage {
   return {
     list: (signal) => model().listTools(signal),

@@ -1,4 +1,4 @@
-/** The person's accounts at other services: which are connected, to connect one, and to end it. */
+/** The person's accounts at other services: list, connect and disconnect them. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import type { Api } from "./api";
@@ -6,7 +6,7 @@ import { connectionsHash, type ConnectionsRoute } from "./route";
 import { base, buttons } from "./styles";
 import type { Account, Accounts } from "./types";
 
-/** Where this window keeps what ends a login that it began; other windows and other sites cannot read it. */
+/** The session storage key for the secret of a login that this window began; other windows and sites cannot read it. */
 const KEPT = "webmcp-gateway-connect";
 
 @customElement("gateway-connections")
@@ -139,7 +139,7 @@ export class ConnectionsPage extends LitElement {
   private async finish(answer: Record<string, string>): Promise<void> {
     const secret = sessionStorage.getItem(KEPT) ?? "";
     sessionStorage.removeItem(KEPT);
-    history.replaceState(null, "", connectionsHash()); // what it says is used up, and nobody's business
+    history.replaceState(null, "", connectionsHash()); // the answer is used up, and private
     const one = await this.api.finish(secret, answer);
     this.news = `${one.title} is connected${one.account ? ` as ${one.account}` : ""}. You can close this page.`;
   }

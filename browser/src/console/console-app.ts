@@ -1,4 +1,4 @@
-/** The page: its parts in their places, and what goes on between them. */
+/** The page: its layout, and the interactions of its parts. */
 import { html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, query, state } from "lit/decorators.js";
 import "./app-frame";
@@ -36,7 +36,7 @@ export class ConsoleApp extends LitElement {
 
   @state() private route: Route = parseRoute(location);
   @state() private view = "";
-  /** What a screen reader is told. */
+  /** The announcement for screen readers. */
   @state() private news = "";
   @state() private approvalsInView = true;
 
@@ -232,7 +232,7 @@ export class ConsoleApp extends LitElement {
     return this.offered?.app === app.id ? this.offered.story : undefined;
   }
 
-  /** The MCP client of the app that is shown. */
+  /** The MCP client of the shown app. */
   private client(): Model {
     const { app } = this.target();
     const store = this.store as Store;

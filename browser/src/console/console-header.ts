@@ -1,4 +1,4 @@
-/** The head of the page: the product's name, the app picker, who is here, and how the connection is. */
+/** The header of the page: the product's name, the app picker, the user, and the state of the connection. */
 import { css, html, LitElement, nothing, svg, type TemplateResult } from "lit";
 import { customElement, property } from "lit/decorators.js";
 import { base, buttons } from "./styles";

@@ -1,4 +1,4 @@
-/** Files that an app wants to give to the person: shown by name and size, and saved only when the person says so. */
+/** Files that an app offers to the person: shown by name and size, and saved only with the person's consent. */
 import type { McpUiDownloadFileRequest } from "@modelcontextprotocol/ext-apps/app-bridge";
 import { attempt } from "../view/attempt";
 import { fromBase64 } from "../view/base64";
@@ -10,7 +10,7 @@ type Contents = McpUiDownloadFileRequest["params"]["contents"];
 /** Files of one question. */
 const MOST = 16;
 const LONGEST_NAME = 150;
-/** What no file system and no reader takes as a part of a name: controls, directions of writing, separators. */
+/** Characters that are unsafe in file names: controls, bidirectional marks, separators. */
 const UNFIT = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\\/:*?"<>|]/gu;
 
 export interface SavedFile {
@@ -18,21 +18,21 @@ export interface SavedFile {
   blob: Blob;
 }
 
-/** What it takes to save files. */
+/** The dependencies of saving files. */
 export interface Saving {
-  /** Whether a person has just done something on the page. */
+  /** Whether a person has just acted on the page. */
   active(): boolean;
   ask(message: string, names: string): Promise<boolean>;
-  /** Aborts once the app is closed: nobody waits for an answer then. */
+  /** Aborts once the app is closed, and the answer no longer matters. */
   closed: AbortSignal;
-  /** Takes down what the person said, before anything is saved. */
+  /** Records the person's answer, before anything is saved. */
   record(files: SavedFile[], answered: boolean): Promise<void>;
-  /** Tell the person why nothing is saved. */
+  /** Inform the person why nothing is saved. */
   refuse(words: string): void;
   save(file: SavedFile): void;
 }
 
-/** Saves the files of one question at a time; once the person has said no, an app may ask again only after a gesture. */
+/** Saves the files of one question at a time; after a no, an app may ask again only after a gesture. */
 export function fileSaver(by: Saving): (contents: Contents) => Promise<boolean> {
   let busy = false;
   let declined = false;
@@ -61,27 +61,27 @@ function question(files: SavedFile[]): string {
   return files.length === 1 ? "Save this file from the app?" : `Save these ${files.length} files from the app?`;
 }
 
-/** The files themselves; none where one of them is but a link, which this page does not follow. */
+/** The files; empty if one of them is a link, which this page does not follow. */
 export function filesIn(contents: Contents): SavedFile[] {
   const files = contents.slice(0, MOST + 1).map((content) => {
     if (content.type !== "resource") return null;
     const { resource } = content;
     const data = "text" in resource ? resource.text : (attempt(() => fromBase64(resource.blob)) ?? null);
-    // Never a type that a browser would show: it is saved, under its name.
+    // Never a type that a browser would display: it is saved, under its name.
     return data === null ? null : { name: nameOf(resource.uri), blob: new Blob([data], { type: "application/octet-stream" }) };
   });
   return files.length > MOST || files.includes(null) ? [] : (files as SavedFile[]);
 }
 
-/** A name that says what it is: no path, nothing invisible, not hidden. */
+/** A plain file name: no path, nothing invisible, not hidden. */
 function nameOf(uri: string): string {
   const last = uri.replace(/[?#].*$/s, "").split("/").pop() ?? "";
   const whole = (attempt(() => decodeURIComponent(last)) ?? last).normalize("NFC").replace(UNFIT, "_").replace(/^[.\s]+/, "");
   let length = whole.length;
-  // By hand: an expression for the end would look at each dot of a long row of them anew.
+  // By hand: a regular expression would be quadratic on a long row of dots.
   while (length > 0 && /[.\s]/.test(whole.charAt(length - 1))) length--;
   const name = whole.slice(0, length);
   const end = /\.[^.]{1,10}$/.exec(name)?.[0] ?? "";
   const short = name.length <= LONGEST_NAME ? name || "download" : name.slice(0, LONGEST_NAME - end.length) + end;
-  return short.replace(/\p{Cs}/gu, "_"); // half a character, also of one that was cut: no record takes it
+  return short.replace(/\p{Cs}/gu, "_"); // a lone surrogate, also of a truncated character: no record can contain it
 }

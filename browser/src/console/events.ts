@@ -1,4 +1,4 @@
-/** The gateway's event stream: kept open, opened again after every loss, with growing pauses up to three seconds. */
+/** The gateway's event stream: reconnects after every loss, with growing pauses up to three seconds. */
 import { attempt } from "../view/attempt";
 import { ApiError, problemText } from "./api";
 import { isObject } from "./json";
@@ -13,15 +13,15 @@ export interface Listener {
   grants(grants: Grant[]): void;
   record(line: Line): void;
   connection(state: Connection, detail: string): void;
-  /** The gateway does not know who this is (any more). */
+  /** The person is not (or no longer) authenticated. */
   unknown(): void;
 }
 
-/** A stream whose server sends pings is given up after this silence, in milliseconds. */
+/** Milliseconds of silence after which a stream whose server sends pings is closed. */
 const SILENCE = 45_000;
 const PAUSES = [300, 1000, 2000, 3000];
 
-/** What following needs of its surroundings. */
+/** The dependencies of following the stream. */
 export interface Surroundings {
   fetch: typeof fetch;
   pause(milliseconds: number, signal: AbortSignal): Promise<void>;
@@ -40,7 +40,7 @@ export async function follow(url: string, listener: Listener, signal: AbortSigna
   }
 }
 
-/** One connection, from opening to its end; gives the reason for the end in words. */
+/** One connection, from opening to its end; returns the reason for the end in words. */
 async function once(
   url: string,
   listener: Listener,
@@ -87,7 +87,7 @@ function isLine(value: unknown): value is Line & { [key: string]: never } {
   );
 }
 
-/** Aborts when pings stop; counts only once a first ping was seen. */
+/** Aborts when pings stop; inactive until a first ping was received. */
 class Silence {
   private readonly controller = new AbortController();
   private readonly stop: () => void;

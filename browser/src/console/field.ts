@@ -1,4 +1,4 @@
-/** One field of a form made from a JSON Schema, with its label, words and error. */
+/** One field of a form made from a JSON Schema, with its label, description and error. */
 import { html, nothing, type TemplateResult } from "lit";
 import { live } from "lit/directives/live.js";
 import type { Field } from "./schema-form";

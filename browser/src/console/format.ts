@@ -15,7 +15,7 @@ export function countdown(seconds: number): string {
   return parts.map((part, place) => String(part).padStart(place && 2, "0")).join(":");
 }
 
-/** A time in words, to the minute where it is longer than one. */
+/** A time in words, to the minute if it is longer than one. */
 export function span(seconds: number): string {
   if (seconds < 60) return count(Math.round(seconds), "second", "seconds");
   const minutes = Math.round(seconds / 60);
@@ -28,12 +28,12 @@ export function size(bytes: number): string {
   return `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-/** The size of a body, to the byte where that is easily read. */
+/** The size of a body, to the byte if that is easily read. */
 export function bodySize(bytes: number): string {
   return bytes < 1024 ? count(bytes, "byte", "bytes") : size(bytes);
 }
 
-// Made once: to make one takes longer than to write a hundred times with it.
+// Created once: that takes longer than formatting a hundred times.
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false });
 const DATE_TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium", hour12: false });
 
@@ -52,12 +52,12 @@ export function count(number: number, one: string, many: string): string {
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
-/** Text of which nothing is hidden: control, invisible and direction-changing characters are written as their code. */
+/** Text with nothing hidden: control, invisible and direction-changing characters are replaced by their code. */
 export function visible(source: string): string {
   return source.replace(HIDDEN, (char) => (char === "\n" || char === "\t" ? char : code(char)));
 }
 
-/** The same for what must stay on one line. */
+/** The same for text that must stay on one line. */
 export function visibleLine(source: string): string {
   return source.replace(HIDDEN, code);
 }

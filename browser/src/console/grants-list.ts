@@ -1,4 +1,4 @@
-/** What a person allowed for a while: each can be ended at once. */
+/** The person's grants: each can be revoked at once. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import { ApiError } from "./api";

@@ -1,4 +1,4 @@
-/** The icons of the console, drawn with the colour of the text around them. */
+/** The icons of the console, drawn in the current text colour. */
 import { html, svg, type TemplateResult } from "lit";
 
 const PATHS = {

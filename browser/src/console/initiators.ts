@@ -1,4 +1,4 @@
-/** How the three initiators are shown: a mark, a word, a colour. */
+/** The presentation of the three initiators: a mark, a word, a colour. */
 import { html, type TemplateResult } from "lit";
 import { icon, type IconName } from "./icons";
 import type { Initiator } from "./types";
@@ -7,7 +7,7 @@ export const INITIATORS: readonly Initiator[] = ["person", "page", "model"];
 
 const WORDS: Record<Initiator, string> = { person: "Person", page: "Page", model: "Model" };
 
-/** Who acts is told more exactly where no app's page in a frame does. */
+/** More exact words for a `page` that is not an app's page in a frame. */
 const ACTORS: Record<string, { word: string; icon: IconName }> = {
   "app-origin": { word: "Site", icon: "globe" },
   file: { word: "Gateway", icon: "shield" },
@@ -29,7 +29,7 @@ const EVIDENCE: Record<string, string> = {
   console: "answered on the console",
 };
 
-/** The word for an initiator; with its evidence, for who that is in this case. */
+/** The word for an initiator; with its evidence, a more exact one. */
 export function initiatorWord(initiator: Initiator, evidence = ""): string {
   return actorOf(initiator, evidence)?.word ?? WORDS[initiator] ?? "Page";
 }
@@ -43,7 +43,7 @@ function actorOf(initiator: Initiator, evidence: string): { word: string; icon: 
   return initiator === "page" && Object.hasOwn(ACTORS, evidence) ? ACTORS[evidence] : undefined;
 }
 
-/** The gateway's evidence in words, or its own word where there are none for it. */
+/** The gateway's evidence in words, or unchanged if it is unknown. */
 export function evidenceWords(evidence: string): string {
   return (Object.hasOwn(EVIDENCE, evidence) && EVIDENCE[evidence]) || evidence;
 }

@@ -1,4 +1,4 @@
-/** Reading of JSON whose shape is not known. */
+/** Reads JSON of unknown shape. */
 import type { Json } from "./types";
 
 export { isObject } from "../mux";
@@ -17,7 +17,7 @@ export function texts(value: Json | undefined): string[] {
 
 const STRINGS_AND_SPACE = /("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+/g;
 
-/** JSON in many lines; unchanged where it is none, or where a name twice, a long number or an escape would be lost. */
+/** JSON in many lines; unchanged if invalid, or if a duplicate name, a long number or an escape would be lost. */
 export function pretty(source: string): string {
   try {
     const value: unknown = JSON.parse(source);

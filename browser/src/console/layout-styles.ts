@@ -1,4 +1,4 @@
-/** Where the parts of the page stand: beside one another, or on narrow windows below. */
+/** The layout of the page: its parts side by side, or below each other in narrow windows. */
 import { css } from "lit";
 
 export const layout = css`

@@ -1,4 +1,4 @@
-/** Asks the person about a link that an app wants to open, or files that it wants to give, and says when its policy opens it for nobody. */
+/** Asks the person about a link that an app wants to open, or files that it offers, and reports links that its policy forbids. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, query, state } from "lit/decorators.js";
 import { AnswerGuard } from "./answer-guard";
@@ -7,15 +7,15 @@ import { visible, visibleLine } from "./format";
 import { icon } from "./icons";
 import { base, buttons } from "./styles";
 
-/** Milliseconds between two looks at whether the page has the focus. */
+/** Milliseconds between two checks of the page's focus. */
 const LOOK = 100;
 /** Milliseconds for which a refusal is shown. */
 const SHOWN = 8000;
 
-/** What the dialog says of its two buttons. */
+/** The dialog's texts for its buttons. */
 export interface Words {
   does: string;
-  /** What follows a click. */
+  /** The consequence of a click. */
   then: string;
 }
 
@@ -25,7 +25,7 @@ interface Asked {
   message: string;
   url: string;
   words: Words;
-  /** Aborts once who asks is closed. */
+  /** Aborts once the asking app is closed. */
   closed: AbortSignal;
   answer(open: boolean): void;
 }
@@ -119,7 +119,7 @@ export class LinkDialog extends LitElement {
     this.end(false);
   }
 
-  /** Whether the person wants what `url` names; false where another question is open, or the app is closed before the answer. */
+  /** Whether the person agrees to `url`; false if another question is open, or the app is closed before the answer. */
   async ask(message: string, url: string, closed: AbortSignal, words = OPENING): Promise<boolean> {
     if (this.asked || closed.aborted) return false;
     uncover();
@@ -133,7 +133,7 @@ export class LinkDialog extends LitElement {
     return answer;
   }
 
-  /** Say for a while why a link is not opened. */
+  /** Show for a while why a link is not opened. */
   refuse(words: string): void {
     this.refusal = words;
     clearTimeout(this.fading);

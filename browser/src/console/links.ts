@@ -2,20 +2,20 @@
 import { ApiError } from "./api";
 import type { LinkDecision } from "./types";
 
-/** What it takes to open a link. */
+/** The dependencies of opening a link. */
 export interface Opening {
-  /** Whether a person has just done something on the page: an app may not open windows by itself. */
+  /** Whether a person has just acted on the page: an app may not open windows by itself. */
   active(): boolean;
   decide(url: string, answered?: boolean): Promise<LinkDecision>;
   ask(message: string, url: string): Promise<boolean>;
-  /** Aborts once the app is closed: nobody waits for an answer then. */
+  /** Aborts once the app is closed, and the answer no longer matters. */
   closed: AbortSignal;
-  /** Tell the person why nothing opens. */
+  /** Inform the person why nothing opens. */
   refuse(words: string): void;
   open(url: string): void;
 }
 
-/** Opens one link at a time; the others, and those without a gesture, are not opened. */
+/** Opens one link at a time; concurrent ones, and those without a gesture, are not opened. */
 export function linkOpener(by: Opening): (url: string) => Promise<boolean> {
   let busy = false;
   return async (url) => {

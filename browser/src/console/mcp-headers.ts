@@ -3,7 +3,7 @@ import { toBase64 } from "../view/base64";
 import { isObject } from "./json";
 import type { Json, JsonObject } from "./types";
 
-/** Printable ASCII stays; anything else is wrapped as `=?base64?…?=`. */
+/** Printable ASCII is unchanged; anything else is wrapped as `=?base64?…?=`. */
 export function headerValue(value: string): string {
   const plain = /^[\x20-\x7e]*$/.test(value) && value === value.trim() && !/^=\?base64\?.*\?=$/.test(value);
   if (plain) return value;

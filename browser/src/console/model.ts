@@ -1,4 +1,4 @@
-/** The page's model: an MCP client, protocol 2026-07-28, each request a POST of its own. */
+/** The page's model: an MCP client, protocol 2026-07-28, each request a separate POST. */
 import { isObject, text } from "./json";
 import { paramHeaders, headerValue } from "./mcp-headers";
 import { events } from "./sse";
@@ -24,13 +24,13 @@ export interface CallOptions {
   schema?: JsonObject;
 }
 
-/** What a scripted model needs of the real one. */
+/** The part of the model client that a scripted model needs. */
 export interface ModelClient {
   listTools(signal?: AbortSignal): Promise<ListedTool[]>;
   callTool(name: string, args: JsonObject, options?: CallOptions): Promise<ToolResult>;
 }
 
-/** A JSON-RPC error, or an answer that is none. */
+/** A JSON-RPC error, or an invalid answer. */
 class ModelError extends Error {
   readonly code: number;
 
@@ -47,7 +47,7 @@ export class Model implements ModelClient {
   private readonly fetch: typeof fetch;
   private next = 1;
 
-  /** `url` is the MCP endpoint of one app; `version` is the console's, told to the server. */
+  /** `url` is the MCP endpoint of one app; `version` is the console's, sent to the server. */
   constructor(url: string, version: string, fetcher: typeof fetch = (input, init) => fetch(input, init)) {
     this.url = url;
     this.version = version;
@@ -71,7 +71,7 @@ export class Model implements ModelClient {
     for (;;) {
       const result = await this.request("tools/call", params, headers, options.signal);
       if (result["resultType"] !== "input_required") return toolResult(result);
-      // This client declares no way to ask its person, so all that it may be told here is to come again.
+      // This client declares no elicitation, so the server may only request a retry.
       if (isObject(result["inputRequests"]))
         throw new ModelError(0, "The tool asks for input that this model has not.");
       params["requestState"] = result["requestState"] ?? null;
@@ -115,7 +115,7 @@ export class Model implements ModelClient {
   }
 }
 
-/** The JSON-RPC message that answers `id`, out of a JSON body or an event stream. */
+/** The JSON-RPC message that answers `id`, from a JSON body or an event stream. */
 async function message(response: Response, id: number): Promise<unknown> {
   if (!response.headers.get("content-type")?.startsWith("text/event-stream")) {
     return response.json().catch(() => undefined);

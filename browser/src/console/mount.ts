@@ -15,13 +15,13 @@ const KEPT = 60_000;
 export interface MountContext {
   api: Api;
   state: () => GatewayState;
-  /** The app wants an approval to be seen, which stands on this page already. */
+  /** The app wants to show an approval, which is on this page already. */
   showApprovals: () => void;
-  /** Where the person is asked about links. */
+  /** Asks the person about links. */
   links: LinkDialog;
 }
 
-/** How this page shows apps; one bridge, opened with the first of them, carries all. */
+/** Mounts apps on this page; one bridge, opened with the first of them, carries all. */
 export function mounter(context: MountContext): Mount {
   let bridge: Bridge | undefined;
   return async (options) => {
@@ -32,7 +32,7 @@ export function mounter(context: MountContext): Mount {
 
 function bridgeOf({ api, state }: MountContext): Bridge {
   const base = new URL(api.root);
-  // The CSRF token is asked for at each call: a gateway that was started again has another.
+  // The current CSRF token is read at each call: a restarted gateway has another.
   const http = () => gatewayHttp(base, api.csrf);
   return connectBridge({
     apps: state().apps.map((app) => app.id),
@@ -72,7 +72,7 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
         current = view;
         options.opened(view);
       },
-      // The frame fills its place, whatever height the page asks for.
+      // The frame fills its container, whatever height the page requests.
       onsizechange: () => {},
       onopenlink: (url) => openLink(url, openOutside, context),
       ondownloadfile: ({ contents }) => saveFiles(contents),
@@ -109,7 +109,7 @@ function hostContext(dark: boolean) {
   } as const;
 }
 
-/** The gateway's own approvals are shown here; of all other places the app's policy decides. */
+/** The gateway's own approvals are shown here; for all other URLs the app's policy decides. */
 function openLink(url: URL, openOutside: (url: string) => Promise<boolean>, context: MountContext): boolean | Promise<boolean> {
   if (url.origin !== new URL(context.api.root).origin) return openOutside(url.href);
   const isApproval = parseRoute(url).page === "approval";

@@ -7,17 +7,17 @@ export type Permission = "default" | "granted" | "denied" | "none";
 export class Notifier {
   private readonly shown = new Map<string, Notification>();
 
-  /** Whether the person lets this page notify; `none` where the browser has no notifications. */
+  /** Whether the person permits notifications; `none` if the browser has none. */
   get permission(): Permission {
     return "Notification" in globalThis ? Notification.permission : "none";
   }
 
-  /** Ask the person; only a click may lead here. */
+  /** Ask the person; may be called only from a click. */
   async ask(): Promise<Permission> {
     return "Notification" in globalThis ? Notification.requestPermission() : "none";
   }
 
-  /** Notify of what is new while the page is not looked at, and take back what is over. */
+  /** Notify of new questions while the page is not focused, and close notifications of ended ones. */
   follow(questions: readonly Question[], fresh: readonly Question[], open: (id: string) => void): void {
     const waiting = new Set(questions.map((question) => question.id));
     for (const [id, notification] of this.shown) {
@@ -25,7 +25,7 @@ export class Notifier {
       notification.close();
       this.shown.delete(id);
     }
-    // To read the permission, this page waits for another process.
+    // Reading the permission is a synchronous call to another process.
     if (!fresh.length || this.permission !== "granted" || document.hasFocus()) return;
     for (const { id, message } of fresh) {
       const notification = new Notification("Approval needed", { body: visibleLine(message), tag: id });

@@ -1,4 +1,4 @@
-/** What is to be said of the gateway's configuration, above everything else, with the places that it is about. */
+/** Problems of the gateway's configuration, above everything else, with the places in files. */
 import { css, html, LitElement, type TemplateResult } from "lit";
 import { customElement, property } from "lit/decorators.js";
 import { count, visibleLine } from "./format";
@@ -77,7 +77,7 @@ function notice(kind: Kind, name: IconName, problems: readonly Problem[]): Templ
   </section>`;
 }
 
-/** What stands above the problems of one kind. */
+/** The heading above the problems of one kind. */
 export function heading(kind: Kind, number: number): string {
   if (kind === "record") return "The record is not kept as it should be.";
   if (kind === "broken") return `Not taken: ${count(number, "problem", "problems")}. What was in effect before stays so.`;

@@ -1,4 +1,4 @@
-/** The call as it is: request line, headers and body as text, with nothing hidden and everything in reach. */
+/** The raw call: request line, headers and body as text, with nothing hidden and everything reachable. */
 import { css, html, type TemplateResult } from "lit";
 import { bodySize, visible, visibleLine } from "./format";
 import { pretty } from "./json";

@@ -1,7 +1,7 @@
-/** The address of the page: which app is shown, or which one approval; and where the gateway's addresses begin. */
+/** The address of the page: the shown app, or a single approval; and the root of the gateway's addresses. */
 import { attempt } from "../view/attempt";
 
-/** `answer` is what an authorization server sent the person back with. */
+/** `answer` contains the parameters of an authorization server's redirect. */
 export interface ConnectionsRoute {
   page: "connections";
   name: string;
@@ -46,7 +46,7 @@ export function approvalHash(id: string): string {
   return `#/approvals/${encodeURIComponent(id)}`;
 }
 
-/** The folder that the gateway's own addresses (`api/`, `mcp/`, `bridge`) are relative to, with a slash at its end. */
+/** The folder that the gateway's own addresses (`api/`, `mcp/`, `bridge`) are relative to, with a trailing slash. */
 export function rootOf(location: { origin: string; pathname: string }): string {
   const path = location.pathname.replace(APPROVAL, "/").replace(/[^/]*$/, "");
   return location.origin + path;

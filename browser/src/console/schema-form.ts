@@ -1,4 +1,4 @@
-/** A form out of a JSON Schema, and arguments out of the form: no elements, only values. */
+/** A form from a JSON Schema, and arguments from the form: no elements, only values. */
 import { isObject, number, text } from "./json";
 import type { Json, JsonObject } from "./types";
 
@@ -16,7 +16,7 @@ export interface Field {
   required: boolean;
   kind: Kind;
   choices: Choice[];
-  /** What the field shows at first: for a choice the index, for a boolean "true" or "false", "" for nothing. */
+  /** The initial value of the field: for a choice the index, for a boolean "true" or "false", "" for nothing. */
   initial: string;
   hint: string;
   minimum: number | undefined;
@@ -27,7 +27,7 @@ export interface Field {
 export type Values = Readonly<Record<string, string>>;
 export type Filled = { ok: true; arguments: JsonObject } | { ok: false; errors: Record<string, string> };
 
-/** The one field of a schema that names no properties: all arguments as JSON. */
+/** The only field of a schema without properties: all arguments as JSON. */
 export const WHOLE = "*";
 
 const BOOLEANS: Choice[] = [
@@ -49,7 +49,7 @@ export function initialValues(fields: readonly Field[]): Values {
   return Object.fromEntries(fields.map((field) => [field.name, field.initial]));
 }
 
-/** The arguments, or what is wrong by field name. Empty fields that are not required are left out. */
+/** The arguments, or errors by field name. Empty optional fields are omitted. */
 export function toArguments(fields: readonly Field[], values: Values): Filled {
   const args: JsonObject = {};
   const errors: Record<string, string> = {};
@@ -106,7 +106,7 @@ function kindOf(schema: JsonObject): Kind {
   }
 }
 
-/** The type, where there is one; a type that may also be null counts as itself. */
+/** The type, if there is one; for a nullable type, the other one. */
 function typeOf(schema: JsonObject): string | undefined {
   const type = schema["type"];
   if (!Array.isArray(type)) return text(type);
@@ -156,7 +156,7 @@ function hintOf(schema: JsonObject, kind: Kind): string {
   return text(schema["format"]) ?? "";
 }
 
-/** The field's value; undefined where it is left out; a text says what is wrong. */
+/** The field's value; undefined if it is omitted; a text is an error. */
 function readField(field: Field, raw: string): { value: Json } | undefined | string {
   if (raw.trim() === "") return field.required ? "Needed" : undefined;
   switch (field.kind) {

@@ -1,4 +1,4 @@
-/** The security keys of the person, where an approval takes the touch of one. */
+/** The security keys of the person, if an approval requires the touch of one. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import { type Api, ApiError } from "./api";
@@ -122,7 +122,7 @@ export class SecurityKeys extends LitElement {
       this.needed = presence;
       this.keys = keys;
     } catch {
-      this.needed = false; // a gateway that does not answer is told of elsewhere
+      this.needed = false; // an unavailable gateway is reported elsewhere
     }
     this.busy = false;
   }

@@ -1,11 +1,11 @@
-/** Server-sent events out of a fetch response: the text format of the HTML standard, section 9.2.6. */
+/** Server-sent events from a fetch response: the text format of the HTML standard, section 9.2.6. */
 
 export interface ServerEvent {
   event: string;
   data: string;
 }
 
-/** Takes text in any pieces, gives whole events; `onComment` is told of comment lines, which servers send as pings. */
+/** Takes text in any pieces, yields whole events; `onComment` is called for comment lines, which servers send as pings. */
 export class EventParser {
   private rest = "";
   private event = "";

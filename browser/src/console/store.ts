@@ -1,12 +1,12 @@
-/** What the page knows of the gateway, kept up to date by the event stream; components are told by `change`. */
+/** The page's state of the gateway, kept up to date by the event stream; components are notified by `change`. */
 import { Api, ApiError } from "./api";
 import { follow, type Listener } from "./events";
 import { withLine } from "./timeline";
 import type { Answer, AppInfo, Connection, GatewayState, Grant, Line, LiveView, Problem, Question } from "./types";
 
-/** Milliseconds after which the state is asked for again. */
+/** Milliseconds after which the state is requested again. */
 const RETRY = 2000;
-/** Milliseconds until a change is shown, and between two while one follows the other: the apps of this page have work, too. */
+/** Milliseconds until a change is shown, and between two successive ones: the apps of this page need time, too. */
 const SOON = 40;
 const CALMLY = 300;
 
@@ -18,12 +18,12 @@ export class Store extends EventTarget implements Listener {
   problem = "";
   questions: readonly Question[] = [];
   liveViews: readonly LiveView[] = [];
-  /** What was allowed for a while. */
+  /** The grants. */
   held: readonly Grant[] = [];
   lines: readonly Line[] = [];
-  /** What is to be said of the configuration. */
+  /** The problems of the configuration. */
   notices: readonly Problem[] = [];
-  /** Whether the lists of questions and of the record have come once. */
+  /** Whether the lists of questions and of the record were received once. */
   asked = false;
   private leaving = false;
   private due = 0;
@@ -44,7 +44,7 @@ export class Store extends EventTarget implements Listener {
   }
 
   connection(link: Connection, detail: string): void {
-    // A gateway that was started again has another CSRF token, and maybe other apps.
+    // A restarted gateway has another CSRF token, and maybe other apps.
     if (link === "open") void this.load();
     else this.set(link, detail);
   }
@@ -53,13 +53,13 @@ export class Store extends EventTarget implements Listener {
     if (!this.leaving) location.assign(this.api.loginUrl(location));
   }
 
-  /** End the login, and go where that leads; the stream may hear of the end first, which must not lead back in. */
+  /** End the login, and navigate to the result; the stream may report the end first, which must not start a new login. */
   async leave(): Promise<void> {
     this.leaving = true;
     try {
       location.assign(await this.api.logout());
     } catch {
-      location.reload(); // the page then says what is so
+      location.reload(); // the page then shows the actual state
     }
   }
 

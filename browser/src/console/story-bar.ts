@@ -1,4 +1,4 @@
-/** The strip under the app on which a story is started, told step by step, and stopped. */
+/** The strip under the app that starts a story, shows it step by step, and stops it. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import { icon } from "./icons";

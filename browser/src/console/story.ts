@@ -2,13 +2,13 @@
 import type { ListedTool, ToolResult } from "./model";
 import type { JsonObject } from "./types";
 
-/** One step: a short caption, and what the model does under it (nothing, list its tools, or call one). */
+/** One step: a short caption, and the model's action (nothing, list its tools, or call one). */
 export interface Step {
   caption: string;
   list?: true;
   tool?: string;
   arguments?: JsonObject;
-  /** What the person has to do meanwhile, and the caption if the tool then answers with an error, told after it. */
+  /** The person's task meanwhile, and the final caption if the tool answers with an error. */
   needs?: string;
   otherwise?: string;
 }
@@ -25,13 +25,13 @@ export type Progress =
   | { state: "done" | "stopped"; step: number }
   | { state: "failed"; step: number; problem: string };
 
-/** How a page's tool is called; the name that the model uses may be another. */
+/** Calls a page's tool by the page's name; the model's name may differ. */
 export interface Stage {
   list(signal: AbortSignal): Promise<ListedTool[]>;
   call(pageName: string, args: JsonObject, signal: AbortSignal): Promise<ToolResult>;
 }
 
-/** Milliseconds for which a caption stands before its step, and its outcome after. */
+/** Milliseconds for which a caption is shown before its step, and its outcome after. */
 const READ = 1600;
 const LOOK = 1400;
 
@@ -61,7 +61,7 @@ export async function play(
   tell({ state: "done", step: story.steps.length - 1 });
 }
 
-/** Do one step; gives what went wrong, if anything did. */
+/** Run one step; returns the error, if any. */
 async function act(step: Step, stage: Stage, signal: AbortSignal): Promise<string | undefined> {
   if (step.list) await stage.list(signal);
   if (!step.tool) return undefined;

@@ -125,7 +125,7 @@ export const buttons = css`
   }
 `;
 
-/** A card with a heading and a body that scrolls. */
+/** A card with a heading and a scrolling body. */
 export const panel = css`
   .panel {
     display: flex;

@@ -1,4 +1,4 @@
-/** Everything that the record says of one entry: who and why, the policy's decision, sizes, and the time of each step. */
+/** All details of one entry in the record: initiator and evidence, the policy's decision, sizes, and the time of each step. */
 import { html, nothing, type TemplateResult } from "lit";
 import { dateTime, duration, size, visible } from "./format";
 import { evidenceWords, initiatorWord } from "./initiators";
@@ -64,7 +64,7 @@ function sizes({ fields }: Entry): string | undefined {
     .join(", ");
 }
 
-/** Each step as a bar from where it began to where it ended; the steps follow one another. */
+/** Each step as a bar from its beginning to its end; the steps follow one another. */
 function bars(entry: Entry): TemplateResult {
   const total = entry.steps.reduce((sum, step) => sum + step.took, 0) || 1;
   let at = 0;

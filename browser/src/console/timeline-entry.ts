@@ -1,4 +1,4 @@
-/** One entry of the timeline as a line that opens. */
+/** One entry of the timeline as an expandable line. */
 import { html, nothing, type TemplateResult } from "lit";
 import { repeat } from "lit/directives/repeat.js";
 import { clock, duration, size, visible, visibleLine } from "./format";
@@ -17,7 +17,7 @@ const STATUS: Record<Status, { icon: IconName; word: string }> = {
   unknown: { icon: "unknown", word: "result unknown" },
 };
 
-/** Which entries are open, by id. */
+/** The ids of the expanded entries. */
 export interface Opened {
   has(id: string): boolean;
   toggle(id: string, open: boolean): void;
@@ -97,7 +97,7 @@ function outcome(entry: Entry, time: TemplateResult | typeof nothing = nothing):
   </span>`;
 }
 
-/** The HTTP status and the reason of a refusal; for an approval what was decided; nothing where there is no more to say. */
+/** The HTTP status and the reason of a refusal; for an approval the decision; empty if there is no more to show. */
 function outcomeWords(entry: Entry): string {
   if (entry.kind === "approval") return text(entry.fields["decision"]) ?? "";
   if (entry.kind === "link" && entry.status === "ok") return "opened";

@@ -13,7 +13,7 @@ import type { Initiator, Line, Question } from "./types";
 
 /** Entries that are shown, and how many more at a click. */
 const SHOWN = 30;
-/** The apps of this page wait for each draw: so many new entries come at a time, and more of them after so many milliseconds. */
+/** Drawing blocks the apps of this page: at most so many new entries are drawn at a time, at intervals of so many milliseconds. */
 const PORTION = 8;
 const NEXT = 300;
 
@@ -25,7 +25,7 @@ export class TimelinePanel extends LitElement {
   @property({ attribute: false }) questions: readonly Question[] = [];
   /** The app whose entries are shown. */
   @property({ attribute: false }) app: string | undefined;
-  /** The MCP server whose app that is: the model's own calls there stand beside what they lead to in the app. */
+  /** The MCP server of that app: the model's own calls there are shown beside their consequences in the app. */
   @property({ attribute: false }) upstream: string | null | undefined;
   @property({ attribute: false }) now: () => number = () => Date.now() / 1000;
 
@@ -34,7 +34,7 @@ export class TimelinePanel extends LitElement {
   @state() private most = SHOWN;
 
   private drawn: ReadonlySet<string> = new Set();
-  /** How many new entries this draw may bring: what a person asks for comes at once. */
+  /** How many new entries this draw may bring: unlimited for a person's action. */
   private portion = PORTION;
   private next = 0;
 

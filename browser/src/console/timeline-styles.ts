@@ -1,4 +1,4 @@
-/** The look of the timeline. */
+/** The style of the timeline. */
 import { css } from "lit";
 
 export const timelineStyles = css`

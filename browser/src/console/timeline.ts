@@ -1,4 +1,4 @@
-/** The record as a timeline: lines into entries, entries under the model call or click that caused them. */
+/** The record as a timeline: lines are merged into entries, entries grouped by the model call or click that caused them. */
 import { isObject, number, text, texts } from "./json";
 import type { Initiator, JsonObject, Line, Question } from "./types";
 
@@ -6,7 +6,7 @@ export type Kind = (typeof KINDS)[number];
 const KINDS = ["http", "tool", "approval", "view", "link", "download"] as const;
 export type Status = "running" | "waiting" | "ok" | "refused" | "failed" | "unknown";
 
-/** One exchange, tool call, approval, link or change of a view; `fields` is what intent and outcome say together. */
+/** One exchange, tool call, approval, link or change of a view; `fields` are those of intent and outcome together. */
 export interface Entry {
   id: string;
   kind: Kind;
@@ -16,17 +16,17 @@ export interface Entry {
   evidence: string;
   cause: string | undefined;
   status: Status;
-  /** The HTTP status, where there is one. */
+  /** The HTTP status, if there is one. */
   code: number | undefined;
   reason: string | undefined;
-  /** When it began, in seconds, and how long it took, in milliseconds. */
+  /** The start, in seconds, and the duration, in milliseconds. */
   started: number;
   took: number | undefined;
   steps: { name: string; took: number }[];
   fields: JsonObject;
 }
 
-/** What one model call or one click caused; `head` is the call itself, which a click has not. */
+/** The consequences of one model call or one click; `head` is the call itself, absent for a click. */
 export interface Group {
   key: string;
   initiator: Initiator;
@@ -39,7 +39,7 @@ export interface Group {
 export const CAP = 500;
 /** An intent without outcome is "result unknown" after so many seconds. */
 const LOST_AFTER = 600;
-/** What a page does by itself within so many seconds is shown together. */
+/** Actions of a page itself within so many seconds are shown together. */
 const SAME_BREATH = 1.5;
 
 const FAILED = new Set([
@@ -55,7 +55,7 @@ const FAILED = new Set([
   "internal",
 ]);
 
-/** The lines with one more, each line once, the oldest left out beyond the cap; the same array if nothing is new. */
+/** The lines with one more, each line once, the oldest dropped beyond the cap; the same array if nothing is new. */
 export function withLine(lines: readonly Line[], line: Line): readonly Line[] {
   const known = lines.some((other) => other.id === line.id && other.phase === line.phase);
   return known ? lines : [...lines, line].slice(-2 * CAP);
@@ -73,7 +73,7 @@ export function entriesOf(lines: readonly Line[], now: number): Entry[] {
   return entries.sort((one, other) => one.started - other.started).slice(-CAP);
 }
 
-/** The groups of the entries, newest first; a pending question of no known entry waits where it was asked. */
+/** The groups of the entries, newest first; a pending question without an entry is placed by its own time. */
 export function groupsOf(entries: readonly Entry[], pending: readonly Question[] = []): Group[] {
   const groups = new Map<string, Group>();
   let last: Group | undefined;
@@ -83,7 +83,7 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
     all.filter((entry) => entry.kind !== "approval").map((entry) => [approvalOf(entry) ?? "", entry]),
   );
   for (const entry of all) {
-    // An answer stands with the call that it answers.
+    // An answer is shown with the call that it answers.
     const placed = (entry.kind === "approval" && asking.get(approvalOf(entry) ?? entry.id)) || entry;
     const key = keyOf(placed, tools) ?? breath(placed, last) ?? `alone:${placed.id}`;
     const group = groups.get(key) ?? {
@@ -103,7 +103,7 @@ export function groupsOf(entries: readonly Entry[], pending: readonly Question[]
   return [...groups.values()].reverse();
 }
 
-/** Only what `initiator` caused; a call stays with its requests. */
+/** Only entries of `initiator`; a call is kept with its requests. */
 export function onlyOf(groups: readonly Group[], initiator: Initiator | undefined): readonly Group[] {
   if (!initiator) return groups;
   return groups
@@ -111,7 +111,7 @@ export function onlyOf(groups: readonly Group[], initiator: Initiator | undefine
     .filter((group) => group.head?.initiator === initiator || group.entries.length > 0);
 }
 
-/** As many of the groups, newest first, as make `most` entries; the last one may be cut to its newest. */
+/** The newest groups with `most` entries in total; the last one may be cut to its newest. */
 export function newestOf(groups: readonly Group[], most: number): readonly Group[] {
   const newest: Group[] = [];
   for (const group of groups) {
@@ -122,7 +122,7 @@ export function newestOf(groups: readonly Group[], most: number): readonly Group
   return newest;
 }
 
-/** What of the groups is drawn next: the entries that `drawn` names, and the newest `most` of the others. */
+/** The part of the groups that is drawn next: the entries in `drawn`, and the newest `most` of the others. */
 export function portionOf(groups: readonly Group[], drawn: ReadonlySet<string>, most: number): readonly Group[] {
   const isDrawn = ({ id }: Entry): boolean => drawn.has(id) || most-- > 0;
   return groups.flatMap((group) => {
@@ -132,17 +132,17 @@ export function portionOf(groups: readonly Group[], drawn: ReadonlySet<string>, 
   });
 }
 
-/** The ids of the entries in the groups, those of calls among them. */
+/** The ids of the entries in the groups, including calls. */
 export function idsOf(groups: readonly Group[]): ReadonlySet<string> {
   return new Set(groups.flatMap(({ head, entries }) => [...(head ? [head.id] : []), ...entries.map(({ id }) => id)]));
 }
 
-/** How many entries stand in the groups; a call without any counts as one. */
+/** The number of entries in the groups; a call without any counts as one. */
 export function sizeOf(groups: readonly Group[]): number {
   return groups.reduce((sum, { entries }) => sum + Math.max(1, entries.length), 0);
 }
 
-/** What ended does not change any more: the entries of outcomes, with how many lines they are made of. */
+/** Finished entries are immutable: a cache of the entries of outcomes, with their number of lines. */
 const ended = new WeakMap<Line, { entry: Entry; lines: number }>();
 
 function knownOf(lines: readonly Line[]): Entry | undefined {
@@ -180,7 +180,7 @@ function entryOf(lines: readonly Line[], now: number): Entry {
 }
 
 function statusOf(fields: JsonObject, done: boolean, age: number): Status {
-  // The person is asked about a link on the spot, and may have left without an answer.
+  // The person is asked about a link at once, and may have left without an answer.
   if (!done && fields["kind"] === "link") return age > LOST_AFTER ? "unknown" : "waiting";
   if (!done && fields["kind"] === "approval") return "waiting";
   if (!done) return age > LOST_AFTER ? "unknown" : "running";
@@ -192,7 +192,7 @@ function statusOf(fields: JsonObject, done: boolean, age: number): Status {
 }
 
 function tookOf(intent: Line | undefined, outcome: Line, steps: Entry["steps"]): number {
-  // Steps begin before the intent is written; but one that failed is not among them.
+  // Steps begin before the intent is written; but a failed one is not included.
   const sum = steps.reduce((total, step) => total + step.took, 0);
   const between = intent ? (outcome.time - intent.time) * 1000 : 0;
   return Math.max(sum, between);
@@ -217,7 +217,7 @@ function keyOf(entry: Entry, tools: ReadonlySet<string>): string | undefined {
   return entry.kind === "tool" ? `call:${entry.id}` : undefined;
 }
 
-/** The group before, if the same page did that by itself only just now. */
+/** The previous group, if the same page did that by itself just before. */
 function breath(entry: Entry, last: Group | undefined): string | undefined {
   const before = last?.entries.at(-1);
   if (!last?.key.startsWith("alone:") || !before) return undefined;
@@ -229,7 +229,7 @@ function breath(entry: Entry, last: Group | undefined): string | undefined {
   return same && entry.started - before.started < SAME_BREATH ? last.key : undefined;
 }
 
-/** A call that waits for a person has a line that says so, and another one once it ran: one entry is shown. */
+/** A call that waits for a person has one line for that, and another one once it ran: one entry is shown. */
 function parkedOf(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
   const calls = entries.filter((entry) => entry.kind !== "approval");
   const ran = new Set(calls.filter((entry) => !isParked(entry)).map(approvalOf));
@@ -260,7 +260,7 @@ function standing(
   return { ...still, status: "refused", reason: answer ? "approval-declined" : "approval-expired" };
 }
 
-/** A question waits before its request is in the record: until then it has an entry of its own. */
+/** A question may arrive before its request is in the record: until then it has a separate entry. */
 function withPending(entries: readonly Entry[], pending: readonly Question[]): Entry[] {
   const asked = new Set(entries.filter((entry) => entry.kind !== "approval").map(approvalOf));
   const waiting = pending
@@ -296,7 +296,7 @@ function approvalOf(entry: Entry): string | undefined {
   return text(entry.fields["approval"]);
 }
 
-/** What the policy said, in words. */
+/** The policy's reasons, in words. */
 export function reasonsOf(entry: Entry): string[] {
   return texts(entry.fields["reasons"]);
 }

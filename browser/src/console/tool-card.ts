@@ -1,4 +1,4 @@
-/** One live tool of a view: its words, a form to call it as the model, and what it answered. */
+/** One live tool of a view: its description, a form to call it as the model, and the answer. */
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from "lit";
 import { customElement, property, state } from "lit/decorators.js";
 import { fieldTemplate } from "./field";
@@ -257,7 +257,7 @@ export class ToolCard extends LitElement {
   }
 
   private async point(errors: Record<string, string>): Promise<void> {
-    // A form that was closed has not been filled in yet: it is opened without reproach.
+    // A closed form has not been filled in yet: it is opened without errors.
     this.errors = this.open ? errors : {};
     this.open = true;
     await this.updateComplete;
@@ -276,7 +276,7 @@ export class ToolCard extends LitElement {
   }
 }
 
-/** The text of a result; its structured content where it has no text. */
+/** The text of a result; its structured content if it has no text. */
 function resultText(result: ToolResult): string {
   const text = result.texts.map(pretty).join("\n\n");
   return text || (result.structured === undefined ? "(nothing)" : JSON.stringify(result.structured, null, 2));

@@ -1,4 +1,4 @@
-/** The live tools of the view that is shown. */
+/** The live tools of the shown view. */
 import { css, html, LitElement, nothing, type TemplateResult } from "lit";
 import { customElement, property } from "lit/decorators.js";
 import { repeat } from "lit/directives/repeat.js";

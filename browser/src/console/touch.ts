@@ -1,4 +1,4 @@
-/** Touching a security key (WebAuthn): the browser's part of it, with JSON in and out. */
+/** The browser's part of touching a security key (WebAuthn), with JSON in and out. */
 import type { JsonObject } from "./types";
 
 type Parsers = {
@@ -6,13 +6,13 @@ type Parsers = {
   parseCreationOptionsFromJSON(options: JsonObject): PublicKeyCredentialCreationOptions;
 };
 
-/** What a touched key says of `options`. */
+/** The assertion of a touched key for `options`. */
 export async function touch(options: JsonObject): Promise<JsonObject> {
   const publicKey = parsers().parseRequestOptionsFromJSON(options);
   return written(await asked(navigator.credentials.get({ publicKey })));
 }
 
-/** What a new key says of itself. */
+/** The attestation of a new key. */
 export async function create(options: JsonObject): Promise<JsonObject> {
   const publicKey = parsers().parseCreationOptionsFromJSON(options);
   return written(await asked(navigator.credentials.create({ publicKey })));

@@ -1,4 +1,4 @@
-/** The nouns of the console: what the gateway's REST interface and event stream say, as types. */
+/** The types of the gateway's REST interface and event stream. */
 import type { JsonObject } from "../mux";
 
 export type { Json, JsonObject } from "../mux";
@@ -10,7 +10,7 @@ export type Answer = "approve" | "decline";
 export interface AppInfo {
   id: string;
   title: string;
-  /** Null for the app of an upstream, which is none outside of a host. */
+  /** Null for the app of an upstream, which exists only in hosts. */
   site: string | null;
   resource: string;
   sandbox_url: string;
@@ -29,14 +29,14 @@ export interface GatewayState {
   loopback: boolean;
   /** Whether there are accounts at other services that this person can connect. */
   accounts: boolean;
-  /** Whether a changed app is shown at once, as its author wants it. */
+  /** Whether a changed app is shown at once, for its author. */
   live: boolean;
   problems: Problem[];
   /** Whether people are asked on this page; its approval pages answer in any case. */
   asks: boolean;
 }
 
-/** What is to be said of the gateway's configuration: a file that was not taken, a restart to do, report mode. */
+/** A problem of the gateway's configuration: a rejected file, a required restart, report mode. */
 export interface Problem {
   kind: "record" | "broken" | "upstream" | "restart" | "report";
   file: string;
@@ -45,11 +45,11 @@ export interface Problem {
   message: string;
 }
 
-/** A parked call that a person is asked about: `size` are the body's bytes; times are in seconds since the epoch. */
+/** A parked call that a person is asked about: `size` is the body's size in bytes; times are in seconds since the epoch. */
 export interface Question {
   id: string;
   app: string;
-  /** Who asks, where that is somebody else than who looks. */
+  /** The caller's owner, if that is another person. */
   whose?: string | null;
   view: string | null;
   message: string;
@@ -62,11 +62,11 @@ export interface Question {
   evidence: string;
   created: number;
   expires: number;
-  /** For how many seconds all calls under the same rule may be allowed; null where only this one. */
+  /** For how many seconds all calls under the same rule may be allowed; null for this one only. */
   grant: number | null;
 }
 
-/** What was allowed for a while; times are in seconds since the epoch. */
+/** A grant; times are in seconds since the epoch. */
 export interface Grant {
   id: string;
   app: string;
@@ -83,10 +83,10 @@ export interface TouchKey {
   created: number;
 }
 
-/** What the gateway says of a link that an app asks to open; `message` is the question to the person. */
+/** The gateway's decision on a link that an app asks to open; `message` is the question to the person. */
 export type LinkDecision = { decision: "open" | "declined" } | { decision: "ask"; message: string; url: string };
 
-/** An account at another service; `since` is null where it is not connected. */
+/** An account at another service; `since` is null if it is not connected. */
 export interface Account {
   credential: string;
   title: string;
@@ -95,7 +95,7 @@ export interface Account {
   account: string | null;
 }
 
-/** The accounts of the person; `for` is what stands for them in links. */
+/** The accounts of the person; `for` identifies the person in links. */
 export interface Accounts {
   for: string;
   connections: Account[];

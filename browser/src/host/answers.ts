@@ -1,4 +1,4 @@
-/** How the host answers what a page asks in the ui protocol: by the gateway, or by the page around it. */
+/** The host's answers to a page's requests in the ui protocol: by the gateway, or by the page around it. */
 import type {
   AppBridge,
   McpUiDownloadFileRequest,
@@ -10,18 +10,18 @@ import { BridgeError, type BridgeView, type CallOptions } from "./bridge-view";
 
 type Context = Parameters<NonNullable<AppBridge["oncalltool"]>>[1];
 
-/** What the page around an app does for it; the app is told of nothing that is left out. */
+/** The services of the page around an app; omitted ones are not offered to the app. */
 export interface PersonAnswers {
-  /** Show a link, http or https; false where it was not opened. Without it the page is told that links do not open. */
+  /** Shows a link, http or https; false if it was not opened. Without it, the page is informed that links do not open. */
   onopenlink?: (url: URL) => boolean | Promise<boolean>;
-  /** The page speaks for the person; false where the message was refused. */
+  /** The page speaks for the person; false if the message was refused. */
   onmessage?: (params: McpUiMessageRequest["params"]) => boolean | Promise<boolean>;
   onupdatemodelcontext?: (params: McpUiUpdateModelContextRequest["params"]) => void | Promise<void>;
   ondownloadfile?: (params: McpUiDownloadFileRequest["params"]) => boolean | Promise<boolean>;
   onlog?: (params: { level: string; logger?: string | undefined; data?: unknown }) => void;
 }
 
-/** Set the handlers of `apps`; `view` gives the view at the moment of a call. */
+/** Set the handlers of `apps`; `view` returns the current view. */
 export function answerPage(apps: AppBridge, view: () => BridgeView | null, options: PersonAnswers): void {
   async function ask<Result>(method: string, params: object | undefined, context: Context): Promise<Result> {
     const open = view();
@@ -58,7 +58,7 @@ function answerForPerson(apps: AppBridge, answers: PersonAnswers): void {
   }
 }
 
-/** Cancellation goes on to the gateway, progress back to the page under the token that the page chose. */
+/** Cancellation is forwarded to the gateway, progress to the page under its own token. */
 function optionsOf({ mcpReq }: Context): CallOptions {
   const progressToken = mcpReq._meta?.progressToken;
   if (progressToken === undefined) return { signal: mcpReq.signal };

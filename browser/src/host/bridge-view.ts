@@ -6,7 +6,7 @@ import { createGate } from "../view/gate";
 import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
 
-/** A call that failed: refused, busy, or `connection-lost`. `code` is that of JSON-RPC. */
+/** A failed call: refused, busy, or `connection-lost`. `code` is that of JSON-RPC. */
 export class BridgeError extends Error {
   readonly code: number;
   readonly data: unknown;
@@ -19,7 +19,7 @@ export class BridgeError extends Error {
   }
 }
 
-/** What the owner of a view is told. */
+/** Callbacks of the owner of a view. */
 export interface ViewEvents {
   /** A message for the page's tools. */
   webmcp(message: JsonObject): void;
@@ -27,24 +27,24 @@ export interface ViewEvents {
   notification(message: JsonObject): void;
   /** The gateway closed the view. */
   closed(reason: string): void;
-  /** The view could not be taken up again after the connection was lost: open another. */
+  /** The view could not be resumed after the connection was lost: open another. */
   lost(): void;
 }
 
 export interface CallOptions {
   signal?: AbortSignal;
-  /** Told what the gateway tells of the call, and before that how much of its `Blob` is sent. */
+  /** Receives the gateway's progress of the call, and before that the upload progress of its `Blob`. */
   onprogress?: (params: JsonObject) => void;
 }
 
-/** What a view needs of its bridge. */
+/** The view's interface to its bridge. */
 export interface Wire {
-  /** Send on the present connection; where there is none, calls are answered `connection-lost`. */
+  /** Send on the current connection; without one, calls are answered `connection-lost`. */
   send(frame: Frame): void;
   /** Changes with every connection. */
   readonly connection: object | null;
   readonly http: GatewayHttp;
-  /** The same for what pages themselves send, which leaves room for the rest. */
+  /** The same for requests of pages, limited so that others have room. */
   readonly uiHttp: GatewayHttp;
 }
 
@@ -55,7 +55,7 @@ interface Waiting {
 }
 
 const CONNECTION_LOST = -32000;
-/** Calls at a time; the others wait. To the gateway one that was given up is in flight for a moment longer. */
+/** Concurrent calls; the others wait. For the gateway, an abandoned one stays in flight for a moment. */
 const AT_ONCE = IN_FLIGHT_LIMIT - 8;
 
 export class BridgeView {
@@ -63,7 +63,7 @@ export class BridgeView {
   readonly app: string;
   readonly resource: string;
   readonly links: readonly string[];
-  /** The token with which the bridge takes this view up again; each is good once. */
+  /** The token with which the bridge resumes this view; each is valid once. */
   token: string;
   private readonly wire: Wire;
   private readonly bulk: Bulk;
@@ -86,8 +86,8 @@ export class BridgeView {
   }
 
   /**
-   * Call the gateway on ui; a `Blob` as `body` of a tool's arguments goes beside it. Rejects with BridgeError, or with
-   * the signal's reason. Never sent twice.
+   * Call the gateway on ui; a `Blob` as `body` of a tool's arguments is sent beside it. Rejects with BridgeError, or
+   * with the signal's reason. Never sent twice.
    */
   async call(method: string, given: JsonObject, options: CallOptions = {}): Promise<JsonObject> {
     const { signal } = options;
@@ -104,7 +104,7 @@ export class BridgeView {
       const abort = (): void => this.cancel(id);
       const over = new AbortController();
       const settle = (): void => {
-        over.abort(); // what is still handed over leaves its place to others
+        over.abort(); // a running upload is aborted
         if (blob) this.bulk.leave(id);
         this.waiting.delete(id);
         signal?.removeEventListener("abort", abort);
@@ -120,7 +120,7 @@ export class BridgeView {
     });
   }
 
-  /** Send what the page's tools say; an answer to a call that is over ends here. */
+  /** Send a message of the page's tools; an answer to a finished call is dropped here. */
   sendWebmcp(message: JsonObject): void {
     const id = idOf(message);
     if (id !== null && !("method" in message)) this.serving.delete(id);
@@ -132,7 +132,7 @@ export class BridgeView {
     this.wire.send({ type: "gesture", view: this.id, age });
   }
 
-  /** Tell that the person looks at this view. */
+  /** Report that the person looks at this view. */
   focus(): void {
     this.wire.send({ type: "focus", view: this.id });
   }
@@ -147,14 +147,14 @@ export class BridgeView {
   async receive(channel: Channel, named: JsonObject): Promise<void> {
     const body = bodyNamed(named);
     const bytes = channel === "ui" ? bytesNamed(named) : null;
-    // What is whole is not held up: an answer must not overtake its call.
+    // A complete message is not delayed: an answer must not overtake its call.
     const message =
       body !== null ? await this.joined(named, body) : bytes !== null ? await this.filled(named, bytes) : named;
     if (channel === "webmcp") this.receiveWebmcp(message);
     else this.receiveUi(message);
   }
 
-  /** Bridge: the connection is gone, and every call with it. */
+  /** Bridge: the connection is lost, and every call with it. */
   drop(): void {
     this.failAll("connection-lost");
     for (const requestId of this.serving) {
@@ -181,7 +181,7 @@ export class BridgeView {
     if (read.kind === "answer") {
       this.settle(read.id, message);
     } else if (read.kind === "call") {
-      this.post("ui", { jsonrpc: "2.0", id: read.id, result: {} }); // ping, the one call that may come
+      this.post("ui", { jsonrpc: "2.0", id: read.id, result: {} }); // ping, the only call that may arrive
     } else if (read.method === "notifications/progress") {
       const params = message["params"] as JsonObject | undefined;
       const token = params?.["progressToken"];
@@ -210,7 +210,7 @@ export class BridgeView {
     if (!waiting) return;
     const params = { requestId: id, reason: "aborted" };
     this.wire.send(this.frame("ui", { jsonrpc: "2.0", method: "notifications/cancelled", params }));
-    waiting.reject(new DOMException("aborted", "AbortError")); // its caller has heard the signal's own reason
+    waiting.reject(new DOMException("aborted", "AbortError")); // its caller has received the signal's own reason
   }
 
   private post(channel: Channel, message: JsonObject, signal?: AbortSignal): void {
@@ -218,7 +218,7 @@ export class BridgeView {
     else this.wire.send(this.frame(channel, message));
   }
 
-  /** Send a call whose request's body goes as bytes by HTTP; other messages overtake it. */
+  /** Send a call whose request body is sent as bytes by HTTP; other messages overtake it. */
   private async postBulk(
     id: Id,
     message: JsonObject,
@@ -238,7 +238,7 @@ export class BridgeView {
     }
   }
 
-  /** Send a message whose body goes by HTTP; other messages overtake it. */
+  /** Send a message whose body is sent by HTTP; other messages overtake it. */
   private async postLarge(channel: Channel, whole: JsonObject, signal?: AbortSignal): Promise<void> {
     const { connection } = this.wire;
     const body = randomId();
@@ -254,7 +254,7 @@ export class BridgeView {
     else this.failLarge(channel, whole, "connection-lost");
   }
 
-  /** A large call fails here; in the place of a large answer its caller is told what became of it. */
+  /** Fail a large call here; replace a large answer by a failure, so that its caller is informed. */
   private failLarge(channel: Channel, message: JsonObject, text: string): void {
     const id = idOf(message);
     if (id === null) return;

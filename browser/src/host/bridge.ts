@@ -1,4 +1,4 @@
-/** The host page's end of the bridge: one WebSocket for all views, taken up again when it drops. */
+/** The host page's end of the bridge: one WebSocket for all views, which reconnects when it drops. */
 import { Connection, MuxError, type Frame, type MessageFrame } from "../mux";
 import { BridgeError, BridgeView, type ViewEvents, type Wire } from "./bridge-view";
 import { gatewayHttp, sparing, type GatewayHttp } from "./gateway-http";
@@ -6,7 +6,7 @@ import { Outbox } from "./outbox";
 
 const SUBPROTOCOL = "webmcp-gateway.v1";
 
-/** Milliseconds after which a connection counts as good, and the next attempt is made at once. */
+/** Milliseconds after which a connection counts as stable, and the next attempt is made at once. */
 const STABLE = 5000;
 
 /** `waiting`: between two attempts to connect. */
@@ -20,10 +20,10 @@ export interface BridgeOptions {
   apps: readonly string[];
   /** The console's CSRF token, from `GET /api/state`. */
   csrf: string;
-  /** Where the gateway is; without it, where this page is. */
+  /** The gateway's URL; by default, this page's. */
   base?: string | URL;
   onstate?: (state: BridgeState) => void;
-  /** For other ways to reach the gateway than `fetch` and `WebSocket`. */
+  /** Replacements of `fetch` and `WebSocket` to reach the gateway. */
   http?: GatewayHttp;
   connect?: (url: URL) => Socket;
   /** Wait before attempt number `attempt`, which counts from 0. */
@@ -54,7 +54,7 @@ export function connectBridge(options: BridgeOptions): Bridge {
 export class Bridge implements Wire {
   readonly http: GatewayHttp;
   readonly uiHttp: GatewayHttp;
-  /** The core of the present connection, null between two. */
+  /** The core of the current connection, null between two. */
   connection: Connection | null = null;
   private readonly options: Required<Pick<BridgeOptions, "connect" | "pause">> & BridgeOptions & { base: URL };
   private readonly views = new Map<string, BridgeView>();
@@ -72,7 +72,7 @@ export class Bridge implements Wire {
     this.uiHttp = sparing(options.http);
   }
 
-  /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError where the gateway refuses. */
+  /** Open a view of `app`, as soon as there is a connection. Rejects with BridgeError if the gateway refuses. */
   open(app: string, events: ViewEvents): Promise<BridgeView> {
     if (this.state === "closed") return Promise.reject(new BridgeError(-32000, "the bridge is closed"));
     const reference = String((this.references += 1));
@@ -91,7 +91,7 @@ export class Bridge implements Wire {
     this.openings.clear();
   }
 
-  /** Connect again and again until `close()`. */
+  /** Reconnect until `close()`. */
   async run(): Promise<void> {
     while (this.state !== "closed") {
       this.enter("connecting");
@@ -110,7 +110,7 @@ export class Bridge implements Wire {
       if (frame.type === "message") this.views.get(frame.view)?.drop();
       return;
     }
-    // A view that is being taken up again has nothing to attest, and one that was not taken up nothing to close.
+    // A view that is being resumed has nothing to attest, and one that was not resumed nothing to close.
     const needsOpen = frame.type === "gesture" || frame.type === "focus" || frame.type === "close";
     if (needsOpen && !connection.views.includes(frame.view)) return;
     const replies = connection.send(frame);
@@ -151,7 +151,7 @@ export class Bridge implements Wire {
       if (typeof data !== "string") throw new MuxError("bad-frame", "frames are text");
       const events = connection.receiveData(data);
       this.flush(connection);
-      this.outbox?.give(); // timers of a page that nobody sees are rare
+      this.outbox?.give(); // timers of a hidden page are throttled
       for (const event of events) this.take(event);
     } catch (error) {
       if (!(error instanceof MuxError)) throw error;
@@ -173,7 +173,7 @@ export class Bridge implements Wire {
       case "error":
         return this.takeError(event);
       default:
-        return; // hello, open, gesture and focus are the host's own words, and never arrive
+        return; // hello, open, gesture and focus are sent by the host only
     }
   }
 
@@ -226,7 +226,7 @@ export class Bridge implements Wire {
     for (const view of this.views.values()) view.drop();
   }
 
-  /** Write what the core has to say: `frame`, or its own answer to what it received. */
+  /** Write the core's pending output: `frame`, or its own answer to a received one. */
   private flush(connection: Connection, frame?: Frame): void {
     for (const text of connection.pendingOutput()) this.outbox?.put(text, frame);
   }

@@ -1,4 +1,4 @@
-/** How much a page may say: a burst, and what flows back per second. */
+/** The message budget of a page: a burst, and a refill per second (token bucket). */
 export class Budget {
   private readonly burst: number;
   private readonly perSecond: number;
@@ -12,7 +12,7 @@ export class Budget {
     this.last = now;
   }
 
-  /** Spend `cost` at `now` (milliseconds); false where it is not there. */
+  /** Spend `cost` at `now` (milliseconds); false if the budget is exceeded. */
   take(cost: number, now: number): boolean {
     this.left = Math.min(this.burst, this.left + ((now - this.last) / 1000) * this.perSecond);
     this.last = now;

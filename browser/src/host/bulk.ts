@@ -1,18 +1,18 @@
 /**
  * Bodies of requests and answers as bytes beside the frames: `$bytes` in `params`, and `BYTES` in the `_meta` of a
- * `result`, name those of the `body`.
+ * `result`, are the ids of those of the `body`.
  *
- * A page hands over a `Blob` as `body`; what it says under `$bytes` itself goes, so that it can name no other's bytes.
+ * A page passes a `Blob` as `body`; its own `$bytes` are removed, so that it cannot refer to another's bytes.
  */
 import { isBodyId, type Id, type JsonObject } from "../mux";
 import { randomId, type GatewayHttp, type Sent } from "./gateway-http";
 
-/** Bytes of the largest body; what is larger is not sent, and its call named so. */
+/** Bytes of the largest body; a larger one is not sent, and its call contains `TOO_LARGE` instead. */
 const LARGEST = 64 * 1024 * 1024;
 const TOO_LARGE = "too-large";
 const BYTES = "webmcp-gateway/bytes";
 
-/** The `params` of a call as they can be written, and the bytes that go beside them. */
+/** The serializable `params` of a call, and the bytes that are sent beside them. */
 export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | null } {
   const { $bytes: _, ...params } = given;
   const args = params["arguments"] as { [name: string]: unknown } | undefined;
@@ -21,11 +21,11 @@ export function takeBlob(given: JsonObject): { params: JsonObject; blob: Blob | 
   return { params: { ...params, arguments: rest as JsonObject }, blob: body as Blob };
 }
 
-/** Whether this answer's body is to be taken as bytes. */
+/** The id of this answer's bytes; null if it has none. */
 export function bytesNamed(message: JsonObject): string | null {
   const result = message["result"] as { _meta?: { [BYTES]?: unknown } } | undefined;
   const name = result?._meta?.[BYTES];
-  return isBodyId(name) ? name : null; // it becomes a part of an address
+  return isBodyId(name) ? name : null; // it becomes a part of a URL
 }
 
 /** The answer with its bytes. */
@@ -35,7 +35,7 @@ export function withBytes(message: JsonObject, bytes: ArrayBuffer): JsonObject {
   return { ...message, result: { ...result, structuredContent } } as unknown as JsonObject;
 }
 
-/** The bodies of one view that are under way, by call: more than one of the largest do not fit the gateway at a time. */
+/** The uploads of one view, by call: the gateway has room for only one of the largest at a time. */
 export class Bulk {
   private readonly http: GatewayHttp;
   private readonly under = new Map<Id, number>();
@@ -46,10 +46,7 @@ export class Bulk {
     this.http = http;
   }
 
-  /**
-   * Hand the bytes over once there is room, and tell how many have gone; gives what `$bytes` is then. `leave` when the
-   * call is over.
-   */
+  /** Upload the bytes once there is room, with progress; returns the value of `$bytes`. Call `leave` when the call is over. */
   async put(call: Id, blob: Blob, signal?: AbortSignal, sent?: Sent): Promise<string> {
     if (blob.size > LARGEST) return TOO_LARGE;
     await new Promise<void>((start) => {
@@ -61,7 +58,7 @@ export class Bulk {
     return id;
   }
 
-  /** The call is over: what room it had is free, and it waits for none. */
+  /** The call is over: release its room, and its place in the queue. */
   leave(call: Id): void {
     this.queue.delete(call);
     this.used -= this.under.get(call) ?? 0;

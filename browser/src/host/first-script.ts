@@ -1,12 +1,13 @@
-/** A script that the page of an MCP server's app runs before all others; it leaves no element of its own. */
+/** The script that runs first in the page of an MCP server's app; it leaves no element. */
 
-/** Under this key it tells what the content security policy kept the page from; no page around an opaque frame can see that. */
+/** The key under which it reports violations of the content security policy, which no page around an opaque frame can see. */
 export const BLOCKED = "webmcp-gateway/blocked";
 
 /**
- * The parent of an opaque frame throws at each property that it does not show, also at marks that a library looks for in
- * any object: Vue does so with a client that is part of its state. Such as no window has are not there instead; those of
- * a window throw as ever. `event.source` is that parent, too.
+ * The parent of an opaque frame throws at most properties, even at marks that a library looks for in any object: Vue
+ * does so with a client that is part of its state.
+ *
+ * Properties that no window has are undefined instead; those of a window still throw. `event.source` is replaced, too.
  */
 const SCRIPT = `addEventListener("securitypolicyviolation", e =>
   parent.postMessage({ ${JSON.stringify(BLOCKED)}: [e.effectiveDirective, e.blockedURI, e.sample] }, "*"));

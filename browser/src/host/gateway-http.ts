@@ -3,9 +3,9 @@ import { byteLength } from "../mux";
 import { toBase64Url } from "../view/base64";
 import { createGate } from "../view/gate";
 
-/** Bodies that pages send at a time: browsers have six connections for all, and what a model waits for needs one too. */
+/** Concurrent uploads of pages: browsers have six connections per origin, and a model's call may need one, too. */
 const UPLOADS = 2;
-/** Bytes of the largest body that is JSON. */
+/** Bytes of the largest JSON body. */
 const LARGEST = 16 * 1024 * 1024;
 
 export type Sent = (bytes: number) => void;
@@ -14,13 +14,13 @@ type Send = (url: URL, init: RequestInit) => Promise<Response>;
 export interface GatewayHttp {
   /** A ticket for one connection that may open views of `apps`. */
   ticket(apps: readonly string[]): Promise<string>;
-  /** Hand over the text of a body that a message will name. */
+  /** Upload the text of a body that a message will refer to. */
   putBody(id: string, text: string, signal?: AbortSignal): Promise<void>;
-  /** Take the text of a body that a message named; it is there once. */
+  /** Download the text of a body that a message refers to; it is available once. */
   takeBody(id: string): Promise<string>;
-  /** Hand over the bytes of a request's body; `sent` is told how many are. */
+  /** Upload the bytes of a request's body; `sent` receives the progress in bytes. */
   putBytes(id: string, bytes: Blob, signal?: AbortSignal, sent?: Sent): Promise<void>;
-  /** Take the bytes of an answer's body; they are there once. */
+  /** Download the bytes of an answer's body; they are available once. */
   takeBytes(id: string): Promise<ArrayBuffer>;
 }
 
@@ -41,7 +41,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
     },
     async putBody(id, text, signal) {
       const size = byteLength(text);
-      // The gateway would end the connection before it has read that much, and its words would be lost.
+      // The gateway would end the connection before it has read that much, and its answer would be lost.
       if (size > LARGEST) throw new Error(`it is too large: it has ${size} bytes, and ${LARGEST} are the most`);
       await call(`bridge/bodies/${id}`, { method: "PUT", body: text, ...(signal && { signal }) });
     },
@@ -58,7 +58,7 @@ export function gatewayHttp(base: URL, csrf: string): GatewayHttp {
   };
 }
 
-/** `fetch` that tells how much of the body is sent, which the browser's own does not. */
+/** `fetch` with upload progress, which the browser's own does not report. */
 function telling(sent: Sent): Send {
   return (url, { method, headers, body, signal }) =>
     new Promise((resolve, reject) => {
@@ -82,7 +82,7 @@ async function detailOf(response: Response): Promise<string> {
   return String((problem as { detail?: unknown } | null)?.detail ?? response.statusText);
 }
 
-/** `http` for what pages themselves send. */
+/** `http` with fewer concurrent uploads, for requests of pages. */
 export function sparing(http: GatewayHttp): GatewayHttp {
   const gate = createGate(UPLOADS);
   return {

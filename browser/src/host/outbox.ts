@@ -1,9 +1,9 @@
-/** What waits for the bridge's socket: webmcp goes at once, all else in its order, and only while the socket holds little. */
+/** The write buffer of the bridge's socket: webmcp is sent at once, all else in order, and only while the socket buffers little. */
 import { byteLength, encode, GESTURE_LIMIT, type Frame } from "../mux";
 
-/** Bytes that the socket may hold unsent for more to be given to it: behind so many a model waits at most, or one frame. */
+/** Bytes that the socket may buffer before more is written to it: this, or one frame, bounds a model's wait. */
 export const HELD = 256 * 1024;
-/** Milliseconds between two looks at what the socket holds; sockets do not tell when that is gone. */
+/** Milliseconds between two checks of the socket's buffer; sockets fire no event when it drains. */
 const LOOK_EVERY = 10;
 
 interface Waiting {
@@ -23,14 +23,14 @@ export class Outbox {
     this.socket = socket;
   }
 
-  /** Send the text of `frame`; without a frame it is the core's own word, and short. */
+  /** Send the text of `frame`; without a frame it is a short message of the core itself. */
   put(text: string, frame?: Frame): void {
     if (!frame || (frame.type === "message" && frame.channel === "webmcp")) return this.socket.send(text);
     this.queue.push({ frame, text, size: byteLength(text), since: performance.now() });
     this.give();
   }
 
-  /** Give the socket what it can take now. */
+  /** Write to the socket what it can take now. */
   give(most = HELD): void {
     clearTimeout(this.timer);
     for (let first = this.queue[0]; first; first = this.queue[0]) {
@@ -50,7 +50,7 @@ export class Outbox {
   }
 }
 
-/** A gesture is older now, and what a model does meanwhile may have overtaken it; null where it is too old to be told. */
+/** A gesture is older now, and a model's call may have overtaken it; null if it is too old to be sent. */
 function textNow({ frame, text, since }: Waiting): string | null {
   if (frame.type !== "gesture") return text;
   const age = frame.age + Math.round(performance.now() - since);

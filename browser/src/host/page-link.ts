@@ -1,4 +1,4 @@
-/** What a host page hears of one sandboxed page, from its window and origin and at ports of its own, within one budget, and says to it. */
+/** The link to one sandboxed page: accepts messages of its window and origin and at its own ports, within one budget, and sends to it. */
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
 import type { JsonObject } from "../mux";
 import { Budget } from "./budget";
@@ -10,7 +10,7 @@ const BURST = 5000;
 const PER_SECOND = 1000;
 /** A message costs one, and one more for each so many characters of its texts. */
 const CHARACTERS = 64 * 1024;
-/** What a page that reloaded may send before its new view is there. */
+/** Messages that a reloaded page may send before its new view is open. */
 const HELD = 256;
 
 export interface PageEvents {
@@ -18,15 +18,15 @@ export interface PageEvents {
   webmcp(message: JsonObject): void;
   /** The proxy saw a person act in the page at most `age` milliseconds ago. */
   gesture(age: number): void;
-  /** The page reloaded in place and said `ui/initialize` again; what it says is held until the next `uiTransport()`. */
+  /** The page reloaded in place and sent `ui/initialize` again; its messages are held until the next `uiTransport()`. */
   reloaded(): void;
-  /** The sandbox proxy itself was loaded again, and is empty. */
+  /** The sandbox proxy itself was reloaded, and is empty. */
   emptied(): void;
-  /** Another document is in the page's place: the frame went elsewhere. */
+  /** Another document has replaced the page: the frame navigated. */
   left(): void;
-  /** The content security policy kept the page from something. */
+  /** A violation of the content security policy by the page. */
   blocked(what: Blocked): void;
-  /** The page said more than its budget; nothing of it is heard any more. */
+  /** The page exceeded its budget; its messages are ignored from now on. */
   flooded(): void;
 }
 
@@ -40,11 +40,11 @@ export class PageLink {
   private ui: UiTransport | null = null;
   private proxyReady = false;
   private initialized = false;
-  /** The page said by itself that it has tools to speak with: to any other, only JSON-RPC goes. */
+  /** The page announced tools by itself: any other page receives only JSON-RPC. */
   private announced = false;
-  /** Whether its tools are wanted, asked whether they are there, or speak. */
+  /** Whether its tools are wanted, asked for, or speak. */
   private tools: "unwanted" | "silent" | "asked" | "ready" = "unwanted";
-  /** It went with the question. Where they answered there, they are spoken with past the proxy and all that the app itself says. */
+  /** Transferred with the readiness check. Tools that answered there are reached past the proxy and the app's own messages. */
   private port: MessagePort | null = null;
   private byPort = false;
 
@@ -62,7 +62,7 @@ export class PageLink {
     this.ui = null;
   }
 
-  /** The ui protocol from now on, for one AppBridge; what was held comes first. */
+  /** The ui protocol from now on, for one AppBridge; held messages come first. */
   uiTransport(): Transport {
     return new UiTransport(
       (message) => this.post(message),
@@ -73,13 +73,13 @@ export class PageLink {
     );
   }
 
-  /** Hand a message of the gateway to the page's tools, once they answer. */
+  /** Send a message of the gateway to the page's tools, once they answer. */
   sendWebmcp(message: JsonObject): void {
     if (this.tools === "ready") this.postWebmcp(message);
-    else this.forTools.push(message); // bounded by what the bridge lets in flight
+    else this.forTools.push(message); // bounded by the bridge's limit of calls in flight
   }
 
-  /** The page's tools shall speak from their beginning: at once where the page has announced them, else when it does. */
+  /** Begin a new session with the page's tools: at once if the page has announced them, else when it does. */
   expectTools(): void {
     this.closePort();
     this.tools = "silent";
@@ -119,7 +119,7 @@ export class PageLink {
     }
   };
 
-  /** Whether the page may say this, too, wherever it comes in; else it is heard no more. */
+  /** Whether the message is within the budget, wherever it arrives; else the link is closed. */
   private affords(data: unknown): boolean {
     if (this.budget.take(1 + weigh(data) / CHARACTERS, performance.now())) return true;
     this.close();
@@ -169,7 +169,7 @@ export class PageLink {
   private closePort(): void {
     this.byPort = false;
     if (!this.port) return;
-    this.port.onmessage = null; // what it brought already
+    this.port.onmessage = null; // messages that arrived already
     this.port.close();
     this.port = null;
   }
@@ -216,8 +216,8 @@ class UiTransport implements Transport {
 }
 
 /**
- * About how many characters of text a message holds; looks at no more than 10,000 values of it. A `Blob` is but a name:
- * how many bytes are under way is for the bridge to bound.
+ * The approximate number of characters in a message; inspects at most 10,000 values. A `Blob` counts as a name: the
+ * bridge bounds uploads.
  */
 function weigh(data: unknown): number {
   let characters = 0;

@@ -1,43 +1,43 @@
-/** What a message of the sandbox proxy, or at a port of the page's, is: the page's ui protocol, its webmcp envelope, or the proxy's own word. */
+/** Classifies a message of the sandbox proxy, or at a port of the page: the ui protocol, the webmcp envelope, or the proxy's own. */
 import { BLOCKED } from "./first-script";
 import { isObject, MuxError, readMessage, type JsonObject } from "../mux";
 
 export type PageMessage =
   /** Bare JSON-RPC of MCP Apps. */
   | { kind: "ui"; message: JsonObject; initialize: boolean }
-  /** MCP of the page's tools, or a word of mcp-b's handshake. */
+  /** MCP of the page's tools, or mcp-b's handshake. */
   | { kind: "webmcp"; payload: JsonObject | "mcp-server-ready" | "mcp-server-stopped" }
   /** The proxy: a person acted in the page at most `age` milliseconds ago. */
   | { kind: "gesture"; age: number }
   /** The proxy: it waits for the page. */
   | { kind: "proxy-ready"; message: JsonObject }
-  /** The proxy: another document is in the page's place. */
+  /** The proxy: another document has replaced the page. */
   | { kind: "left" }
-  /** The script that a host of ours puts first into a page: the content security policy kept it from something. */
+  /** Our first script in a page: a violation of the content security policy. */
   | { kind: "blocked"; what: Blocked }
   | { kind: "garbage" };
 
-/** What an app may be allowed by the configuration of its MCP server, by the names that it has there. */
+/** Features that the configuration of an MCP server may permit its app, by their names there. */
 export type Blocked = "blob-workers" | "eval" | "wasm";
 
-/** A function without code (HTML, `CreateDynamicFunction`): a library asks so whether it may make code, and goes on without. */
+/** A function without code (HTML, `CreateDynamicFunction`): a library tests by it whether it may create code, and works without. */
 const PROBE = /^\(?function anonymous\(\s*\) \{\s*\}\)?$/;
 const CHANNEL = "mcp-iframe";
 const GARBAGE: PageMessage = { kind: "garbage" };
 
-/** Sort a message of the proxy's window. The proxy lets no `ui/notifications/sandbox-…` of its page through. */
+/** Classify a message of the proxy's window. The proxy passes no `ui/notifications/sandbox-…` of its page. */
 export function sortPageMessage(data: unknown): PageMessage {
   if (!isObject(data)) return GARBAGE;
   if (BLOCKED in data) return sortBlocked(data[BLOCKED]);
   return data["channel"] === CHANNEL ? sortEnvelope(data) : sortUi(data);
 }
 
-/** Sort a message at a port, of which only the page's tools make use. */
+/** Classify a message at a port, which only the page's tools use. */
 export function sortToolMessage(data: unknown): PageMessage {
   return isObject(data) && data["channel"] === CHANNEL ? sortEnvelope(data) : GARBAGE;
 }
 
-/** The envelope in which a message of the gateway reaches the page's tools. */
+/** The envelope of a gateway's message to the page's tools. */
 export function envelope(payload: JsonObject | "mcp-check-ready"): JsonObject {
   return { channel: CHANNEL, type: "mcp", direction: "client-to-server", payload };
 }

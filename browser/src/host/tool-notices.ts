@@ -1,8 +1,8 @@
-/** What a model's call says to the app that it opens (MCP Apps, `ui/notifications/tool-*`). */
+/** Notifications to an app about the model's call that opens it (MCP Apps, `ui/notifications/tool-*`). */
 import type { AppBridge } from "@modelcontextprotocol/ext-apps/app-bridge";
 import type { JsonObject } from "../mux";
 
-/** One notice; `tool-input-partial` is for hosts whose model streams what it writes. */
+/** One notification; `tool-input-partial` is for hosts whose model streams its output. */
 export type ToolNotice =
   | { is: "tool-input"; params: Parameters<AppBridge["sendToolInput"]>[0] }
   | { is: "tool-input-partial"; params: Parameters<AppBridge["sendToolInputPartial"]>[0] }
@@ -11,16 +11,16 @@ export type ToolNotice =
 
 const NAME = /^ui\/notifications\/(tool-(?:input|input-partial|result|cancelled))$/;
 
-/** Of a page that a person opened: nobody chose anything. A result has only a page whose tool was called. */
+/** For a page that a person opened: there are no arguments. Only a page whose tool was called has a result. */
 export const OPENED_BY_PERSON: ToolNotice = { is: "tool-input", params: { arguments: {} } };
 
-/** The notice in a notification of the gateway, whose params are as MCP Apps says. */
+/** The notice in a notification of the gateway, with params as in MCP Apps. */
 export function noticeOf(message: JsonObject): ToolNotice | null {
   const name = NAME.exec(String(message["method"]))?.[1];
   return name ? ({ is: name, params: message["params"] ?? {} } as unknown as ToolNotice) : null;
 }
 
-/** Tell the page. */
+/** Notify the page. */
 export function pass(apps: AppBridge, notice: ToolNotice): Promise<void> {
   switch (notice.is) {
     case "tool-input":

@@ -18,7 +18,7 @@ import { noticeOf, OPENED_BY_PERSON, pass, type ToolNotice } from "./tool-notice
 
 const TEARDOWN_TIMEOUT = 1000;
 const LARGEST_HEIGHT = 10_000;
-/** Notices that wait for a page. */
+/** Notifications that wait for a page. */
 const MOST_CALLS = 64;
 
 /** Why an app is no longer shown; `text` is for the person. */
@@ -28,12 +28,12 @@ export interface Ending {
 }
 
 export interface MountOptions extends PersonAnswers {
-  /** Where the iframe goes. */
+  /** The parent of the iframe. */
   container: HTMLElement;
   /** Opens views; see `connectBridge`. */
   bridge: { open(app: string, events: ViewEvents): Promise<BridgeView> };
   app: string;
-  /** The sandbox proxy's address as the gateway gave it, signed. */
+  /** The sandbox proxy's signed address from the gateway. */
   sandboxUrl: string;
   hostInfo?: { name: string; version: string };
   /** Theme, locale and the like; `setHostContext` changes them. */
@@ -42,13 +42,13 @@ export interface MountOptions extends PersonAnswers {
   onview?: (view: string) => void;
   onToolsChanged?: () => void;
   onended?: (ending: Ending) => void;
-  /** The content security policy kept the app of an MCP server from what its configuration can allow. */
+  /** The content security policy blocked a feature that the configuration of the app's MCP server can permit. */
   onblocked?: (what: Blocked) => void;
-  /** Without it the height of the iframe follows the page. */
+  /** By default, the height of the iframe follows the page. */
   onsizechange?: (size: McpUiSizeChangedNotification["params"]) => void;
 }
 
-/** Show an app. Rejects with BridgeError where the gateway refuses the view or its page. */
+/** Show an app. Rejects with BridgeError if the gateway refuses the view or its page. */
 export async function mountApp(options: MountOptions): Promise<MountedApp> {
   const mounted = new MountedApp(options);
   try {
@@ -68,14 +68,14 @@ export class MountedApp {
   private open: BridgeView | null = null;
   private frame: HTMLIFrameElement | null = null;
   private link: PageLink | null = null;
-  /** What the gateway said to the page's tools before there was a page. */
+  /** Messages of the gateway to the page's tools before the page was loaded. */
   private early: JsonObject[] = [];
-  /** What a model's call says to a page that is not there yet. */
+  /** Notifications of a model's call for a page that is not loaded yet. */
   private calls: ToolNotice[] = [];
-  /** The page said that it is initialized: before that it is told nothing (MCP Apps, lifecycle). */
+  /** The page sent `initialized`: before that it receives no notification (MCP Apps, lifecycle). */
   private initialized = false;
   private greeted = false;
-  /** The page was told the input of a call, or will be when it is there: a page is told of one call. */
+  /** The page received the input of a call, or will when it is loaded: a page receives only one. */
   private told = false;
   private renewing = false;
   private apps: AppBridge | null = null;
@@ -83,13 +83,13 @@ export class MountedApp {
   /** The tool whose result the app shows. */
   private tool: string | null = null;
   private ended = false;
-  /** Counts what is shown: an answer for an older one is out of date. */
+  /** The number of the shown page: an answer for an older one is outdated. */
   private generation = 0;
 
   constructor(options: MountOptions) {
     this.options = options;
     this.url = new URL(options.sandboxUrl, document.baseURI);
-    // The proxy answers to this page alone; its frame-ancestors say whether this page may be that one.
+    // The proxy answers to this page only; its frame-ancestors decide whether this page is permitted.
     if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
     this.origin = this.url.origin;
     if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
@@ -97,7 +97,7 @@ export class MountedApp {
     window.addEventListener("blur", this.noticeFocus);
   }
 
-  /** The id of the view at this moment. */
+  /** The id of the current view. */
   get view(): string {
     return this.open?.id ?? "";
   }
@@ -124,7 +124,7 @@ export class MountedApp {
     if (!this.ended) await this.show();
   }
 
-  /** Let the page save what it has, then end it. */
+  /** Let the page save its state, then end it. */
   async close(): Promise<void> {
     if (this.ended) return;
     await this.takeDown("gone");
@@ -138,8 +138,8 @@ export class MountedApp {
   }
 
   /**
-   * Tell the page of the model's call that opens it; a page that is not there yet is told when it is. Each page is told
-   * of one call: another begins in a new view.
+   * Notify the page of the model's call that opens it, or once it is loaded. Each page is notified of one call: another
+   * call begins in a new view.
    */
   tell(notice: ToolNotice): void {
     const whole = notice.is === "tool-input";
@@ -152,7 +152,7 @@ export class MountedApp {
     else if (this.calls.length < MOST_CALLS) this.calls.push(notice);
   }
 
-  /** End at once; a text is left in the iframe's place. */
+  /** End at once; a text replaces the iframe. */
   end(ending: Ending): void {
     if (this.ended) return;
     this.ended = true;
@@ -165,7 +165,7 @@ export class MountedApp {
     this.options.onended?.(ending);
   }
 
-  /** Show the app anew for what waits in `calls`. */
+  /** Show the app anew for the notifications in `calls`. */
   private async renew(): Promise<void> {
     if (this.renewing) return;
     this.renewing = true;
@@ -200,7 +200,7 @@ export class MountedApp {
     else this.early.push(message);
   }
 
-  /** The page runs on; its view is another: it reloaded in place, or the gateway has forgotten the old one. */
+  /** The page continues with a new view: it reloaded in place, or the gateway has lost the old one. */
   private async reopen(): Promise<boolean> {
     const generation = (this.generation += 1);
     this.open = null;
@@ -225,7 +225,8 @@ export class MountedApp {
     // The proxy needs its own origin; it is never this page's, and its inner frame is opaque.
     frame.setAttribute("sandbox", "allow-scripts allow-same-origin allow-forms");
     frame.allow = allowOf(meta.permissions);
-    // Before it is in the document: an empty frame there would be of this page's origin, of which browsers warn.
+    // Before it is inserted into the document: an empty frame there would have this page's origin, of which browsers
+    // warn.
     frame.src = url.href;
     this.frame = frame;
     this.options.container.append(frame);
@@ -256,7 +257,7 @@ export class MountedApp {
     });
   }
 
-  /** Speak the ui protocol; `html` is for a proxy that has no page yet. */
+  /** Connect the ui protocol; `html` is for a proxy that has no page yet. */
   private async connect(link: PageLink, html: string | null): Promise<void> {
     const { options } = this;
     const capabilities = capabilitiesOf(options, this.meta);
@@ -280,22 +281,22 @@ export class MountedApp {
     await apps.connect(link.uiTransport());
   }
 
-  /** What a host tells a page first: the model's call that opens it, or that the person did. */
+  /** Send the first notifications: the model's call that opens the page, or that the person did. */
   private async greet(apps: AppBridge): Promise<void> {
     this.initialized = true;
-    apps.setHostContext(this.hostContext); // tells what changed meanwhile
+    apps.setHostContext(this.hostContext); // sends changes since then
     if (!this.calls.length) {
       this.told = true;
       await pass(apps, OPENED_BY_PERSON);
       const outcome = await this.opening();
-      if (apps !== this.apps) return; // another page is in its place
+      if (apps !== this.apps) return; // another page has replaced it
       if (outcome) this.calls.unshift(outcome);
     }
     this.greeted = true;
     for (const notice of this.calls.splice(0)) await pass(apps, notice);
   }
 
-  /** What an app that the person opened is shown with: the result of its tool, where it has one. */
+  /** The initial data of an app that the person opened: the result of its tool, if it has one. */
   private async opening(): Promise<ToolNotice | null> {
     const { open, tool } = this;
     if (tool === null || !open) return null;
@@ -324,7 +325,7 @@ export class MountedApp {
   private passNotification(message: JsonObject): void {
     const notice = noticeOf(message);
     if (notice) return this.tell(notice);
-    if (!this.initialized) return; // it asks for all that there is first
+    if (!this.initialized) return; // it requests everything first
     switch (message["method"]) {
       case "notifications/tools/list_changed":
         return void this.apps?.sendToolListChanged();
@@ -332,7 +333,7 @@ export class MountedApp {
         return void this.apps?.sendResourceListChanged();
       case "notifications/prompts/list_changed":
         return void this.apps?.sendPromptListChanged();
-      case "notifications/message": // what an upstream logs of the page's own call
+      case "notifications/message": // logs of an upstream about the page's own call
         return void this.apps?.notification({ method: "notifications/message", params: message["params"] as JsonObject });
     }
   }
@@ -370,15 +371,15 @@ export class MountedApp {
     this.frame.style.height = `${Math.min(Math.max(0, height), LARGEST_HEIGHT)}px`;
   }
 
-  /** A window that loses the focus to the iframe. */
+  /** The window loses the focus to the iframe. */
   private readonly noticeFocus = (): void => {
     const root = this.frame?.getRootNode();
-    // In a shadow root the document names only its host as the one that has the focus.
+    // In a shadow root the document reports only its host as focused.
     if ((root instanceof Document || root instanceof ShadowRoot) && root.activeElement === this.frame) this.open?.focus();
   };
 }
 
-/** An app as it is shown; `sandbox` is the proxy's signed address for it alone, where it has one. */
+/** An app to show; `sandbox` is the proxy's signed address for it alone, if it has one. */
 interface Page {
   html: string;
   meta: McpUiResourceMeta;
@@ -386,7 +387,7 @@ interface Page {
   tool: string | null;
 }
 
-/** How the gateway says the app of an upstream is shown. */
+/** The `_meta` key with the gateway's instructions to show an upstream's app. */
 const SHOWN = "webmcp-gateway/shown";
 
 /** The app's page, read over its own view. */
@@ -400,7 +401,7 @@ async function readPage(open: BridgeView): Promise<Page> {
   return { html, meta: said?.ui ?? content?._meta?.ui ?? {}, sandbox: said?.sandbox ?? null, tool: said?.tool ?? null };
 }
 
-/** What this host really does; a page leaves the rest alone. */
+/** The actual capabilities of this host; a page does not use others. */
 function capabilitiesOf(options: MountOptions, meta: McpUiResourceMeta): McpUiHostCapabilities {
   return {
     serverTools: { listChanged: true },

@@ -14,7 +14,7 @@ import { createXhrOf } from "./xhr";
 
 type Values = { [name: string]: unknown };
 
-/** What is used of ext-apps' `App`. */
+/** The part of ext-apps' `App` that is used. */
 export interface McpApp {
   callServerTool(params: { name: string; arguments?: Values }, options?: { signal?: AbortSignal; timeout?: number }): Promise<unknown>;
   getHostCapabilities?(): object | undefined;
@@ -22,35 +22,35 @@ export interface McpApp {
 }
 
 export interface McpHttpBaseOptions {
-  /** Paths that are carried, with all below them; `["/"]` by default. */
+  /** Paths that are intercepted, with all below them; `["/"]` by default. */
   interceptPaths?: string[];
-  /** Whether URLs of other origins are carried too; false by default. */
+  /** Whether URLs of other origins are intercepted too; false by default. */
   allowAbsoluteUrls?: boolean;
-  /** Whether what is not carried, or cannot be as there is no host, goes to the browser's own; true by default. */
+  /** Whether other requests, or all without a host, use the browser's own functions; true by default. */
   fallbackToNative?: boolean;
-  /** Whether anything is carried at all, now; true by default. */
+  /** Whether requests are intercepted at all, at present; true by default. */
   interceptEnabled?: boolean | (() => boolean);
-  /** Whether there is a host that carries; by default, whether the `App` found one with `serverTools`. */
+  /** Whether there is a host that carries calls; by default, whether the `App` found one with `serverTools`. */
   isMcpApp?: () => boolean;
   /** Whether `window.fetch` and `window.XMLHttpRequest` are replaced; true by default. */
   installGlobal?: boolean;
   /** `http_request` by default. */
   toolName?: string;
-  /** The longest that the server may take for an answer, in milliseconds. */
+  /** The server's time limit for an answer, in milliseconds. */
   timeoutMs?: number;
-  /** Writes a line for each request, on the console or where you say; false by default. */
+  /** Logs a line for each request, on the console or by your function; false by default. */
   debug?: boolean | ((line: string) => void);
 }
 
 export interface McpFetchOptions extends McpHttpBaseOptions {
-  /** Decides, in place of `interceptPaths` and `allowAbsoluteUrls`, whether a request is carried. */
+  /** Decides whether a request is intercepted, in place of `interceptPaths` and `allowAbsoluteUrls`. */
   shouldIntercept?: (url: URL, request: Request) => boolean;
-  /** What stands for the browser's own `fetch`. */
+  /** Replaces the browser's own `fetch`. */
   fetch?: typeof fetch;
 }
 
 export interface McpXhrOptions extends McpHttpBaseOptions {
-  /** The same of a method and a URL: path and query of what is the app's own. */
+  /** The same for a method and a URL: path and query for the app's own site. */
   shouldIntercept?: (method: string, url: string) => boolean;
 }
 
@@ -63,11 +63,11 @@ export interface McpHttpOptions extends McpFetchOptions {
 }
 
 export interface McpHandle {
-  /** Carries nothing until `start`. */
+  /** Intercepts nothing until `start`. */
   stop(): void;
   start(): void;
   isActive(): boolean;
-  /** Ends, and puts back what was replaced. */
+  /** Ends, and restores the replaced functions. */
   restore(): void;
 }
 
@@ -81,7 +81,7 @@ export interface McpXhrHandle extends McpHandle {
 
 export type McpHttpHandle = McpFetchHandle & McpXhrHandle;
 
-/** What the tool says in place of an answer: the published adapter rejects with its words. */
+/** The tool's error in place of an answer: the published adapter rejects with its text. */
 class ToolError extends TypeError {}
 
 function answered(result: Values): Values {
@@ -90,10 +90,10 @@ function answered(result: Values): Values {
   throw new ToolError(first?.text || "The tool gave an error");
 }
 
-/** A tool that holds on to an answer must not be ended by the client's own clock before the gateway's. */
+/** The client's timeout must not end a long answer before the gateway's. */
 const PATIENCE = 300000;
 
-/** A number of milliseconds as the tool takes it; undefined where there is to be no limit. */
+/** The milliseconds as an argument of the tool; undefined for no limit. */
 const limitOf = (given = 0): number | undefined => (given > 0 && given < Infinity ? Math.min(Math.ceil(given), Number.MAX_SAFE_INTEGER) : undefined);
 
 function createCalls(app: McpApp, { toolName = "http_request", timeoutMs: given }: McpHttpBaseOptions): Calls {
@@ -122,13 +122,13 @@ function matches(path: string, prefix: string): boolean {
 export interface Carrier {
   fetch: typeof fetch;
   native: typeof fetch;
-  /** `fetch` of what is carried, whatever `carries` says of it. */
+  /** Sends a request in any case, whatever `carries` returns for it. */
   carry: typeof fetch;
-  /** Whether what is not carried goes to the browser's own. */
+  /** Whether other requests use the browser's own functions. */
   fallsBack(): boolean;
-  /** Writes where a request goes. */
+  /** Logs how a request is sent. */
   tell(method: string, url: string, mine: boolean): void;
-  /** Whether `request` is carried; throws where it may go nowhere. */
+  /** Whether `request` is intercepted. */
   carries(request: Request): boolean;
   resolve(url: string): string;
   active: boolean;
@@ -136,7 +136,7 @@ export interface Carrier {
 
 export const notCarried = (): TypeError => new TypeError("Failed to fetch", { cause: "this request is not carried, and fallbackToNative is false" });
 
-/** `decides` is asked with the absolute URL of a request, and its path and query where it is the app's own. */
+/** `decides` receives the absolute URL of a request, and path and query if it is of the app's own site. */
 function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldIntercept">, decides?: (request: Request, url: string, address: string) => boolean): Carrier {
   const { interceptPaths = ["/"], allowAbsoluteUrls = false, fallbackToNative = true, interceptEnabled = true, debug } = options;
   const native = options.fetch ?? window.fetch.bind(window);
@@ -184,7 +184,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
       if (!/^https?:$/.test(protocol)) return false;
       const listed = own ? interceptPaths.some((prefix) => matches(pathname, prefix)) : allowAbsoluteUrls;
       if (!(decides ? decides(request, url, address) : listed)) return false;
-      // Without a host the answer is the browser's, or that there is none.
+      // Without a host the answer is the browser's, or an error.
       return hasHost() || !fallbackToNative;
     },
     fetch: Object.defineProperty(
@@ -198,7 +198,7 @@ function createCarrier(app: McpApp, options: Omit<McpFetchOptions, "shouldInterc
           });
         }
         if (!carrier.fallsBack()) throw notCarried();
-        // A `Request` was given up to the new one with its body.
+        // A `Request` was consumed by the new one with its body.
         return input instanceof NativeRequest ? native(request) : native(input, ...rest);
       },
       "name",
@@ -223,7 +223,7 @@ function handle(carrier: Carrier, putBack: () => void): McpHandle {
   };
 }
 
-/** Puts `value` in place of a global where that is `wanted`; gives what puts the former one back, unless another came since. */
+/** Replaces a global by `value` if `wanted`; returns a function that restores it, unless it was replaced again. */
 function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (typeof window)[Name], wanted: boolean | undefined): () => void {
   if (wanted === false) return () => undefined;
   const before = window[name];
@@ -233,19 +233,19 @@ function install<Name extends "fetch" | "XMLHttpRequest">(name: Name, value: (ty
   };
 }
 
-/** `decides` of a carrier, of a function that is asked by URL and request. */
+/** Adapts a `shouldIntercept` by URL and request to a carrier's `decides`. */
 function byUrl({ shouldIntercept }: McpFetchOptions): Parameters<typeof createCarrier>[2] {
   return shouldIntercept && ((request, url) => shouldIntercept(new URL(url), request));
 }
 
-/** `fetch` of the page, carried by `app`. Call it before or after `app.connect()`. */
+/** Intercepts `fetch` of the page by `app`. Call it before or after `app.connect()`. */
 export function initMcpFetch(app: McpApp, options: McpFetchOptions = {}): McpFetchHandle {
   const carrier = createCarrier(app, options, byUrl(options));
   const putBack = install("fetch", carrier.fetch, options.installGlobal);
   return { fetch: carrier.fetch, ...handle(carrier, putBack) };
 }
 
-/** `XMLHttpRequest` of the page, carried by `app`. */
+/** Intercepts `XMLHttpRequest` of the page by `app`. */
 export function initMcpXhr(app: McpApp, options: McpXhrOptions = {}): McpXhrHandle {
   const { shouldIntercept } = options;
   const carrier = createCarrier(app, options, shouldIntercept && (({ method }, _, address) => shouldIntercept(method, address)));
@@ -253,7 +253,7 @@ export function initMcpXhr(app: McpApp, options: McpXhrOptions = {}): McpXhrHand
   return { XMLHttpRequest: made, ...handle(carrier, install("XMLHttpRequest", made, options.installGlobal)) };
 }
 
-/** Both. */
+/** Intercepts both. */
 export function initMcpHttp(app: McpApp, options: McpHttpOptions = {}): McpHttpHandle {
   const { installGlobal = true, patchFetch = true, patchXhr = true } = options;
   const carrier = createCarrier(app, options, byUrl(options));

@@ -1,4 +1,4 @@
-/** `webmcp-gateway-view`: HTTP of a page over the tool calls of its `App`, and what the view runtime tells pages. */
+/** `webmcp-gateway-view`: HTTP of a page over the tool calls of its `App`, and the view runtime's API for pages. */
 
 export { initMcpFetch, initMcpHttp, initMcpXhr } from "./http";
 export type { McpApp, McpFetchHandle, McpFetchOptions, McpHandle, McpHttpBaseOptions, McpHttpHandle, McpHttpOptions, McpXhrHandle, McpXhrOptions } from "./http";

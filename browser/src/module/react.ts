@@ -3,22 +3,22 @@
 import { useCallback, useEffect, useRef, useSyncExternalStore, type ReactNode } from "react";
 import { getTier, onTierChange, reportInteraction, type Interaction, type Tier } from "./tiers";
 
-/** The tier of this page, undefined as long as the host has not answered; `standalone` on a server. */
+/** The tier of this page, undefined until the host has answered; `standalone` on a server. */
 export function useHostTier(): Tier | undefined {
   return useSyncExternalStore(onTierChange, getTier, () => "standalone" as const);
 }
 
 export interface InteractiveGateProps {
-  /** Where the children can be used; by default everywhere but in `static`. */
+  /** The tiers in which the children are usable; by default all but `static`. */
   tiers?: readonly Tier[];
-  /** What stands in their place elsewhere. */
+  /** Shown in their place elsewhere. */
   fallback?: ReactNode;
   children?: ReactNode;
 }
 
 const INTERACTIVE: readonly Tier[] = ["full", "context-synced", "standalone"];
 
-/** Shows its children only where they can be used. */
+/** Shows its children only in tiers where they are usable. */
 export function InteractiveGate({ tiers = INTERACTIVE, fallback = null, children }: InteractiveGateProps): ReactNode {
   const tier = useHostTier();
   return tier !== undefined && tiers.includes(tier) ? children : fallback;
@@ -38,7 +38,7 @@ interface ModelContext {
   registerTool(tool: object, options: { signal: AbortSignal }): unknown;
 }
 
-/** Offers `tool` while the component is mounted. It is registered anew only when what a model reads of it changes. */
+/** Offers `tool` while the component is mounted. It is registered again only when its definition changes. */
 export function useWebMCP<Input = Record<string, unknown>>(tool: WebMcpTool<Input>): void {
   const latest = useRef(tool);
   useEffect(() => {
@@ -57,7 +57,7 @@ export function useWebMCP<Input = Record<string, unknown>>(tool: WebMcpTool<Inpu
   }, [written]);
 }
 
-/** `reportInteraction`, with what is the same in all reports of a component filled in. */
+/** `reportInteraction` with the common fields of a component's reports. */
 export function useReportInteraction(common: Partial<Interaction> = {}): (interaction: Interaction) => Promise<boolean> {
   const latest = useRef(common);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** `XMLHttpRequest` that is carried, or the browser's own, as `open()` decides. */
+/** An `XMLHttpRequest` that is intercepted, or the browser's own, as decided at `open()`. */
 
 import { attempt } from "../view/attempt";
 import { defineClass, defineConstants, defineHandler } from "../view/handlers";
@@ -12,7 +12,7 @@ const WRITTEN = ["responseType", "timeout", "withCredentials"] as const;
 const CALLED = ["setRequestHeader", "abort", "getResponseHeader", "getAllResponseHeaders"] as const;
 const TYPES = ["loadstart", "progress", "abort", "error", "load", "timeout", "loadend"];
 
-/** Each event of `from` is one of `to`. */
+/** Dispatches each event of `from` at `to`. */
 function forward(from: EventTarget, to: EventTarget, types: string[], wanted: () => boolean): void {
   for (const type of types) {
     from.addEventListener(type, (event) => {
@@ -43,7 +43,7 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
       this.#take(carrier.active || !Native ? Carried : Native);
     }
 
-    /** The one that does what this one is asked for. */
+    /** The inner request to which this one delegates. */
     static of(one: McpXhr): Xhr {
       return one.#inner;
     }
@@ -53,7 +53,7 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
     open(...given: Parameters<Xhr["open"]>) {
       const [method, url, ...rest] = given as [string, string | URL, ...unknown[]];
       const request = attempt(() => new Request(carrier.resolve(`${url}`), { method: `${method}` }));
-      // What is no request at all is for ours to refuse.
+      // An invalid request is refused by ours.
       const mine = !request || carrier.carries(request);
       if (mine && rest.length && !rest[0]) {
         throw new DOMException("Failed to execute 'open' on 'XMLHttpRequest': Synchronous XMLHttpRequest is not supported in MCP Apps.", "InvalidAccessError");
@@ -71,7 +71,7 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
 
     send(body?: Document | XMLHttpRequestBodyInit | null) {
       const inner = this.#inner;
-      // Who listens to an upload asks other sites first whether it may be sent (Fetch, "CORS-preflight").
+      // With upload listeners, other sites receive a preflight request (Fetch, "CORS-preflight").
       if (hears(this.#upload)) forward(inner.upload, this.#upload, TYPES, () => this.#inner === inner);
       inner.send(body);
     }

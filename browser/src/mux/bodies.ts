@@ -1,14 +1,14 @@
 /**
- * Large bodies beside the frames: `params` or `result` of a message travels by HTTP, and is named `{"$body": id}`.
+ * Large bodies beside the frames: `params` or `result` of a message is sent by HTTP, and replaced by `{"$body": id}`.
  *
- * Who sends a large message calls `splitBody`, hands the text over under `/bridge/bodies/<id>`, then sends the message
- * that names it; who receives it takes the text and calls `joinBody`. A value that merely looks like such a name is
- * always split, so that a page can not name a body that it did not send.
+ * The sender of a large message calls `splitBody`, uploads the text to `/bridge/bodies/<id>`, then sends the message
+ * that refers to it; the receiver downloads the text and calls `joinBody`. A value that merely looks like such a
+ * reference is always split, so that a page cannot refer to a body that it did not send.
  */
 import { MuxError } from "./errors";
 import { byteLength, isDeep, isObject, parse, type Json, type JsonObject } from "./text";
 
-/** Bytes of UTF-8 above which `params` or `result` is a body of its own. */
+/** Bytes of UTF-8 above which `params` or `result` is sent as a separate body. */
 export const BODY_LIMIT = 256 * 1024;
 
 const ID = /^[A-Za-z0-9_-]{22,64}$/;
@@ -26,14 +26,14 @@ export function isLarge(message: JsonObject): boolean {
   return isName(value) || (!isDeep(value) && byteLength(JSON.stringify(value)) > BODY_LIMIT);
 }
 
-/** The message that names the body `body`, and the JSON text to hand over. */
+/** The message that refers to the body `body`, and the JSON text to upload. */
 export function splitBody(message: JsonObject, body: string): { message: JsonObject; text: string } {
   const place = placeOf(message);
   if (place === null || !isBodyId(body)) throw new TypeError("a message with params or result, and an id of base64url");
   return { message: { ...message, [place]: { $body: body } }, text: JSON.stringify(message[place]) };
 }
 
-/** The id of the body that this message names. Throws MuxError `bad-message` where it is none. */
+/** The id of the body that this message refers to, if any. Throws MuxError `bad-message` for an invalid one. */
 export function bodyNamed(message: JsonObject): string | null {
   const place = placeOf(message);
   const value = place === null ? null : (message[place] as Json);
@@ -43,7 +43,7 @@ export function bodyNamed(message: JsonObject): string | null {
   return body;
 }
 
-/** The whole message. Throws MuxError `bad-json` or `bad-message` for a text that is no JSON object. */
+/** The whole message. Throws MuxError `bad-json` or `bad-message` if the text is not a JSON object. */
 export function joinBody(message: JsonObject, text: string): JsonObject {
   const place = placeOf(message);
   const value = parse(text);

@@ -8,8 +8,9 @@ import { other, type Role } from "./rules";
 import { isDeep, type JsonObject } from "./text";
 
 /**
- * What one end knows of one connection; the same rules hold for what it hears and for what it says.
- * `dropped` counts frames that ended here in silence: late, refused, or an answer to no call.
+ * The state of one end of a connection; the same rules apply to received and sent frames.
+ *
+ * `dropped` counts silently dropped frames: late, refused, or an answer to no call.
  */
 export class Connection {
   dropped = 0;
@@ -32,7 +33,7 @@ export class Connection {
     return this.progress.openViews;
   }
 
-  /** What a frame of the other end means here. Throws MuxError: write the pending output, then disconnect. */
+  /** The events of a received frame. Throws MuxError: write the pending output, then disconnect. */
   receiveData(text: string): Frame[] {
     if (this.ended) throw new MuxError("ended", "this connection is over");
     try {
@@ -47,8 +48,9 @@ export class Connection {
   }
 
   /**
-   * Put a frame into the pending output; gives what the core answers to this end, such as `busy`.
-   * Throws MuxError for a frame that is out of turn; the connection is none the worse for it.
+   * Add a frame to the pending output; returns the core's own answers to this end, such as `busy`.
+   *
+   * Throws MuxError for a frame that is out of turn; the connection stays usable.
    */
   send(frame: Frame): Frame[] {
     if (frame.type === "message") return this.sendMessage(frame);
@@ -60,14 +62,14 @@ export class Connection {
     return frame.type === "close" ? this.forget(frame.view) : [];
   }
 
-  /** The texts to write, in order; each is given once. */
+  /** The texts to write, in order; each is returned once. */
   pendingOutput(): string[] {
     const output = this.output;
     this.output = [];
     return output;
   }
 
-  /** The wire is gone: a `connection-lost` answer for every call of this end that waits for one. */
+  /** The connection is lost: returns a `connection-lost` answer for every pending call of this end. */
   connectionLost(): Frame[] {
     this.progress.ended = true;
     return this.views.flatMap((view) => this.forget(view));
@@ -104,7 +106,7 @@ export class Connection {
     }
   }
 
-  /** Where `frame` is an answer that cannot be sent, send a failure, so that its call does not wait for ever. */
+  /** Replace an answer that cannot be sent by a failure, so that its call does not wait forever. */
   private failAnswered(frame: MessageFrame, code: string): void {
     const call = idOf(frame.message);
     if (call === null || has(frame.message, "method")) return;
@@ -118,7 +120,7 @@ export class Connection {
     return call === null || !has(frame.message, "method") ? [] : [{ ...frame, message: failure(call, code, text) }];
   }
 
-  /** What the speaker of `frame` is told. */
+  /** The answers to the sender of `frame`. */
   private replies(frame: MessageFrame, verdict: Verdict): Frame[] {
     switch (verdict.verdict) {
       case "passed":
@@ -141,7 +143,7 @@ export class Connection {
     return known;
   }
 
-  /** Drop what is known of a view; an error answer for each call of this end that waited in it. */
+  /** Delete the state of a view; returns an error answer for each pending call of this end in it. */
   private forget(view: string): Frame[] {
     return CHANNELS.flatMap((channel) => {
       const calls = this.conversations.get(`${view} ${channel}`)?.waiting(this.role) ?? [];

@@ -1,4 +1,4 @@
-/** One channel of one view: which calls are in flight, and what may pass. */
+/** One channel of one view: its calls in flight, and which messages pass. */
 import type { Channel } from "./frames";
 import { BUSY, failure, NO_METHOD, readMessage, type Id } from "./jsonrpc";
 import { IN_FLIGHT_LIMIT, METHODS, other, type Role } from "./rules";
@@ -6,11 +6,11 @@ import type { JsonObject } from "./text";
 
 export type Verdict =
   | { verdict: "passed" }
-  /** The message ends here, and its speaker is not told. */
+  /** The message is dropped without notice. */
   | { verdict: "dropped" }
-  /** The call ends here with an error answer for its speaker. */
+  /** The call ends here with an error answer for its sender. */
   | { verdict: "answered"; message: JsonObject }
-  /** The message ends here; no answer on the channel could tell its speaker why. */
+  /** The message ends here; no answer on the channel could inform its sender. */
   | { verdict: "refused"; code: string; detail: string };
 
 const PASSED: Verdict = { verdict: "passed" };
@@ -25,7 +25,7 @@ export class Conversation {
     this.channel = channel;
   }
 
-  /** What becomes of a message of `speaker`. Throws MuxError `bad-message`. */
+  /** The verdict on a message of `speaker`. Throws MuxError `bad-message`. */
   judge(speaker: Role, message: JsonObject): Verdict {
     const read = readMessage(message);
     switch (read.kind) {
@@ -59,7 +59,7 @@ export class Conversation {
   private notice(speaker: Role, method: string, cancels: Id | null): Verdict {
     if (!METHODS[this.channel][speaker].notices.has(method)) return DROPPED;
     if (method !== "notifications/cancelled") return PASSED;
-    // MCP: who cancelled takes no answer, so the call leaves the flight here.
+    // MCP: a cancelled call is not answered, so it is no longer in flight.
     return cancels !== null && this.giveUp(speaker, cancels) ? PASSED : DROPPED;
   }
 

@@ -1,4 +1,4 @@
-/** A frame that breaks the bridge protocol. */
+/** A frame that violates the bridge protocol. */
 export class MuxError extends Error {
   readonly code: string;
 

@@ -1,11 +1,11 @@
-/** The frames of the bridge, and the one place where they are written and read. */
+/** The frames of the bridge, with their serialization and parsing. */
 import { MuxError } from "./errors";
 import { byteLength, isObject, parse, type Json, type JsonObject } from "./text";
 
 /** The largest frame, in bytes of UTF-8. */
 export const FRAME_LIMIT = 1024 * 1024;
 
-/** Milliseconds after which a gesture is no longer told. */
+/** Milliseconds after which a gesture is no longer reported. */
 export const GESTURE_LIMIT = 5000;
 
 /** One of the two conversations with a view; they never mix. */
@@ -22,22 +22,22 @@ export interface MessageFrame {
 }
 
 export type Frame =
-  /** Host: the first frame; `ticket` is used once. */
+  /** Host: the first frame; `ticket` is valid once. */
   | { type: "hello"; ticket: string }
-  /** Host: a new view of `app`; `ref` names it until the gateway has named it. */
+  /** Host: a new view of `app`; `ref` identifies it until the gateway has assigned an id. */
   | { type: "open"; ref: string; app: string }
-  /** Gateway: the view is there; `resume` is the token with which it can be taken up on another connection. */
+  /** Gateway: the view is open; `resume` is the token to resume it on another connection. */
   | { type: "opened"; ref: string; view: string; resource: string; links: string[]; resume: string }
   | MessageFrame
   /** Host: a person acted in the view at most `age` milliseconds ago. */
   | { type: "gesture"; view: string; age: number }
   /** Host: the person looks at this view. */
   | { type: "focus"; view: string }
-  /** Either: the view is gone. */
+  /** Either: the view is closed. */
   | { type: "close"; view: string; reason: string }
-  /** Host: take up `view` with its token. Gateway: it is taken up, and `token` is the next one. */
+  /** Host: resume `view` with its token. Gateway: it is resumed, and `token` is the next one. */
   | { type: "resume"; view: string; token: string }
-  /** Gateway: what `ref` or `view` asked for is refused; with neither, the connection ends. */
+  /** Gateway: the request of `ref` or `view` is refused; with neither, the connection ends. */
   | { type: "error"; code: string; detail: string; ref?: string; view?: string };
 
 type Check = (value: Json) => boolean;
@@ -78,7 +78,7 @@ export function encode(frame: Frame): string {
   return text;
 }
 
-/** The frame in `text`. Throws MuxError `too-large`, `bad-json` or `bad-frame`; does not look into the message. */
+/** The frame in `text`. Throws MuxError `too-large`, `bad-json` or `bad-frame`; does not validate the message. */
 export function decode(text: string): Frame {
   checkSize(text);
   const value = parse(text);

@@ -1,4 +1,4 @@
-/** The bridge protocol without I/O, as in `gateway/mux`; `tests/mux/vectors.json` holds the two together. */
+/** The bridge protocol without I/O, as in `gateway/mux`; `tests/mux/vectors.json` is shared by both. */
 export { BODY_LIMIT, bodyNamed, isBodyId, isLarge, joinBody, splitBody } from "./bodies";
 export { Connection } from "./connection";
 export { MuxError } from "./errors";

@@ -1,4 +1,4 @@
-/** One JSON-RPC object: a call, a notice or an answer, in strict shape. */
+/** One JSON-RPC object: a call, a notification or an answer, strictly validated. */
 import { MuxError } from "./errors";
 import { isObject, type Json, type JsonObject } from "./text";
 
@@ -7,19 +7,19 @@ export const BAD_MESSAGE = -32600;
 export const NO_METHOD = -32601;
 export const INTERNAL = -32603;
 
-/** The id of a call; the text `"1"` and the number `1` are two ids. */
+/** The id of a call; the text `"1"` and the number `1` are different ids. */
 export type Id = string | number;
 
 export type MessageKind =
   | { kind: "call"; id: Id; method: string }
-  /** `cancels` is the id that a `notifications/cancelled` names. */
+  /** `cancels` is the id in a `notifications/cancelled`. */
   | { kind: "notice"; method: string; cancels: Id | null }
-  /** `id` is null for an error that could name no call. */
+  /** `id` is null for an error without a call. */
   | { kind: "answer"; id: Id | null };
 
 const LONGEST = 256;
 
-/** What kind of message this is. Throws MuxError `bad-message`; a batch is one. */
+/** The kind of this message. Throws MuxError `bad-message`, also for a batch. */
 export function readMessage(message: unknown): MessageKind {
   if (!isObject(message) || message["jsonrpc"] !== "2.0") throw bad("not one JSON-RPC 2.0 object");
   return has(message, "method") ? readMethod(message) : readAnswer(message);
@@ -30,7 +30,7 @@ export function failure(call: Id, code: number, message: string): JsonObject {
   return { jsonrpc: "2.0", id: call, error: { code, message } };
 }
 
-/** The id in `message`, null where there is none that could be answered. */
+/** The id in `message`, null if there is none that could be answered. */
 export function idOf(message: JsonObject): Id | null {
   const id = message["id"];
   return isId(id) ? id : null;

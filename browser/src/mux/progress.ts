@@ -1,4 +1,4 @@
-/** How far a connection and each of its views are, moved by the frames of both ends. */
+/** The states of a connection and its views, changed by the frames of both ends. */
 import { MuxError } from "./errors";
 import type { Frame } from "./frames";
 import { CLOSED_REMEMBERED, TRANSITIONS, type Role, type State } from "./rules";
@@ -23,7 +23,7 @@ export class Progress {
     return this.views.get(view) === "open";
   }
 
-  /** Move by a frame of `speaker`; false where it crossed with a close, and is to be dropped. */
+  /** Apply a frame of `speaker`; false if it crossed with a close, and must be dropped. */
   advance(speaker: Role, frame: Frame): boolean {
     if (frame.type === "error" && frame.ref === undefined && frame.view === undefined && speaker === "gateway") {
       this.ended = true;

@@ -1,22 +1,23 @@
-/** Who may say what, when: the transitions of a view and the methods of its channels, as tables. */
+/** The protocol's rules as tables: the transitions of a view and the methods of its channels, by sender. */
 import type { Channel, Frame } from "./frames";
 
 /** Calls in flight per view, channel and direction. */
 export const IN_FLIGHT_LIMIT = 64;
 
-/** Closed views whose late frames are known to have crossed with the close. */
+/** Closed views whose late frames are recognized as crossed with the close. */
 export const CLOSED_REMEMBERED = 256;
 
 /** An end of the bridge: the page that shows views, or the gateway. */
 export type Role = "host" | "gateway";
 
-/** How far a view is on this connection. */
+/** The state of a view on this connection. */
 export type State = "absent" | "opening" | "resuming" | "open" | "closed";
 
 type Kind = Frame["type"];
 
 /**
- * What a view is after a frame of the role; a frame that is not here breaks the protocol.
+ * The state of a view after a frame of the role; other frames violate the protocol.
+ *
  * In state `closed` a frame has crossed with the close, and is dropped.
  */
 export const TRANSITIONS: Record<Role, Partial<Record<State, Partial<Record<Kind, State>>>>> = {
@@ -68,7 +69,7 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
         "notifications/tools/list_changed",
         "notifications/resources/list_changed",
         "notifications/prompts/list_changed",
-        // what a call of the model says to the app that it opens (MCP Apps), for the host page to pass on
+        // notifications to an app about the model's call that opens it (MCP Apps), for the host page to forward
         "ui/notifications/tool-input",
         "ui/notifications/tool-input-partial",
         "ui/notifications/tool-result",
@@ -88,7 +89,7 @@ export const METHODS: Record<Channel, Record<Role, Methods>> = {
   },
 };
 
-/** The end across. */
+/** The other end. */
 export function other(role: Role): Role {
   return role === "host" ? "gateway" : "host";
 }

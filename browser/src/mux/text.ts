@@ -1,10 +1,10 @@
-/** JSON text to values and back, the same in Python and in a browser: no overflow, a cap on depth. */
+/** JSON text to values and back, the same in Python and in a browser: no overflow, a limit on depth. */
 import { MuxError } from "./errors";
 
 export type Json = { [name: string]: Json } | Json[] | string | number | boolean | null;
 export type JsonObject = { [name: string]: Json };
 
-/** How many arrays and objects may stand inside each other, the outermost counted. */
+/** The maximum nesting of arrays and objects, including the outermost. */
 const DEPTH_LIMIT = 64;
 
 /** The value of `text`. Throws MuxError `bad-json`. */
@@ -20,7 +20,7 @@ export function parse(text: string): Json {
   return value;
 }
 
-/** Whether `value` nests deeper than the cap; does not recurse. */
+/** Whether `value` nests deeper than the limit; does not recurse. */
 export function isDeep(value: unknown): boolean {
   let layer: unknown[] = [value];
   for (let depth = 0; depth < DEPTH_LIMIT; depth++) {
@@ -44,7 +44,7 @@ function containers(value: unknown): unknown[] {
   return Object.values(value).filter((child) => typeof child === "object" && child !== null);
 }
 
-/** Whether every number is one: `1e400` reads as infinity. Called for shallow values alone. */
+/** Whether every number is finite: `1e400` is parsed as infinity. Called for shallow values only. */
 function isFinite(value: Json): boolean {
   if (typeof value === "number") return Number.isFinite(value);
   return typeof value !== "object" || value === null || Object.values(value).every(isFinite);

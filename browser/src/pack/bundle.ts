@@ -1,5 +1,5 @@
 /**
- * Links the modules of a page into its scripts, since a packed page has no other file that it could load.
+ * Links the modules of a page into its scripts, since a packed page has no other file to load.
  *
  * Run by `node bundle.js`: reads a `Job` as JSON from standard input, and writes `Bundled` as JSON to standard output.
  */
@@ -11,12 +11,12 @@ import { type ProgramNode, rollup, type Plugin } from "@rollup/wasm-node";
 import { joined } from "./parts";
 
 export interface Job {
-  /** The folder of the app; `base` is the path of its site that stands for it. */
+  /** The folder of the app; `base` is its path on the app's site. */
   root: string;
   base: string;
-  /** The absolute URL that the app's own URLs are relative to. */
+  /** The absolute base URL of the app's own URLs. */
   home: string;
-  /** The module scripts of the page, in order: files, or what stands in the page itself. */
+  /** The module scripts of the page, in order: files, or inline code. */
   scripts: { file: string; code?: string; line?: number; column?: number }[];
   /** The page's import map, with addresses that are relative to `home`. */
   imports: Record<string, string>;
@@ -24,9 +24,9 @@ export interface Job {
 }
 
 export interface Bundled {
-  /** What becomes of each script. */
+  /** The linked code of each script. */
   codes: string[];
-  /** Style sheets, as files of `root`, that parts of the app load with them. */
+  /** Style sheets, as files of `root`, that the linked modules would load. */
   styles: string[];
   problems: { file: string; line: number; column: number; message: string }[];
 }
@@ -39,10 +39,10 @@ interface Node {
 }
 
 const INLINE = "\0inline:";
-/** What Vite writes for the files that belong to a part of the app which is loaded later. */
+/** Vite's list of the files that belong to a lazily loaded part of the app. */
 const VITE_FILES = /(__vite__mapDeps\s*=\s*\([^]*?m\.f\s*=\s*)(\[[^\]]*\])([^]*?=>\s*)i\.map\(\s*i\s*=>\s*d\[i\]\s*\)/g;
 
-/** As `gateway/apps/scripts.py` says it of scripts that are not linked. */
+/** As in `gateway/apps/scripts.py` for scripts that are not linked. */
 const WORKER_FILE =
   "starts a worker of another file, which a packed app cannot: build that into the script, in Vite with " +
   "?worker&inline, and let the page go on without where its host blocks workers";
@@ -51,7 +51,7 @@ const NAMED_LATE =
   "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its name, " +
   "or build the app with a bundler";
 
-/** As `gateway/apps/files.py` says it of other files; browsers would run such a module, with other letters in it. */
+/** As in `gateway/apps/files.py` for other files; browsers would run such a module, with replaced characters. */
 const NO_UTF_8 = "this is not UTF-8, as a packed page is: save the file so";
 
 class Unpackable extends Error {}
@@ -62,7 +62,7 @@ async function bundle(job: Job): Promise<Bundled> {
   const shown = (file: string): string => relative(root, file).split(sep).join("/");
   const inline = (id: string) => (id.startsWith(INLINE) ? job.scripts[Number(id.slice(INLINE.length))] : undefined);
 
-  /** The file that `source` means, written in the file or inline script `importer`. */
+  /** The file of `source`, imported by the file or inline script `importer`. */
   function found(source: string, importer: string): string {
     const writer = inline(importer)?.file ?? importer;
     const beside = dirname(writer);
@@ -124,7 +124,7 @@ async function bundle(job: Job): Promise<Bundled> {
       try {
         tree = this.parse(code);
       } catch {
-        return null; // rollup says the same with its place
+        return null; // rollup reports the same with its position
       }
       for (const node of imports(tree)) {
         if (node.type === "NewExpression") {
@@ -193,8 +193,9 @@ function entry(script: Job["scripts"][number], at: number): string {
 }
 
 /**
- * The names of the page's import map that count in the file at `importer`, with their addresses (HTML, "resolve a module
- * specifier"): of those that fit, or end in `/` and begin one, the first.
+ * The entries of the page's import map that apply to the file at `importer`, with their addresses.
+ *
+ * Of those that equal a specifier, or end in `/` and begin one, the first applies (HTML, "resolve a module specifier").
  */
 function namesIn({ home, imports, scopes }: Job, importer: string): [string, string][] {
   const around = Object.keys(scopes).filter((scope) => {
@@ -207,13 +208,13 @@ function namesIn({ home, imports, scopes }: Job, importer: string): [string, str
   return names.flatMap(([name, to]) => (URL.canParse(to, home) ? [[name, new URL(to, home).href]] : []));
 }
 
-/** What such names make of `source`; undefined where they say nothing of it. Pages that ask for that have its text, too. */
+/** Maps `source` by these entries; undefined if none applies. Its text is also written into pages for `import.meta.resolve`. */
 const mappedBy = (names: [string, string][], source: string): string | undefined => {
   const [name, to] = names.find(([one]) => one === source || (one.endsWith("/") && source.startsWith(one))) ?? [];
   return name === undefined ? undefined : to + source.slice(name.length);
 };
 
-/** `import.meta.resolve` of the file at `base`, as the page has it. */
+/** `import.meta.resolve` of the file at `base`, for the page. */
 function resolver(names: [string, string][], base: string): string {
   return `((name) => {
     const found = (${mappedBy})(${JSON.stringify(names)}, (name = String(name)));
@@ -222,14 +223,14 @@ function resolver(names: [string, string][], base: string): string {
   })`;
 }
 
-/** The path of an address on the site of `home`, or the address of another. */
+/** The path of an address on the site of `home`, or the address of another site. */
 function within(home: string, address: string | undefined): string | undefined {
   if (address === undefined || !URL.canParse(address, home)) return undefined;
   const url = new URL(address, home);
   return url.origin === new URL(home).origin ? url.pathname : url.href;
 }
 
-/** Every node that may name another file. */
+/** Every node that may refer to another file. */
 function* imports(tree: ProgramNode): Generator<Node> {
   const waiting: unknown[] = [tree];
   while (waiting.length > 0) {
@@ -243,21 +244,21 @@ function* imports(tree: ProgramNode): Generator<Node> {
   }
 }
 
-/** What a literal, or a template without expressions, says. */
+/** The value of a literal, or a template without expressions. */
 function nameOf(source: NonNullable<Node["source"]>): string | undefined {
   if (source.type === "Literal") return String(source.value);
   const { quasis } = source as unknown as { quasis?: { value: { cooked: string } }[] };
   return source.type === "TemplateLiteral" && quasis?.length === 1 ? quasis[0]?.value.cooked : undefined;
 }
 
-/** Whether a name that is put together when the script runs is one of files; what a variable holds may be anything, or never asked for. */
+/** Whether a name that is composed at run time is a path; the value of a variable is unknown, and may never be used. */
 function isPath(source: { [key: string]: unknown }): boolean {
   const { left, quasis } = source as { left?: NonNullable<Node["source"]>; quasis?: { value: { cooked: string } }[] };
   if (source["type"] === "BinaryExpression" && left) return left.type === "Literal" ? left.value !== "" : isPath(left as never);
   return Boolean(quasis?.[0]?.value.cooked);
 }
 
-/** Whether a `new …` starts a worker whose script is named there. */
+/** Whether a `new …` starts a worker with a literal script URL. */
 function isWorkerOfFile(node: Node): boolean {
   const [script] = argumentsOf(node, /^(Shared)?Worker$/);
   const named = script?.type === "NewExpression" ? argumentsOf(script, /^URL$/)[0] : script;
@@ -265,14 +266,14 @@ function isWorkerOfFile(node: Node): boolean {
   return typeof name === "string" && !/^(data|blob):/.test(name);
 }
 
-/** What a `new` of that name is given. */
+/** The arguments of a `new` of that name. */
 function argumentsOf(node: Node, callee: RegExp): Node[] {
   const { name } = node["callee"] as { name?: string };
   return name !== undefined && callee.test(name) ? (node["arguments"] as Node[]) : [];
 }
 
 function firstLine(message: string): string {
-  // Without the place, which is told apart from it.
+  // Without the position, which is reported separately.
   return message.replace(/^(\[plugin [^\]]*\]\s*)?(\S+ \(\d+:\d+\): )?/, "").split("\n")[0] ?? message;
 }
 

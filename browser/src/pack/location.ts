@@ -1,9 +1,9 @@
 /**
- * Lets the scripts of a page ask a part of the view runtime for `location`, which in a view is the frame's, and which no
+ * Rewrites the scripts of a page to call the view runtime for `location`, which in a view is the frame's, and which no
  * script can redefine.
  *
- * Run by `node location.mjs`: reads `Script`s as JSON from standard input, and writes what becomes of each, null where that
- * is what it was.
+ * Run by `node location.mjs`: reads `Script`s as JSON from standard input, and writes the result of each, null if it is
+ * unchanged.
  */
 import { text } from "node:stream/consumers";
 import { type Node, Parser } from "acorn";
@@ -11,12 +11,12 @@ import { OWN } from "../view/own";
 
 export interface Script {
   code: string;
-  /** What it stands in: a `<script>`, one that is a module, or an attribute such as `onclick`. */
+  /** Its context: a `<script>`, one that is a module, or an attribute such as `onclick`. */
   kind: "script" | "module" | "handler";
 }
 
 const NAME = "location";
-/** To its own window a page speaks by its own origin, of which the browser does not know. */
+/** A page posts to its own window by its own origin, which the browser does not know. */
 const SPEAKS = "postMessage";
 
 interface Any extends Node {
@@ -28,15 +28,15 @@ interface Insertion {
   text: string;
 }
 
-/** Of a function, of the whole script, or of a block in them. */
+/** The scope of a function, of the whole script, or of a block in them. */
 interface Scope {
   outer?: Scope;
   block?: boolean;
-  /** Whether something in it is called `location`. */
+  /** Whether it declares a `location`. */
   declares: boolean;
 }
 
-/** Whether a node may name one of these two: a word may also be written with escapes. */
+/** Returns whether a node may contain one of these two names: they may also be written with escapes. */
 function speaking(code: string): (node: Node) => boolean {
   const places = Array.from(code.matchAll(new RegExp(`${NAME}|${SPEAKS}|\\\\`, "g")), ({ index }) => index);
   return ({ start, end }) => {
@@ -50,10 +50,10 @@ function speaking(code: string): (node: Node) => boolean {
   };
 }
 
-/** What acorn's types keep to themselves. */
+/** Members that acorn's types do not expose. */
 type Making = new (...given: unknown[]) => { input: string; finishNode(node: Any, type: string): Any };
 
-/** Keeps nothing of the blocks in which none of those words stands: in large scripts, of most. */
+/** Discards the contents of blocks without those names: in large scripts, of most. */
 const Reader = Parser.extend((Made) => {
   class Sparing extends (Made as unknown as Making) {
     readonly #speaks = speaking(this.input);
@@ -64,14 +64,14 @@ const Reader = Parser.extend((Made) => {
       return made;
     }
 
-    // What is wrong with a regular expression is the browser's to say.
+    // Errors in regular expressions are left to the browser.
     validateRegExpFlags(): void {}
     validateRegExpPattern(): void {}
   }
   return Sparing as unknown as typeof Parser;
 });
 
-/** The script, with each `location` that it reads asked for; undefined where it reads none, or no parser can read it. */
+/** The script with each read of `location` wrapped in a call; undefined if there is none, or it has a syntax error. */
 export function asking({ code, kind }: Script): string | undefined {
   if (!code.includes(NAME)) return undefined;
   let program: Node;
@@ -81,11 +81,11 @@ export function asking({ code, kind }: Script): string | undefined {
       sourceType: kind === "module" ? "module" : "script",
       allowHashBang: true,
       allowReturnOutsideFunction: kind === "handler",
-      // Only so each end of an expression is known.
+      // Required for the end positions of expressions.
       preserveParens: true,
     });
   } catch {
-    return undefined; // nor can browsers
+    return undefined; // invalid in browsers, too
   }
   const insertions = insertionsOf(program as Any, code);
   if (!insertions.length) return undefined;
@@ -98,27 +98,27 @@ export function asking({ code, kind }: Script): string | undefined {
   return parts.join("") + code.slice(done);
 }
 
-/** Nothing is taken out, and no line added: each error keeps its place. */
+/** Nothing is removed, and no line added: each error keeps its position. */
 function insertionsOf(program: Any, code: string): Insertion[] {
   const found: Insertion[] = [];
-  /** Names that are no reads. */
+  /** Names that are not reads. */
   const spared = new Set<unknown>();
-  /** What `new` calls, as far as a call in it would end it. */
+  /** Callees of `new`, in which a call would end the expression. */
   const called = new Set<unknown>();
-  /** What is left out where a link before it finds nothing. */
+  /** Links of an optional chain that are skipped if an earlier one is undefined. */
   const optional = new Set<unknown>();
-  /** Of what nobody takes the value. */
+  /** Expressions whose value is unused. */
   const unused = new Set<unknown>();
   const assigned: [Any, Scope][] = [];
 
   function ask(node: Any, before = "", after = ""): void {
     const [open, close] = called.has(node) ? ["(", ")"] : ["", ""];
-    // Of minified code: `return(a||b).location`.
+    // For minified code: `return(a||b).location`.
     const gap = /\w/.test(code.charAt(node.start - 1)) ? " " : "";
     found.push({ at: node.start, text: `${gap}${before}${open}${OWN}(` }, { at: node.end, text: `)${close}${after}` });
   }
 
-  /** That whose property `node` is. */
+  /** Wraps the object whose property `node` is. */
   function askOwner(node: Any): void {
     const object = node["object"] as Any;
     if (object.type === "Super") return;
@@ -129,7 +129,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     found.push({ at: SPACE.lastIndex, text: node["computed"] ? "?." : "?" });
   }
 
-  /** The names to which `pattern` gives values, and which it declares where there is a scope. */
+  /** Marks the names that `pattern` assigns, and declares them if there is a scope. */
   function spare(pattern: unknown, scope?: Scope): void {
     for (const target of targets(pattern)) {
       spared.add(target);
@@ -143,7 +143,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     CallExpression(node) {
       const callee = node["callee"] as Any;
       const [, to] = node["arguments"] as Any[];
-      // Not what a worker says, which knows nobody whom it could ask.
+      // Not a worker's postMessage, since workers have no such function.
       if (!to || /^(Array|Object)Expression|^Literal/.test(to.type)) return;
       if (isName(callee, SPEAKS)) ask(callee);
       else if (callee.type === "MemberExpression" && isNamed(callee["property"], callee["computed"], SPEAKS)) askOwner(callee);
@@ -187,7 +187,7 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     ForInStatement: (node) => spare(node["left"]),
     ForOfStatement: (node) => spare(node["left"]),
     CatchClause: (node, scope) => spare(node["param"], scope),
-    // Where one may be a property, it is left.
+    // If a name may be a property, it is unchanged.
     WithStatement: (_, scope) => void (scope.declares = true),
     NewExpression(node) {
       for (let callee = node["callee"] as Any; ; callee = (callee["object"] ?? callee["tag"]) as Any) {
@@ -205,16 +205,16 @@ function insertionsOf(program: Any, code: string): Insertion[] {
     }
     see[node.type]?.(node, scope);
   }
-  // `location = x` goes there; where a variable has that name, the variable is meant.
+  // `location = x` navigates, unless a variable has that name.
   for (const [node, scope] of assigned) {
     if (isDeclared(scope)) continue;
-    if (/^(\|\||\?\?)/.test(String(node["operator"]))) ask(node); // it is there
+    if (/^(\|\||\?\?)/.test(String(node["operator"]))) ask(node); // it always exists
     else ask(bare(node["left"]), "", ".href");
   }
   return found;
 }
 
-/** Each node that may hold a read, those around it first, and what it is in: a function is in its own. */
+/** Yields each node that may contain a read, outer ones first, with its scope: a function is in its own. */
 function* nodesOf(program: Any, speaks: (node: Node) => boolean): Generator<[Any, Scope]> {
   const waiting: [unknown, Scope][] = [[program, { declares: false }]];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
@@ -232,11 +232,11 @@ function* nodesOf(program: Any, speaks: (node: Node) => boolean): Generator<[Any
 
 const isFunction = (node: Any): boolean => node.type.includes("Function");
 
-/** In these stands what is declared in them, but for `var` in the first. */
+/** These contain their declarations, except `var` in the first. */
 const BLOCK = /^(BlockStatement|For(In|Of)?Statement|SwitchStatement|CatchClause)$/;
 const HOLDER = /Function|^StaticBlock$/;
 
-/** What may stand before a dot. */
+/** May precede a dot. */
 const SPACE = /(?:\s|\/\*[^]*?\*\/|\/\/.*)*/y;
 
 function isDeclared(scope: Scope): boolean {
@@ -244,36 +244,36 @@ function isDeclared(scope: Scope): boolean {
   return false;
 }
 
-/** In these stand names of modules, and no reads. */
+/** These contain names of modules, and no reads. */
 const NAMING = /^(ImportDeclaration|ExportAllDeclaration|MetaProperty)$/;
 
-/** Whether what stands there is a name by itself. */
+/** Whether such a child is a plain name. */
 const isOfNames = ({ computed }: Any, key: string): boolean => /^(label|specifiers)$/.test(key) || (!computed && /^(key|property)$/.test(key));
 
 const isNode = (value: unknown): value is Any => typeof (value as Any | null)?.type === "string";
 
 const isName = (node: unknown, name = NAME): boolean => isNode(node) && node.type === "Identifier" && node["name"] === name;
 
-/** Whether a property is named so: `x.location`, `x["location"]`, `{ location: a }`. */
+/** Whether a property has that name: `x.location`, `x["location"]`, `{ location: a }`. */
 function isNamed(property: unknown, computed: unknown, name = NAME): boolean {
   const { value, quasis } = property as { value?: unknown; quasis?: { value: { cooked: string } }[] };
   return isName(property, name) ? !computed : value === name || (quasis?.length === 1 && quasis[0]?.value.cooked === name);
 }
 
-/** What stands in the parentheses, if `node` is in some. */
+/** The expression within parentheses, if `node` has any. */
 function bare(node: unknown): Any {
   let inner = node as Any;
   while (inner.type === "ParenthesizedExpression") inner = inner["expression"] as Any;
   return inner;
 }
 
-/** Whether a pattern takes the property of that name. */
+/** Whether a pattern reads the property of that name. */
 function takesLocation(pattern: unknown): boolean {
   const { type, properties } = bare(pattern) as Any & { properties: Any[] };
   return type === "ObjectPattern" && properties.some((one) => one.type === "Property" && isNamed(one["key"], one["computed"]));
 }
 
-/** The names in a pattern, or in what stands to the left of an assignment. */
+/** The names in a pattern, or on the left of an assignment. */
 function* targets(pattern: unknown): Generator<Any> {
   if (!isNode(pattern)) return;
   const { type, properties, elements, left, argument, value, expression } = pattern as Any & { properties: Any[]; elements: Any[] };

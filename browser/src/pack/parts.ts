@@ -1,7 +1,7 @@
-/** The modules of an app where not all run one after the other: each runs when its script does, or is asked for. */
+/** The modules of an app that do not run in one sequence: each runs when its script does, or is imported. */
 import type { OutputChunk } from "@rollup/wasm-node";
 
-/** What a browser does with modules (ECMA-262, 16.2.1.6), for those that rollup wrote in the format of SystemJS. */
+/** Module evaluation as in a browser (ECMA-262, 16.2.1.6), for modules that rollup wrote in SystemJS format. */
 const LINKING = `
 const parts = new Map(), linked = new Map();
 const part = (name, needs, declare) => parts.set(name, { needs, declare });
@@ -44,10 +44,10 @@ const run = (self) => {
 };
 `;
 
-/** Where the first script of a page has `run` for the others. */
+/** The place of the first script's `run` for the other scripts. */
 const SHARED = `globalThis[Symbol.for("webmcp-gateway.modules")]`;
 
-/** The scripts of a page whose modules are the `chunks`: the first holds them all, and each runs the one of its own. */
+/** The scripts of a page with the modules `chunks`: the first contains them all, and each runs its own. */
 export function joined(chunks: readonly OutputChunk[], own: readonly string[]): string[] {
   const parts = chunks.map(({ fileName, code }) => code.replace("System.register(", () => `part(${nameOf(fileName)}, `));
   const shared = own.length > 1 ? `${SHARED} = (name) => run(link(name));\n` : "";

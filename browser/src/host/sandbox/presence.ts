@@ -1,6 +1,6 @@
-/** Whether the app's document is still in its frame, into which no page around it can look. */
+/** Detects whether the app's document is still in its frame, which no page around it can inspect. */
 
-/** Milliseconds in which a document that took the place of another says something, if it is the app's. */
+/** Milliseconds in which a document that replaced another sends a message, if it is the app's. */
 const SILENCE = 5000;
 
 export class Presence {
@@ -12,19 +12,19 @@ export class Presence {
   private kept = false;
   private silence: ReturnType<typeof setTimeout> | undefined;
 
-  /** `ask` makes an app's document speak; `left` is called when there is none any more, `again` when one took its place. */
+  /** `ask` makes an app's document answer; `left` is called when it is gone, `again` when a new instance replaced it. */
   constructor(ask: () => void, left: () => void, again?: () => void) {
     this.ask = ask;
     this.left = left;
     this.again = again;
   }
 
-  /** The frame was kept from an address: what it loads next is the browser's own page about that. */
+  /** The frame was blocked from a URL: it loads the browser's error page next. */
   blocked(): void {
     this.kept = true;
   }
 
-  /** A document is there: the app's first, the same again, or another. A page that never spoke need not. */
+  /** A document was loaded: the app's first, the same again, or another. A page that never sent a message need not. */
   loaded(): void {
     this.documents += 1;
     clearTimeout(this.silence);
@@ -34,7 +34,7 @@ export class Presence {
     this.ask();
   }
 
-  /** The document in the frame said something. */
+  /** The document in the frame sent a message. */
   heard(): void {
     this.spoke = true;
     if (this.silence === undefined) return;

@@ -1,7 +1,7 @@
 /**
- * The sandbox proxy: a page on an origin of its own between a host page and an app.
+ * The sandbox proxy: a page on a separate origin between a host page and an app.
  *
- * It takes one page from its host, shows it in a frame without origin, and carries messages both ways. The gateway
+ * It takes one page from its host, shows it in a frame without origin, and forwards messages both ways. The gateway
  * serves it with the app's content security policy, which the inner frame inherits, and with `frame-ancestors`.
  */
 import { Gestures } from "./gesture";
@@ -9,25 +9,25 @@ import { Presence } from "./presence";
 import { bytesOf, hostOrigin, isAnswer, isOwn, methodOf, notice, resourceOf, type Shown } from "./rules";
 
 const LOOK_EVERY = 200;
-/** What a person may have caused: the host is told of the gesture first. */
+/** Requests that a person may have caused: the gesture is reported to the host first. */
 const ATTESTED: ReadonlySet<unknown> = new Set(["tools/call", "ui/open-link"]);
-/** The proxy's own question to a page; an answer to it ends here. */
+/** The proxy's own request to a page; its answer is not forwarded. */
 const PING = { jsonrpc: "2.0", id: "sandbox-ping", method: "ping" };
 
-/** Speak with the host at `host`, for as long as this page lives. */
+/** Connect to the host at `host`, for as long as this page lives. */
 function start(host: string): void {
   const gestures = new Gestures(performance.now());
   let inner: HTMLIFrameElement | null = null;
   const toHost = (message: unknown): void => window.parent.postMessage(message, host);
-  // An opaque frame has no origin that could be named; the window is the very one that was made here, and the content
-  // security policy keeps it from going elsewhere.
+  // An opaque frame has no usable origin; the window is the very one that was created here, and the content security
+  // policy keeps it from navigating.
   const toPage = (message: unknown, ports: readonly MessagePort[] = []): void =>
     inner?.contentWindow?.postMessage(message, "*", [...bytesOf(message), ...ports]);
   const framed = new URLSearchParams(location.search).get("csp")?.includes("frame-src");
   const presence = new Presence(
     () => toPage(PING),
     () => toHost(notice("page-left", {})),
-    // A page that loads again in its place comes under the rule of `stay`, too: the host shows it anew, with its frames.
+    // A page that reloads is under the rule of `stay`, too: the host shows it anew, with its frames.
     framed ? () => location.reload() : undefined,
   );
 
@@ -51,7 +51,7 @@ function start(host: string): void {
   }
 
   setInterval(() => gestures.look(navigator.userActivation.isActive, performance.now()), LOOK_EVERY);
-  // Of the policy that both share, this document hears only what its own frame is kept from.
+  // This document receives only the violations of its own frame, though both share the policy.
   document.addEventListener("securitypolicyviolation", ({ effectiveDirective, disposition }) => {
     if (effectiveDirective === "frame-src" && disposition === "enforce") presence.blocked();
   });
@@ -74,7 +74,7 @@ function show({ html, sandbox, allow }: Shown, loaded: () => void): HTMLIFrameEl
   return frame;
 }
 
-/** From now on the frame may go to none of the sites that the app's policy names: those are for frames of the page itself. */
+/** From now on the frame may navigate to none of the sites in the app's policy: those are for frames of the page itself. */
 function stay(): void {
   const rule = document.createElement("meta");
   rule.httpEquiv = "content-security-policy";

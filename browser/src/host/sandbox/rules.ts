@@ -1,12 +1,12 @@
-/** What the sandbox proxy lets through, and what it does not. */
+/** The rules of the sandbox proxy: which messages pass, and what frames may do. */
 
-/** All that an app's frame may ever do: no origin of its own, no navigation of the page around it, no popups. */
+/** The maximum permissions of an app's frame: no origin of its own, no navigation of the page around it, no popups. */
 const SANDBOX = ["allow-scripts", "allow-forms"];
 
-/** The proxy's own words, which no page may say. */
+/** The prefix of the proxy's own messages, which no page may send. */
 const OWN = "ui/notifications/sandbox-";
 
-/** The origin of the page that may speak to this proxy, null where the address names none, or not the one above. */
+/** The origin of the page that may use this proxy; null if the URL has none, or the parent's differs. */
 export function hostOrigin(search: string, ancestor: string | undefined): string | null {
   const named = new URLSearchParams(search).get("host");
   if (named === null || !URL.canParse(named)) return null;
@@ -15,7 +15,7 @@ export function hostOrigin(search: string, ancestor: string | undefined): string
   return ancestor === undefined || ancestor === origin ? origin : null;
 }
 
-/** The inner frame's sandbox: a wish may only take away. */
+/** The inner frame's sandbox: the given value may only restrict it. */
 export function narrowed(wish: unknown): string {
   if (typeof wish !== "string") return SANDBOX.join(" ");
   const wished = wish.toLowerCase().split(/\s+/);
@@ -28,13 +28,13 @@ export function methodOf(data: unknown): string | null {
   return typeof data.method === "string" ? data.method : null;
 }
 
-/** The bytes in an answer, which are handed on and not copied: nobody here needs them any more. */
+/** The bytes in an answer, which are transferred and not copied. */
 export function bytesOf(data: unknown): ArrayBuffer[] {
   const { body } = (data as { result?: { structuredContent?: { body?: unknown } } } | null)?.result?.structuredContent ?? {};
   return body instanceof ArrayBuffer ? [body] : [];
 }
 
-/** Whether a message is the proxy's or the host's alone, and ends here. */
+/** Whether a message is between proxy and host only. */
 export function isOwn(data: unknown): boolean {
   return methodOf(data)?.startsWith(OWN) ?? false;
 }
@@ -44,14 +44,14 @@ export function isAnswer(data: unknown, id: string): boolean {
   return methodOf(data) === null && (data as { id?: unknown } | null)?.id === id;
 }
 
-/** What a page may be allowed to ask of the browser, as MCP Apps and as the permissions policy call it. */
+/** The browser permissions of a page, by their names in MCP Apps and in the permissions policy. */
 const FEATURES = { camera: "camera", microphone: "microphone", geolocation: "geolocation", clipboardWrite: "clipboard-write" };
 
-/** The `allow` of a frame for the permissions of a resource; what is unknown is left out. */
+/** The `allow` of a frame for the permissions of a resource; unknown ones are omitted. */
 export function allowOf(permissions: unknown): string {
   if (typeof permissions !== "object" || permissions === null) return "";
   const names = Object.entries(FEATURES).filter(([name]) => Object.hasOwn(permissions, name));
-  // The frames in between have one origin each, and the innermost has none that could be named.
+  // The frames in between have different origins, and the innermost is opaque.
   return names.map(([, feature]) => `${feature} *`).join("; ");
 }
 
@@ -62,7 +62,7 @@ export interface Shown {
   allow: string;
 }
 
-/** The HTML that a first `sandbox-resource-ready` brings, with its wishes; null for anything else. */
+/** The HTML in a first `sandbox-resource-ready`, with its options; null for anything else. */
 export function resourceOf(data: unknown): Shown | null {
   if (methodOf(data) !== `${OWN}resource-ready`) return null;
   const { params } = data as { params?: { html?: unknown; sandbox?: unknown; permissions?: unknown } };
@@ -70,7 +70,7 @@ export function resourceOf(data: unknown): Shown | null {
   return { html: params.html, sandbox: narrowed(params.sandbox), allow: allowOf(params.permissions) };
 }
 
-/** A word of the proxy to its host. */
+/** A notification of the proxy to its host. */
 export function notice(name: "proxy-ready" | "gesture" | "page-left", params: object): object {
   return { jsonrpc: "2.0", method: OWN + name, params };
 }
