@@ -186,7 +186,6 @@ class SessionEvents(EventStore):
         self._size += size
         self._room.come(self._owner, id, size, self)
         while self._events and (len(self._events) > self._most or self._size > self._largest):
-            _EVENTS.exceeded(self._owner or None)
             self.drop(next(iter(self._events)))
         return id
 

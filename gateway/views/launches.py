@@ -64,8 +64,10 @@ class Launches:
             self._turn.append(principal)
         mine = self._of[principal]
         while len(mine) >= EACH:
-            _LAUNCHES.exceeded(principal.id)
-            self._drop(next(iter(mine)))
+            oldest = next(iter(mine))
+            if not self._given[oldest].came:
+                _LAUNCHES.exceeded(principal.id)
+            self._drop(oldest)
         opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
         self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)
         mine[opened.launch.reveal()] = None
