@@ -60,9 +60,9 @@ export function startScripts(ready: Promise<unknown>): void {
     for (const one of all) {
       const url = one.getAttribute(SOURCE);
       if (url === null) continue;
-      const { integrity, noModule } = one;
+      const { integrity, noModule, charset } = one;
       const type = one.getAttribute(WAITS)!;
-      const text = fileOf(fetch, url, integrity).then((file) => textOf(file, { integrity, noModule, type }));
+      const text = fileOf(fetch, url, integrity).then((file) => textOf(file, { integrity, noModule, type, charset }));
       text.catch(() => undefined); // handled in its turn
       texts.set(one, text);
     }

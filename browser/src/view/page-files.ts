@@ -12,11 +12,15 @@ const KEPT = 64;
  */
 const NAMED = /(?<!@import\s*)url\(\s*(?:"([^"]+)"|'([^']+)'|([^)"']+?))\s*\)|(?<=image-set\((?:[^;{}]*[\s,])?)(?:"([^"]+)"|'([^']+)')|\/\*.*?\*\/|"(?:\\.|[^\\])*?"|'(?:\\.|[^\\])*?'/gis;
 
+/** How a text with a byte order mark begins (Encoding, 6 "BOM sniff"). */
+const MARKS: Record<string, string> = { "\xff\xfe": "utf-16le", "\xfe\xff": "utf-16be", "\xef\xbb": "utf-8" };
+
 /** An element that refers to a file; only a script has `noModule`. */
 interface Wanted {
   integrity: string;
   type?: string;
   noModule?: boolean;
+  charset?: string;
 }
 
 export interface Files {
@@ -38,12 +42,16 @@ export async function fileOf(fetch: typeof globalThis.fetch, url: string, integr
 }
 
 /** The text of `file`; `local` for a `data:` or `blob:` URL. Rejects a script of a wrong type (Fetch, 2.9; HTML, 8.1.4.2). */
-export async function textOf(file: Blob, { noModule, type }: Wanted, local?: boolean): Promise<string> {
+export async function textOf(file: Blob, { noModule, type, charset }: Wanted, local?: boolean): Promise<string> {
   const refused = noModule !== undefined && (/module/i.test(type!) ? !/^\w+\/(x-)?(java|ecma)script\b/.test(file.type) : !local && /^(audio|image|video)\/|^text\/csv/.test(file.type));
   if (refused) throw file.type;
-  // `fetch` decodes text always as UTF-8; here the charset of the type applies.
-  const label = /charset\s*=\s*"?([^\s;"]+)/.exec(file.type)?.[1];
-  return (attempt(() => new TextDecoder(label)) ?? new TextDecoder()).decode(await file.arrayBuffer());
+  const bytes = await file.arrayBuffer();
+  let decoder: TextDecoder | undefined;
+  // `fetch` decodes text always as UTF-8; here the mark, the charset of the type, of the sheet or of the element applies.
+  const start = String.fromCharCode(...new Uint8Array(bytes.slice(0, 99)));
+  const declared = /^@charset "(?!utf-16)([^"]*)";/i.exec(start)?.[1];
+  for (const label of [MARKS[start.slice(0, 2)], /charset\s*=\s*"?([^\s;"]+)/.exec(file.type)?.[1], declared, charset]) decoder ??= attempt(() => new TextDecoder(label || "-"));
+  return (decoder ?? new TextDecoder()).decode(bytes);
 }
 
 export function createFiles(fetch: typeof globalThis.fetch, resolve: (url: string) => string): Files {
