@@ -176,7 +176,7 @@ class Request(Struct, frozen=True):
     """A request of an app as the door decoded it, before any decision.
 
     `url` is unchanged: path and query, or absolute. `body` is the exact bytes. `timeout` is in seconds. `anonymous`
-    omits the backend's credential.
+    omits the backend's credential. `leads` says that the client itself follows redirects back to this door.
     """
 
     method: str
@@ -189,6 +189,7 @@ class Request(Struct, frozen=True):
     timeout: float | None = None
     stream: bool = False
     anonymous: bool = False
+    leads: bool = False
 
 
 class CanonicalRequest(Struct, frozen=True):

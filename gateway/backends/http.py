@@ -23,7 +23,9 @@ from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
 
-_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SIZED: Final = frozenset({"POST", "PUT"})
+"""Methods whose requests tell that they have no body (Fetch, HTTP-network-or-cache fetch, step 8)."""
+
 _METHOD = re.compile(r"(?!CONNECT$|TRACE$|TRACK$)[A-Z]+\Z")
 _SENT_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 _URL = re.compile(r"(?P<origin>https?://[^/?#@\\\s]+)(?P<target>/[\x21\x22\x24-\x7e]*)\Z")
@@ -175,7 +177,7 @@ def _written(request: Outbound) -> tuple[Origin, bytes]:
         lines.append(f"{name}: {value}")
     if not named:
         lines.append(f"User-Agent: {USER_AGENT}")
-    if body or method not in _BODILESS:
+    if body or method in _SIZED:
         lines.append(f"Content-Length: {len(body)}")
     lines.append("\r\n")
     return origin, "\r\n".join(lines).encode("latin-1")  # each character is a byte (Fetch, "isomorphic encode")

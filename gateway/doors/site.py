@@ -234,4 +234,5 @@ def _asked(request: web.Request, body: bytes) -> Request:
         body=body if request.method not in ("GET", "HEAD") else b"",
         body_type=BodyType.BASE64 if body else BodyType.NONE,
         stream=True,
+        leads=True,
     )

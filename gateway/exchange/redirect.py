@@ -14,7 +14,8 @@ from gateway.exchange.answer import Answer
 from gateway.exchange.echo import Echo
 from gateway.exchange.leg import Leg
 from gateway.model import BodyType, Redirect, Request
-from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere
+from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app
+from gateway.policy.paths import has_lone_percent
 
 HOPS = 20
 """Redirects that are followed for one request, as browsers do (Fetch, HTTP-redirect fetch, step 7)."""
@@ -43,7 +44,7 @@ class Hop:
 
 
 def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
-    """Return the redirect of `answer`; None if it is the final answer.
+    """Return the redirect of `answer`; None if it is the final answer, or its client follows it itself.
 
     Raises `Refusal` (`redirect-denied`, `redirect-broken`).
 
@@ -54,7 +55,7 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
     if response.status not in _MOVED or request.redirect is Redirect.MANUAL:
         return None
     location = response.header("location")
-    if location is None:
+    if not location:  # as in browsers
         return None
     if request.redirect is Redirect.ERROR:
         raise denied("The backend redirects, and the app asked for an error then.")
@@ -72,11 +73,20 @@ def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
         raise denied("The backend redirects from https to http.")
     method = _method(leg.canonical.method, response.status)
     if method in SAFE_METHODS:
+        if request.leads and _can_be_asked_for(policy, leg, location):
+            return None
         followed = replace(request, method=method, url=place.url)
         return Hop(followed if method == leg.canonical.method else _without_body(followed), place.backend)
     if response.status not in _SAME_METHOD or leg.obligations.redirects is not Redirects.SAME_ROUTE:
         raise denied(f"The backend redirects a {method}; it is not sent to another place.")
     return Hop(replace(request, method=method, url=place.url), place.backend)
+
+
+def _can_be_asked_for(policy: Policy, leg: Leg, location: str) -> bool:
+    """Whether the client can ask for the place where it is led, which is decided on then: it sees it, as it is."""
+    shown = location_for_app(policy, leg.canonical, location)
+    told = shown is not None and "location" in leg.obligations.response_headers
+    return told and not has_lone_percent((shown or "").partition("?")[2])
 
 
 def landed(source: Leg, target: Leg) -> Leg:

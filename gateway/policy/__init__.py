@@ -1,6 +1,6 @@
 """The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
-from gateway.policy.answers import Landing, answer_headers, landing, leads_nowhere
+from gateway.policy.answers import Landing, answer_headers, landing, leads_nowhere, location_for_app
 from gateway.policy.canonical import canonicalise, canonicalising
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.expectations import TestFile
@@ -97,6 +97,7 @@ __all__ = [
     "leads_nowhere",
     "load_policy",
     "load_tests",
+    "location_for_app",
     "outcome",
     "parse_network",
     "parse_policy",

@@ -72,7 +72,7 @@ def answer_headers(
     shown = tuple(
         (name, value)
         for name, raw in kept
-        if (value := _location(policy, request, raw) if name == "location" else raw) is not None
+        if (value := location_for_app(policy, request, raw) if name == "location" else raw) is not None
     )
     return private_caching(shown, credentialed=credentialed, confirmed=confirmed)
 
@@ -88,7 +88,7 @@ def _kept(
     return kept, private_caching(kept, credentialed=credentialed, confirmed=confirmed)
 
 
-def _location(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
+def location_for_app(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
     """Return the location relative to the app, None if it is outside the app's routes."""
     found = landing(policy, request, location)
     if found is None:

@@ -17,6 +17,10 @@ from tests.attacks.calls import Answer, AttackedDoor, Place, request_of
 from tests.attacks.mcp_doors import HttpDoor, http_door, stdio_door
 from tests.attacks.wire import WireAnswer, exchange
 
+MOVED = (301, 302, 303, 307, 308)
+MOST_REDIRECTS = 20
+"""As in Fetch."""
+
 
 @dataclass(slots=True)
 class SiteDoor:
@@ -36,13 +40,15 @@ class SiteDoor:
             fields.append(("content-type", media_type))
         host = self.world.hosts["app"]
         own = [("host", host), ("origin", f"http://{host}"), ("sec-fetch-site", "same-origin")]
-        answer = await exchange(
-            self.world.port,
-            said.get("method", given.get("method", "GET")),
-            said.get("target", given.get("url", "/")),
-            [*own, *fields],
-            body,
-        )
+        method, target = said.get("method", given.get("method", "GET")), said.get("target", given.get("url", "/"))
+        answer = await exchange(self.world.port, method, target, [*own, *fields], body)
+        for _ in range(MOST_REDIRECTS):  # as a browser: the gateway leads it to places of its own site
+            if answer.status not in MOVED or "location" not in answer.headers:
+                break
+            if method != "HEAD" and (answer.status == 303 or (answer.status < 303 and method == "POST")):
+                method, body = "GET", b""
+                fields = [pair for pair in fields if not pair[0].lower().startswith("content-")]
+            answer = await exchange(self.world.port, method, answer.headers["location"], [*own, *fields], body)
         return _of_wire(answer)
 
 

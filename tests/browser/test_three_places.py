@@ -362,3 +362,56 @@ async def test_what_is_read_of_a_text(places: Places, name: str, under: str) -> 
       return [await (await ask()).text(), [...new Uint8Array(await blob.arrayBuffer())], blob.type, json, type];
     }"""
     assert (await places.same(read, f"{under}/text"))[1] == list(body)
+
+
+MOVED = {
+    status: f"HTTP/1.1 {status} Moved\r\nLocation: /only/there?{status}\r\nContent-Length: 2\r\n\r\nhi".encode()
+    for status in (301, 302, 303, 307, 308)
+}
+OTHERS = {
+    "an empty place": b"HTTP/1.1 302 Moved\r\nLocation:\r\nContent-Length: 2\r\n\r\nhi",
+    "no place": b"HTTP/1.1 302 Moved\r\nContent-Length: 2\r\n\r\nhi",
+    "the same place twice": b"HTTP/1.1 302 M\r\nLocation: /only/a\r\nLocation: /only/a\r\nContent-Length: 0\r\n\r\n",
+    "a fragment": b"HTTP/1.1 302 M\r\nLocation: /only/a#b\r\nContent-Length: 0\r\n\r\n",
+    "no scheme": b"HTTP/1.1 302 M\r\nLocation: //HOST/only/a\r\nContent-Length: 0\r\n\r\n",
+    "a whole address": b"HTTP/1.1 302 M\r\nLocation: http://HOST/only/a?b\r\nContent-Length: 0\r\n\r\n",
+    "one that is broken": b"HTTP/1.1 302 M\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+    "data:": b"HTTP/1.1 302 M\r\nLocation: data:,x\r\nContent-Length: 0\r\n\r\n",
+    "javascript:": b"HTTP/1.1 302 M\r\nLocation: javascript:1\r\nContent-Length: 0\r\n\r\n",
+    "a name and a password": b"HTTP/1.1 302 M\r\nLocation: http://u:p@HOST/only/a\r\nContent-Length: 0\r\n\r\n",
+    "itself": b"HTTP/1.1 302 M\r\nLocation: ?\r\nContent-Length: 0\r\n\r\n",
+}
+FOLLOW = """async ([url, init]) => {
+  const own = (at) => (at.startsWith("http") ? new URL(at).pathname + new URL(at).search : at);
+  const response = await fetch(url, { ...init, cache: "no-store" }).catch(() => undefined);
+  if (!response) return "failed";
+  if (response.headers.has("gateway-reason")) return "failed";
+  return [response.status, own(response.url), response.redirected, response.type, await response.text()];
+}"""
+
+
+@pytest.mark.parametrize("status", MOVED)
+@pytest.mark.parametrize("redirect", ["follow", "error", "manual"])
+async def test_redirects_as_a_page_asks_for_them(places: Places, status: int, redirect: str) -> None:
+    """Method, body and address as in Fetch."""
+    path = f"/moved{status}"
+    places.backend.answers[path] = MOVED[status]
+    for method in ("GET", "HEAD"):
+        places.backend.asked.clear()
+        await places.same(FOLLOW, [path, {"method": method, "redirect": redirect}])
+        asked = [(one.method, one.target) for one in places.backend.asked]
+        assert asked == asked[: len(asked) // 3] * 3
+    if status in (301, 302, 303):
+        places.backend.asked.clear()
+        await places.same(FOLLOW, [path, {"method": "POST", "redirect": redirect, "body": "sent"}])
+        sent = [(one.method, one.target, one.headers.get("content-type"), one.body) for one in places.backend.asked]
+        assert sent == sent[: len(sent) // 3] * 3
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_redirects_to_odd_places(places: Places, name: str) -> None:
+    """Each leads to the same place, or is an answer, or fails."""
+    host = f"127.0.0.1:{places.port}".encode()
+    places.backend.answers["/odd"] = OTHERS[name].replace(b"HOST", host)
+    seen = await places.seen(FOLLOW, ["/odd", {}])
+    assert seen == dict.fromkeys(seen, seen["backend"]), seen

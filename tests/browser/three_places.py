@@ -87,6 +87,7 @@ class Places:
     """The same page in the three places."""
 
     backend: Backend
+    port: int
     places: dict[str, Page | Frame]
 
     async def seen(self, script: str, argument: Any = None) -> dict[str, Any]:
@@ -119,4 +120,4 @@ async def three_places(browser: Browser, folder: Path) -> AsyncIterator[Places]:
         await console.goto(world.url)
         app = console.frame_locator("[data-testid=app-frame] iframe").frame_locator("iframe")
         await expect(app.locator("#ready")).to_be_visible()
-        yield Places(backend, {"backend": native, "site": site, "view": console.frames[-1]})
+        yield Places(backend, port, {"backend": native, "site": site, "view": console.frames[-1]})
