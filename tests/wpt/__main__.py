@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.async_api import Browser, async_playwright
 
 from tests.browser.conftest import launch
-from tests.wpt.checkout import AREAS, cases_of, sent_headers, text_of
+from tests.wpt.checkout import AREAS, cases_of, sent_headers
 from tests.wpt.results import Result, read, summary, written
 from tests.wpt.running import Gateway, Outcome, Site, gateway, run_natively, site
 
@@ -57,8 +57,7 @@ async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int,
                         print(f"[{count}/{len(urls)}] {result.line()}", flush=True)
                         file.write_text("".join(map(written, results.values())), "utf-8")
             await browser.close()
-    pages = {case.url: text_of(case, checkout) for case in cases}
-    print(summary(results.values(), left_out, pages))
+    print(summary(results.values(), left_out))
 
 
 def _batches(urls: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -36,7 +36,6 @@ _MARKUP = (".html", ".htm", ".xhtml", ".xht")
 _ASIDE = frozenset({"resources", "support", "tools"})
 _VARIANT = re.compile(r"""<meta\s+name=["']?variant["']?\s+content=["']([^"']*)|^// META: variant=(\S+)""", re.M)
 _GLOBALS = re.compile(r"^// META: global=(\S+)", re.M)
-_SCRIPTS = re.compile(r"""^// META: script=(\S+)|<script[^>]*\ssrc=["']?([^"'>\s?]+)""", re.M | re.I)
 _SENT = re.compile(
     r"""headers?\.(?:set|append|update)\(\s*b?["']([\w-]+)|header\(([\w-]+)|\(b?["']([\w-]+)["']\s*,|^([\w-]+):""", re.M
 )
@@ -74,17 +73,6 @@ def cases_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Case], dic
     return cases, left_out
 
 
-def text_of(case: Case, checkout: Path) -> str:
-    """The page with the scripts that it names: what a test does often stands in these."""
-    text = case.file.read_text("utf-8", "replace")
-    named = (
-        checkout / name[1:] if name[0] == "/" else case.file.parent / name
-        for name in map("".join, _SCRIPTS.findall(text))
-    )
-    scripts = (file for file in named if file.is_file() and not file.name.startswith("testharness"))
-    return "\n".join([text, *(file.read_text("utf-8", "replace") for file in scripts)])
-
-
 def _in_windows(scopes: str) -> bool:
     return bool({"window", "default", "!worker"} & set(scopes.split(",")))
 
@@ -109,7 +97,9 @@ def sent_headers(checkout: Path, prefixes: tuple[str, ...]) -> list[str]:
                 for found in _SENT.findall(file.read_text("utf-8", "replace")):
                     names |= {name.lower() for name in found if re.fullmatch(r"[A-Za-z][\w-]*", name)}
     asked = {f"x-request-{name}" for name in (*names, *_ASKED)}
-    return sorted(name for name in DEFAULT_RESPONSE | names | asked | {"foo"} if not never_in_response(name))
+    return sorted(
+        name for name in DEFAULT_RESPONSE | names | asked | {"foo", "server", "date"} if not never_in_response(name)
+    )
 
 
 _ASKED = (

@@ -1,9 +1,12 @@
-"""The named exceptions: why a subtest that passes natively cannot pass in a view. docs/app-authors.md lists them."""
+"""The named exceptions: the subtests that pass natively and cannot pass in a view. docs/app-authors.md lists the reasons."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 REASONS: Final = {
@@ -14,68 +17,80 @@ REASONS: Final = {
     "other origins": "CORS, opaque answers and the modes of a request belong to a browser: the policy says what may be "
     "reached.",
     "`Origin` and `Referer`": "The address of a view means nothing to a backend, and is not sent.",
+    "the page's address": "It is that of the app: a test that names its server's own compares the two.",
+    "cookies": "A frame of an opaque origin has none: those that a page writes stay in it, and a backend's in the jar of "
+    "the gateway.",
     "HTTP cache": "A view has none, and the gateway stores no answer.",
-    "network errors": "Most of what a browser calls a network error, a sixth redirect among it, is an answer of the "
-    "gateway: 502 with `gateway-reason`.",
-    "answers that are not HTTP": "RFC 9112 has no lines that end in LF alone, and RFC 9110 no "
-    "status above 599: such an answer is 502.",
+    "network errors": "Where a backend cannot be reached or does not speak HTTP, the gateway answers: 502 with "
+    "`gateway-reason`.",
+    "answers that are not HTTP": "Lines that end in LF alone, which RFC 9112 (2.2) lets a recipient refuse, and a status "
+    "above 599 (RFC 9110, 15): such an answer is 502.",
+    "lengths of bodies": "Of a body that comes whole a view knows its length, also where the backend sent it packed or in "
+    "chunks without one.",
     "requests sent twice": "A request that may change something is sent once, also where 421 answers it.",
-    "methods and header fields": "Credentials, other methods, overrides of the method, control characters and the case "
-    "of names do not pass a policy.",
+    "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, control "
+    "characters and the case of names do not pass a policy.",
     "the page's content policy": "Requests that the gateway carries are the policy's matter.",
     "`document.domain`": "Sandboxed frames may not set it.",
     "trusted events": "No event that a script dispatches is one.",
     "`blob:` URLs": "They name the origin of the frame, which has none.",
-    "other encodings": "Forms are sent in UTF-8: scripts have no encoder for others.",
+    "other encodings": "A packed page is UTF-8, and so is what its forms send: scripts have no encoder for others.",
 }
 """Why, by the name of the class."""
+
+_FILE: Final = Path(__file__).with_name("exceptions.txt")
 
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Subtests of a class, by patterns for the URL, the page with its scripts, and a subtest's name and why."""
+    """Of a page, the subtests of a class by a pattern for their names: all, if it is given none."""
 
-    name: str
-    url: str = ""
-    page: str = ""
-    said: str = ""
+    reason: str
+    url: str
+    pattern: str = "*"
 
-    def holds(self, url: str, page: str, said: str) -> bool:
-        """Whether this subtest is one of them."""
-        found = ((self.url, url), (self.page, page), (self.said, said))
-        return all(re.search(pattern, text, re.IGNORECASE | re.DOTALL) for pattern, text in found)
+    def holds(self, url: str, subtest: str) -> bool:
+        """Return whether this subtest is one of them."""
+        return url == self.url and _pattern(self.pattern).fullmatch(subtest) is not None
 
 
-EXEMPT: Final = (
-    Exempt("other encodings", url=r"iso-2022|windows-1252\.|x-user-defined|url-parsing"),
-    Exempt(
-        "frames and windows", page=r"<iframe|createElement\(.iframe|window\.open|targetted-form|send-file-form-helper"
-    ),
-    Exempt("frames and windows", url="/forms/form-submission", page="helper|rel-.*-target"),
-    Exempt("frames and windows", url="/forms/", said='^<form rel="'),
-    Exempt("frames and windows", said=r"cross-origin frame|<iframe src> of a file|reading '(body|document)'"),
-    Exempt("workers", said="worker"),
-    Exempt("synchronous requests", url="/xhr/", said="NetworkError|sync"),
-    Exempt(
-        "other origins", said=r"cross.origin|other origin|\bcors|no-cors|same-origin mode|opaque|bad port|got 403|www\d"
-    ),
-    Exempt("`Origin` and `Referer`", said="origin header|header origin|referr?er"),
-    Exempt("`Origin` and `Referer`", url="refer", said="refer|status is 200"),
-    Exempt("HTTP cache", url="request-cache|conditional|cache-control"),
-    Exempt("network errors", url="redirect|null-byte|network-error|bad-chunk", said="should have rejected|got 502"),
-    Exempt("requests sent twice", url="request-upload", said="421"),
-    Exempt("answers that are not HTTP", url="header-value-combining|getresponseheader.any"),
-    Exempt("answers that are not HTTP", said="got 502.*699|699.*got 502|gateway-reason: backend-"),
-    Exempt("methods and header fields", url="authentic|authoriz", said="401|Basic|none"),
-    Exempt("methods and header fields", said=r"method-override|x-http-method|expected 200 but got 400|chicken"),
-    Exempt("methods and header fields", url="headers-case|header-values", said=r"THIS-|%0|%1|\\x01"),
-    Exempt("the page's content policy", url="csp-blocked"),
-    Exempt("`document.domain`", said="document.domain|'domain' property"),
-    Exempt("trusted events", said="trusted"),
-    Exempt("`blob:` URLs", said="blob URL.*got .null"),
-)
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
 
 
-def exempt(url: str, page: str, said: str) -> str | None:
-    """The name of the class that a subtest belongs to; None where it should pass."""
-    return next((each.name for each in EXEMPT if each.holds(url, page, said)), None)
+def read_exceptions(text: str) -> tuple[Exempt, ...]:
+    """Read a file of exceptions.
+
+    A line in brackets names a class, one that begins with a slash a page, and those below it, behind two spaces, subtests,
+    in which a star stands for any characters. Of a page without any, all subtests are exempt.
+    """
+    found: list[Exempt] = []
+    reason = ""
+    for line in filter(None, text.splitlines()):
+        if line[0] == "[":
+            reason = line[1:-1]
+        elif line[0] == "/":
+            found.append(Exempt(reason, line))
+        else:
+            url = found[-1].url
+            if found[-1].pattern == "*":
+                del found[-1]
+            found.append(Exempt(reason, url, line[2:]))
+    return tuple(found)
+
+
+EXEMPT: Final = read_exceptions(_FILE.read_text("utf-8"))
+
+
+def exempt(url: str, subtest: str) -> str | None:
+    """Return the class that a subtest belongs to; None if it should pass."""
+    return next((each.reason for each in EXEMPT if each.holds(url, subtest)), None)
+
+
+def needless(differing: Mapping[str, Iterable[str]]) -> list[Exempt]:
+    """Return the exceptions of these pages that none of the subtests needs which differ there."""
+    pages = {url: [*names] for url, names in differing.items()}
+    return [
+        each for each in EXEMPT if each.url in pages and not any(each.holds(each.url, name) for name in pages[each.url])
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.wpt.exceptions import exempt
+from tests.wpt.exceptions import exempt, needless
 from tests.wpt.running import Outcome
 
 
@@ -57,16 +57,15 @@ def _outcome(subtests: dict[str, list[str]], problem: str) -> Outcome:
     return Outcome({name: (status, message) for name, (status, message) in subtests.items()}, problem)
 
 
-def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]], pages: Mapping[str, str]) -> str:
-    """The subtests that differ by page, then the figures by area; `pages` has the texts by URL."""
+def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]]) -> str:
+    """Return the subtests that differ by page, then the figures by area."""
     lines: list[str] = []
     figures: dict[str, list[int]] = {}
     classes: Counter[str] = Counter()
+    differing: dict[str, list[str]] = {}
     for result in sorted(results, key=lambda each: each.url):
-        differs = result.differs()
-        named = {
-            name: exempt(result.url, pages.get(result.url, ""), result.view.why(name, named=True)) for name in differs
-        }
+        differs = differing[result.url] = result.differs()
+        named = {name: exempt(result.url, name) for name in differs}
         figure = figures.setdefault(result.area, [0, 0, 0])
         named_here = [found for found in named.values() if found]
         for at, count in enumerate((len(result.passing()), len(differs), len(named_here))):
@@ -74,12 +73,14 @@ def summary(results: Iterable[Result], left_out: Mapping[str, Collection[str]], 
         classes.update(named_here)
         if differs:
             lines += ["", result.line()]
-            for name, found in named.items():
-                mark = f"[{found}] " if found else ""
+            for name, why in named.items():
+                mark = f"[{why}] " if why else ""
                 lines += [f"    {mark}{name}", f"        {result.view.why(name)}"]
     lines += ["", "Left out:", *(f"  {len(names):>5} pages {reason}" for reason, names in left_out.items())]
     lines += ["", "Named exceptions:", *(f"  {count:>5} {name}" for name, count in sorted(classes.items()))]
+    if found := needless(differing):
+        lines += ["", "Exceptions that nothing needs:", *(f"  {each.url} {each.pattern}" for each in found)]
     lines += ["", "Subtests: passing natively, of those in a view, named exceptions, and what is left:"]
-    for area, (passing, differing, exceptions) in sorted(figures.items()):
-        lines.append(f"  {area:<16} {passing:>6} {passing - differing:>6} {exceptions:>6} {differing - exceptions:>6}")
+    for area, (passing, failing, exceptions) in sorted(figures.items()):
+        lines.append(f"  {area:<16} {passing:>6} {passing - failing:>6} {exceptions:>6} {failing - exceptions:>6}")
     return "\n".join(lines)

@@ -48,10 +48,9 @@ class Outcome:
         """Whether this subtest passed."""
         return self.subtests.get(name, ("", ""))[0] == _STATUS[PASS]
 
-    def why(self, name: str, *, named: bool = False) -> str:
-        """Why it did not, behind its name if it is to be `named`."""
-        status, message = self.subtests.get(name, ("not reported", self.problem))
-        return f"{name}\n{status}: {message}" if named else f"{status}: {message}"
+    def why(self, name: str) -> str:
+        """Why it did not."""
+        return ": ".join(self.subtests.get(name, ("not reported", self.problem)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.wpt.__main__ import run
-from tests.wpt.checkout import Case, cases_of, sent_headers, text_of
-from tests.wpt.exceptions import EXEMPT, REASONS, exempt
+from tests.wpt.checkout import cases_of, sent_headers
+from tests.wpt.exceptions import EXEMPT, REASONS, Exempt, exempt, needless, read_exceptions
 from tests.wpt.results import read
 
 SMALL = Path(__file__).parent / "small"
@@ -23,19 +23,6 @@ def test_pages_are_found_and_others_left_out_by_class() -> None:
         "of workers alone": ["fetch/api/worker.any.js"],
     }
     assert "x-told" in sent_headers(SMALL, ("fetch/api/",))
-
-
-def test_a_page_is_read_with_its_scripts(tmp_path: Path) -> None:
-    """However they are named; the harness is not what a page does."""
-    for name, text in {"a.js": "window.open()", "lib/b.js": "iframe", "lib/testharness.js": "harness"}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, "utf-8")
-    page = tmp_path / "lib" / "page.html"
-    page.write_text('<script src="/lib/testharness.js"></script><script src=../a.js></script>', "utf-8")
-    assert text_of(Case("/lib/page.html", page), tmp_path) == f"{page.read_text('utf-8')}\nwindow.open()"
-    script = tmp_path / "page.any.js"
-    script.write_text("// META: script=lib/b.js\n// META: script=gone.js\n", "utf-8")
-    assert text_of(Case("/page.any.html", script), tmp_path) == f"{script.read_text('utf-8')}\niframe"
 
 
 async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +53,23 @@ def test_each_exception_is_named_with_its_reason() -> None:
     """In the documentation as here; of each class there is a subtest, and one that just fails is of none."""
     text = " ".join((Path(__file__).parents[2] / "docs" / "app-authors.md").read_text("utf-8").split())
     assert [name for name, reason in REASONS.items() if f"| {name} | {reason} |" not in text] == []
-    assert {each.name for each in EXEMPT} == REASONS.keys()
-    assert exempt("/fetch/api/a.html", "", "reads\nfail: expected 1 but got 2") is None
-    assert exempt("/xhr/a.html", "<iframe>", "reads\nfail: expected 1 but got 2") == "frames and windows"
+    assert {each.reason for each in EXEMPT} == REASONS.keys()
+    assert len({(each.url, each.pattern) for each in EXEMPT}) == len(EXEMPT)
+    first = EXEMPT[0]
+    assert exempt(first.url, first.pattern.replace("*", "x")) == first.reason
+    assert exempt("/xhr/no-such-page.html", "reads") is None
+    assert needless({first.url: [first.pattern.replace("*", "x")]}) == [
+        each for each in EXEMPT[1:] if each.url == first.url
+    ]
+    assert first in needless({first.url: []})
+
+
+def test_exceptions_are_read_by_class_and_page() -> None:
+    """A page alone stands for all its subtests; in their names a star is any text, and all else is itself."""
+    whole, one, two = read_exceptions("[workers]\n/a.html\n/b.html\n  it (x) *\n  [y]\n")
+    assert (whole, one.pattern, two) == (Exempt("workers", "/a.html"), "it (x) *", Exempt("workers", "/b.html", "[y]"))
+    assert whole.holds("/a.html", "any\nthing")
+    assert one.holds("/b.html", "it (x) goes")
+    assert not one.holds("/b.html", "it x goes")
+    assert not one.holds("/a.html", "it (x) goes")
+    assert not two.holds("/b.html", "y")

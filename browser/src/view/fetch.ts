@@ -90,7 +90,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     if (reason === "redirect-broken") throw reason;
     const refused = reason === "redirect-denied";
     const redirects = REDIRECT.test(String(answer.status));
-    if (request.redirect === "error" && (redirects || refused)) throw "redirect";
+    if (request.redirect === "error" ? redirects || refused : refused && request.mode === "same-origin") throw "redirect";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
     return createResponse(answer, addresses.absolute((answer.redirected && answer.url) || url), request.signal, parts);
   }
