@@ -1,4 +1,4 @@
-"""The named exceptions: the subtests that pass natively and cannot pass in a view. docs/app-authors.md lists the reasons."""
+"""The named exceptions: subtests that pass natively and cannot pass in a view. docs/app-authors.md has the reasons."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REASONS: Final = {
     "reached.",
     "`Origin` and `Referer`": "The address of a view means nothing to a backend, and is not sent.",
     "the page's address": "It is that of the app: a test that names its server's own compares the two.",
-    "cookies": "A frame of an opaque origin has none: those that a page writes stay in it, and a backend's in the jar of "
-    "the gateway.",
+    "cookies": "A frame of an opaque origin has none: those that a page writes stay in it, and a backend's in the jar "
+    "of the gateway.",
     "HTTP cache": "A view has none, and the gateway stores no answer.",
     "network errors": "Where a backend cannot be reached or does not speak HTTP, the gateway answers: 502 with "
     "`gateway-reason`.",
-    "answers that are not HTTP": "Lines that end in LF alone, which RFC 9112 (2.2) lets a recipient refuse, and a status "
-    "above 599 (RFC 9110, 15): such an answer is 502.",
-    "lengths of bodies": "Of a body that comes whole a view knows its length, also where the backend sent it packed or in "
-    "chunks without one.",
+    "answers that are not HTTP": "Lines that end in LF alone, which RFC 9112 (2.2) lets a recipient refuse, and a "
+    "status above 599 (RFC 9110, 15): such an answer is 502.",
+    "lengths of bodies": "Of a body that comes whole a view knows its length, also where the backend sent it packed or "
+    "in chunks without one.",
     "requests sent twice": "A request that may change something is sent once, also where 421 answers it.",
     "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, control "
     "characters and the case of names do not pass a policy.",
@@ -62,8 +62,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 def read_exceptions(text: str) -> tuple[Exempt, ...]:
     """Read a file of exceptions.
 
-    A line in brackets names a class, one that begins with a slash a page, and those below it, behind two spaces, subtests,
-    in which a star stands for any characters. Of a page without any, all subtests are exempt.
+    A line in brackets names a class, one that begins with a slash a page, and those below it, behind two spaces,
+    subtests, in which a star stands for any characters. Of a page without any, all subtests are exempt.
     """
     found: list[Exempt] = []
     reason = ""
