@@ -1,6 +1,6 @@
 """Where a page leads, in an opaque frame that may neither navigate, open nor save: links, files, forms, refreshes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,15 +183,14 @@ async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, t
         '<form action="/sent" method="post"><input name="a" value="1"><button name="by">Send</button></form>',
     )
     await frame.evaluate("() => { window.still = true; }")
+    ways: tuple[Callable[[], Awaitable[object]], ...] = (
+        frame.locator("button").click,
+        partial(frame.locator("input").press, "Enter"),
+        partial(frame.evaluate, "() => document.forms[0].requestSubmit()"),
+        partial(frame.evaluate, "() => document.forms[0].submit()"),
+    )
     # Of submissions at one time a form sends the last alone: each waits for the one before.
-    for count, submit in enumerate(
-        (
-            frame.locator("button").click,
-            partial(frame.locator("input").press, "Enter"),
-            partial(frame.evaluate, "() => document.forms[0].requestSubmit()"),
-            partial(frame.evaluate, "() => document.forms[0].submit()"),
-        )
-    ):
+    for count, submit in enumerate(ways):
         await submit()
         await host.until(f"host.calls('http_request').length > {count}")
     assert await host.run("host.calls('http_request').map(({ url, body }) => [url, body])") == [
