@@ -19,7 +19,6 @@ _FOR = re.compile(r"""(?:^|[;,])\s*for=("(?:[^"\\]|\\.)*"|[^;,\s]*)""", re.IGNOR
 _PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([0-9.]+)(?::\d{1,5})?|([0-9A-Fa-f:]+)", re.ASCII)
 
 
-@lru_cache(maxsize=1024)
 @lru_cache(maxsize=4096)
 def address_of(text: str | None) -> Address | None:
     """Parse the address of a peer; None for a socket without one, or an invalid address."""
@@ -42,17 +41,24 @@ def client_of(
 ) -> Address | None:
     """Return the client's address: the nearest one that is no trusted proxy's, as each proxy reports the previous hop.
 
-    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`; the first has
-    precedence. None if a trusted proxy reports no valid address.
+    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`. None if a trusted proxy
+    reports no valid address, or if the two name different clients: a proxy that writes one of them may pass on the
+    other as the client wrote it.
     """
-    if not within(peer, trusted):
+    told = [hops for hops in (_forwarded(forwarded), _listed(x_forwarded)) if hops]
+    if not within(peer, trusted) or not told:
         return peer
-    told = _forwarded(forwarded) if forwarded else _listed(x_forwarded)
+    named = {_last(hops, trusted) for hops in told} - {None}
+    return named.pop() if len(named) == 1 else None
+
+
+def _last(told: Sequence[str], trusted: Blocks) -> Address | None:
+    """Return the nearest address that is no trusted proxy's; None if there is none, or an invalid one in its place."""
     for hop in list(reversed(told))[:HOPS]:
         address = _address(hop)
         if not within(address, trusted):
             return address
-    return None if told else peer
+    return None
 
 
 def is_here(remote: str | None, forwarded: Sequence[str], x_forwarded: Sequence[str]) -> bool:

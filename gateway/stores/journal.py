@@ -95,6 +95,7 @@ class Journal:
         self._file = -1
         self._torn = False
         self._sealed = True
+        self._unsealed_since: float | None = None
         self._period: float | None = None
         self._intents: dict[str, None] = {}
         self._beside: set[str] = set()
@@ -147,6 +148,7 @@ class Journal:
         Raises OSError if nothing of it was written. With `fsync`, it is on the disk only after `synced`.
         """
         record = self.redacted(record)
+        self._seal_late(record)
         salt = self._randomness.hex(SALT_BYTES)
         try:
             raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
@@ -156,6 +158,8 @@ class Journal:
         self._write(raw)
         before, self._hash = self._hash, digest
         self.seq, self._sealed = self.seq + 1, False
+        if self._unsealed_since is None and record.phase != NOTE:
+            self._unsealed_since = record.time
         if record.phase == "intent":
             self._intents[record.id] = None
         elif record.phase == "outcome":
@@ -190,6 +194,12 @@ class Journal:
         if not self._sealed:
             self.note("head")
 
+    def _seal_late(self, record: AuditRecord) -> None:
+        """Sign the lines before `record` if `keep` has not for too long: the machine slept, or its clock jumped."""
+        since = self._unsealed_since
+        if since is not None and record.phase != NOTE and record.time - since > EVERY:
+            self.note("head")
+
     def note(self, message: str, **fields: Json) -> None:
         """Write a head with a message. Raises OSError."""
         listed: Json = [*self._intents] if len(self._intents) <= MOST_OPEN else None
@@ -201,7 +211,7 @@ class Journal:
         now = self._now()
         self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, said)))
         self.heads += 1
-        self._sealed = True
+        self._sealed, self._unsealed_since = True, None
         if self._keeping.fsync:
             self._disk.bring()
 
@@ -214,8 +224,8 @@ class Journal:
 
     def copied(self, sink: str, last: str) -> None:
         """A sink has every line up to the hash `last` (`NO_HASH`: none); heads contain that from now on."""
-        if last == NO_HASH and self._copied.get(sink, NO_HASH) != NO_HASH:
-            self._sealed = False  # it was emptied: the last head's entry is outdated
+        if (last == NO_HASH) is not (self._copied.get(sink, NO_HASH) == NO_HASH):
+            self._sealed = False  # it was emptied, or filled for the first time: the last head's entry is outdated
         self._copied[sink] = last
 
     def rotate(self) -> bool:

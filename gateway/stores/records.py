@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.model import Json
 from gateway.stores.copying import Placed, Position, Superseded
 from gateway.stores.journal import NOTE
-from gateway.stores.lines import Line
+from gateway.stores.lines import Line, read_line
 from gateway.stores.schema import AUDIT, FILLED, FILLERS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
@@ -165,14 +165,33 @@ class Records:
         return dict.fromkeys(await self.chains(), 0) | found
 
     async def lines(self, chain: str) -> AsyncIterator[Found]:
-        """Yield every line of one journal from the database, oldest first."""
-        last, columns = -1, (AUDIT.c.position, AUDIT.c.writer, AUDIT.c.seq, AUDIT.c.line)
-        wanted = select(*columns).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
+        """Yield every line of one journal from the database, oldest first, and whether its columns match the line.
+
+        Queries find records by their columns: a changed one hides a record, or shows it as another's.
+        """
+        last, opened = -1, set[str]()
+        wanted = select(AUDIT).where(AUDIT.c.chain == chain).order_by(AUDIT.c.position).limit(_PAGE)
         async with self.database.connect() as connection:
             while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
                 for row in rows:
-                    yield Found(f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace"))
+                    place, raw = f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace")
+                    yield Found(place, raw, _altered(row, raw, opened))
                 last = rows[-1].position
+
+
+def _altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
+    """Report the first column of a row that does not match its line; `opened` are the ids of intents before it."""
+    try:
+        line = read_line(raw)
+    except ValueError:  # which is told of where the chain is looked at
+        return None
+    if line.record.phase == "intent":
+        opened.add(line.record.id)
+    right = dict(zip(_COLUMNS, _row(row.chain, Placed(line, row.position), opened), strict=True))
+    wrong = next((name for name in _COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
+    if line.record.phase == "outcome":
+        opened.discard(line.record.id)
+    return f"was altered: its column {wrong} does not say what the line does" if wrong is not None else None
 
 
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:

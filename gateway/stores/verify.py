@@ -16,15 +16,19 @@ MOST = 100
 """Problems that are listed; after the first, nearly all are consequences."""
 
 PATIENCE = 3 * EVERY
-"""Seconds of lines behind the last head that are normal; heads are written every ten."""
+"""Seconds between the first and the last line behind the last head that are normal; heads are written every ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A line of a file or a database; `place` names it for a person, `raw` is None for a torn one."""
+    """A line of a file or a database; `place` names it for a person, `raw` is None for a torn one.
+
+    `beside` is what is wrong with the columns that a database has beside the line.
+    """
 
     place: str
     raw: bytes | None
+    beside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,10 @@ class Check:
         self._trusted = trusted
         self._before: Link | None = None
         self._broken = False
-        self._head_time = 0.0
+        self._tail_began: float | None = 0.0
         self._number = 0
-        self._retained = 0.0
+        self.retained = 0.0
+        """Until when retention deleted values, as the signed heads say."""
         self._blank_times = array("d")
         self._blank_places: list[str] = []
 
@@ -112,6 +117,8 @@ class Check:
             return
         self.unreached.discard(link.hash)
         self._follows(found, link)
+        if found.beside is not None:
+            self._say(found, found.beside)
         if link.phase == "note":
             self._note(found, link)
         elif link.values is None:
@@ -122,14 +129,23 @@ class Check:
                 self._say(found, f"begins the writer {link.writer}, and is not signed")
         self._before, self._broken = link, False
         self.verdict.last_place, self.verdict.last_time = found.place, link.time
-        self.verdict.tail_seconds = max(0.0, link.time - self._head_time) if self.verdict.tail else 0.0
+        if self.verdict.tail and self._tail_began is None:
+            self._tail_began = link.time  # not the head's: nothing is signed while nothing is written
+        self.verdict.tail_seconds = max(0.0, link.time - (self._tail_began or 0.0)) if self.verdict.tail else 0.0
 
-    def end(self, known_head: int = 0) -> Verdict:
-        """Return the verdict; `known_head` is the number of a head that is known from elsewhere."""
+    def end(self, known_head: int = 0, retained: float | None = None) -> Verdict:
+        """Return the verdict; `known_head` is the number of a head that is known from elsewhere.
+
+        `retained` is that of the same chain in a complete copy: a copy that is behind has lines without values before
+        it has the head that declares their deletion.
+        """
         verdict = self.verdict
+        until, missing = max(self.retained, retained or 0.0), "no retention deleted them"
+        if retained is None:
+            missing = "no head here says that retention deleted them: one that is behind gets that head later"
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
-            if time >= self._retained:
-                self._say(Found(place, b""), "lost its values, and no retention deleted them")
+            if time >= until:
+                self._say(Found(place, b""), f"lost its values, and {missing}")
                 break
         if verdict.head < known_head and not verdict.problems:
             text = f"is head {verdict.head}, the last one, and head {known_head} is known: lines after it are missing"
@@ -185,7 +201,7 @@ class Check:
         elif chain != verdict.chain:
             self._say(found, f"is of another journal, {chain}")
         if isinstance(before, int | float):
-            self._retained = max(self._retained, before)
+            self.retained = max(self.retained, before)
         beside = fields.get("beside")
         if isinstance(beside, list):
             verdict.beside |= {one for one in beside if isinstance(one, str)}
@@ -193,7 +209,7 @@ class Check:
         if not verdict.problems:
             verdict.head, verdict.head_place, verdict.head_hash = number, found.place, link.hash
             verdict.tail = 0
-            self._head_time = link.time
+            self._tail_began = None
 
     def _replaced(self, found: Found, key: Json) -> None:
         """Check that a replaced key signs no more: it may have been stolen or broken."""
@@ -235,7 +251,7 @@ def verified(
     check = Check(trusted, begins_at)
     for found in lines:
         check.take(found)
-    return check.end(known_head)
+    return check.end(known_head, check.retained)
 
 
 def found_in(path: Path) -> Iterator[Found]:

@@ -30,6 +30,12 @@ TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0
         ("10.0.0.1", ["for=_hidden"], [], None),
         ("10.0.0.1", ['for="unknown, for=127.0.0.1"'], [], None),
         ("10.0.0.1", [], [", ".join(["10.0.0.9"] * 1000)], None),
+        ("10.0.0.1", ["for=203.0.113.9"], ["198.51.100.7"], None),
+        ("10.0.0.1", ["for=203.0.113.9"], ["203.0.113.9, 198.51.100.7"], None),
+        ("10.0.0.1", ["for=198.51.100.7"], ["203.0.113.9, 198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["for=_hidden"], ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["for=10.0.0.2"], ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["proto=https"], ["198.51.100.7"], "198.51.100.7"),
         ("::ffff:10.0.0.1", [], ["198.51.100.7"], "198.51.100.7"),
         ("10.0.0.1", [], ["::ffff:127.0.0.1"], None),
     ],
@@ -37,7 +43,7 @@ TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0
 def test_the_client_is_the_last_that_no_trusted_proxy_has(
     peer: str, forwarded: list[str], listed: list[str], client: str | None
 ) -> None:
-    """What the client itself wrote stands before it, and is not believed."""
+    """What the client itself wrote stands before it, or in the field that its proxy does not write: not believed."""
     found = client_of(address_of(peer), forwarded, listed, TRUSTED)
     assert found == (ip_address(client) if client is not None else None)
 

@@ -14,11 +14,13 @@ from sqlalchemy import text
 from gateway.config import load_config
 from gateway.model import AuditRecord, Json
 from gateway.recording import journal as journal_of
+from gateway.stores.copying import Stretch, copy
 from gateway.stores.filler import Filler
 from gateway.stores.heads import Key, key_in
 from gateway.stores.journal import Journal
-from gateway.stores.lines import read_line, write_line
+from gateway.stores.lines import read_line, without_values, write_line
 from gateway.stores.records import Records
+from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
 from tests.cli.audited import START, changed, fields, run
 
@@ -52,7 +54,7 @@ async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
-    assert "gateway.journal:1 is head 1, the last one, and head 2 is known" in result.stdout
+    assert "gateway.journal:1 is head 1, the last one, and head 3 is known" in result.stdout
     alone = ["--record", str(path)]
     assert (await asyncio.to_thread(run, folder, "verify", *alone)).exit_code == 0
     assert (await asyncio.to_thread(run, folder, "verify", *alone, "--head", "2")).exit_code == 1
@@ -72,8 +74,35 @@ async def test_a_database_that_was_changed(folder: Path, change: str, problem: s
     await changed(folder, change)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
-    assert "gateway.journal: 25 lines" in result.stdout
+    assert "gateway.journal: 27 lines" in result.stdout
     assert problem in result.stdout.partition("database")[2]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("app", "'other'"), ("principal", "NULL"), ("view", "'v9'"), ("door", "'site'"), ("initiator", "'person'")),
+        *(("decision", "'deny'"), ("reason", "'cancelled'"), ("trace", "'0'"), ("client", "'192.0.2.1'")),
+        *(("status", "500"), ("opens", "NOT opens"), ("phase", "'note'"), ("id", "'r3'"), ("time", "time - 86400")),
+        *(("seq", "seq + 1000"), ("writer", "'0123456789abcdef'")),
+    ],
+)
+@pytest.mark.parametrize("phase", ["intent", "outcome"])
+async def test_a_column_by_which_records_are_found(folder: Path, phase: str, column: str, value: str) -> None:
+    """Whoever changes it hides a record from queries, or shows it as another's, though its line is whole."""
+    await changed(folder, f"UPDATE audit SET {column} = {value} WHERE id = 'r4' AND phase = '{phase}'")
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1, result.stdout
+    assert f"was altered: its column {column} does not say" in result.stdout.partition("database")[2]
+
+
+async def test_a_database_that_is_gone(folder: Path) -> None:
+    """Heads of the journal say that there was one."""
+    for file in folder.glob("gateway.db*"):
+        file.unlink()
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 1
+    assert "its own file is here" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -178,6 +207,56 @@ async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:
         pass
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 0, result.stdout
+
+
+async def test_a_database_of_which_nothing_was_copied_yet(tmp_path: Path) -> None:
+    """A gateway that is killed right after its first start has made the tables, and its journal says what is there."""
+    (tmp_path / "gateway.yaml").write_text("apps: {}\n")
+    async with (
+        Journal(tmp_path / "gateway.journal", key=key_in(tmp_path / "gateway.journal.key")) as journal,
+        Database(f"sqlite:///{tmp_path}/gateway.db"),
+    ):
+        journal.append(AuditRecord("r1", "outcome", START, fields(1)))
+    result = await asyncio.to_thread(run, tmp_path, "verify")
+    assert result.exit_code == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"), [(None, None), ("r22", "lost its values, and no retention deleted them")]
+)
+async def test_values_that_retention_deleted_before_they_were_copied(
+    folder: Path, change: str | None, problem: str | None
+) -> None:
+    """A database that is behind has the lines without values before the head that says so, which the journal has."""
+    key = key_in(folder / "gateway.journal.key")
+    now = [START + 60]
+    async with (
+        Database(f"sqlite:///{folder}/gateway.db") as database,
+        Journal(folder / "gateway.journal", key=key, now=lambda: now[0]) as journal,
+    ):
+        records = Records(database)
+        before = await records.position(journal.chain)
+        assert before is not None
+        for number in (20, 21):
+            journal.append(AuditRecord(f"r{number}", "outcome", START + 60, fields(number)))
+        now[0] = START + 200
+        journal.append(AuditRecord("r22", "outcome", now[0], fields(22)))
+        stretch = Stretch(
+            str(journal.path), journal.chain, before.end, journal.position, await records.take_over(journal.chain)
+        )
+        assert await Retention(journal, None, 100, lambda: now[0]).delete() > 2
+        await copy(records, stretch)
+        if change is not None:
+            async with database.connect() as connection:
+                (row,) = await connection.execute(text(f"SELECT line FROM audit WHERE id = '{change}'"))
+                blank = without_values(row.line.encode())
+                assert blank is not None
+                values = {"line": blank.decode().rstrip(), "id": change}
+                await connection.execute(text("UPDATE audit SET line = :line WHERE id = :id"), values)
+                await connection.commit()
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert (result.exit_code, (problem or "") in result.stdout) == (problem is not None, True), result.stdout
+    assert "the values of" in result.stdout.partition("database")[2]
 
 
 async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path) -> None:

@@ -169,6 +169,28 @@ async def test_rechained_with_another_key(path: Path) -> None:
     assert judged(path, lines, trusted=None).sound
 
 
+@pytest.mark.parametrize("pause", [31.0, 3600.0])
+async def test_a_journal_in_which_nothing_was_written_for_long(path: Path, pause: float) -> None:
+    """A killed gateway leaves no head behind its last lines, whenever it had written the ones before."""
+    now = [1_700_000_000.0]
+    async with Journal(path, now=lambda: now[0], key=KEY) as journal:
+        now[0] += pause
+        journal.append(AuditRecord("a", "outcome", now[0], {}))
+        verdict = verified(found_in(path), TRUSTED)
+        assert (verdict.problems, verdict.tail) == ([], 1)
+
+
+async def test_a_machine_that_slept_between_two_lines(path: Path) -> None:
+    """What was written before is signed first, and what is behind that head is no longer than usual."""
+    now = [1_700_000_000.0]
+    async with Journal(path, now=lambda: now[0], key=KEY) as journal:
+        for number in range(3):
+            journal.append(AuditRecord(f"a{number}", "outcome", now[0], {}))
+            now[0] += 3600
+        verdict = verified(found_in(path), TRUSTED)
+        assert (verdict.problems, verdict.heads, verdict.tail) == ([], 3, 1)
+
+
 async def test_rechained_without_heads(path: Path) -> None:
     """Lines that go on for longer than heads need to come."""
     lines = await written(path)

@@ -106,24 +106,34 @@ def verify(
 
 
 def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
-    database: dict[str, Judged] = {}
+    copies: dict[str, Check] = {}
     filled = False
     copied = Copied("", None)
-    if where.database is not None and (where.journal is None or has_database(where.database)):
-        filled = where.places is not None and where.places.fills_database
+    if where.database is not None and where.places is not None:
+        filled = where.places.fills_database
         copied = _copied(where.journal) if filled and where.journal is not None else copied
-        head = rules.head if where.journal is None else 0
-        database = asyncio.run(_database(where.database, rules, head, copied))
-    known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
+    if where.database is not None and (where.journal is None or has_database(where.database)):
+        copies = asyncio.run(_database(where.database, rules, copied))
+    own = _journal(where.journal, rules) if where.journal is not None else None
+    head = rules.head if own is None else 0
+    retained = {own.verdict.chain: own.retained} if own is not None else {}
+    database = {
+        chain: Judged(f"database, journal {chain}", copy.end(head, retained.get(chain)))
+        for chain, copy in copies.items()
+    }
     found = []
-    if where.journal is not None:
-        journal = _journal(where.journal, rules, known)
+    if own is not None:
+        known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
+        head = max(rules.head, known.get(own.verdict.chain, 0))
+        journal = Judged(str(where.journal), own.end(head, own.retained))
         if filled and journal.verdict.chain in database and copied.hash is None:
             _hold_to_journal(database[journal.verdict.chain].verdict, journal.verdict)
         found.append(journal)
     found += database.values()
     yield from found
-    yield from _missing(found, {*database, *rules.gone}, filled=filled)
+    # Nothing of it was copied yet; of a journal of before nobody can say that.
+    behind = {copied.chain} if copied.hash == NO_HASH or (copied.hash is None and not copies) else set[str]()
+    yield from _missing(found, {*database, *rules.gone, *behind}, filled=filled)
 
 
 def _copied(path: Path) -> Copied:
@@ -169,7 +179,7 @@ def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] 
     return Check(rules.trusted or None, begins_at, in_order=rules.in_order, reaches=reaches)
 
 
-def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
+def _journal(path: Path, rules: Rules) -> Check:
     segments = all_segments(path)
     check = _check(rules, rules.begins_at)
     with _bar(f"{path.name}", sum(segment.size for segment in segments), rules.quiet) as advance:
@@ -179,22 +189,19 @@ def _journal(path: Path, rules: Rules, known: dict[str, int]) -> Judged:
             size += len(found.raw or b"") + 1
             if number % STEP == 0:
                 advance(size)
-    return Judged(str(path), check.end(max(rules.head, known.get(check.verdict.chain, 0))))
+    return check
 
 
-async def _database(url: str, rules: Rules, head: int, copied: Copied) -> dict[str, Judged]:
+async def _database(url: str, rules: Rules, copied: Copied) -> dict[str, Check]:
     async with opened(url) as records:
         return {
-            chain: Judged(
-                f"database, journal {chain}",
-                await _chain(records, chain, count, rules, head, copied.hash if chain == copied.chain else None),
-            )
+            chain: await _chain(records, chain, count, rules, copied.hash if chain == copied.chain else None)
             for chain, count in (await records.sizes()).items()
         }
 
 
-async def _chain(records: Records, chain: str, count: int, rules: Rules, head: int, copied: str | None) -> Verdict:
-    """Verify one journal; `copied` is the hash of a line that must be there, though a gateway may be copying more."""
+async def _chain(records: Records, chain: str, count: int, rules: Rules, copied: str | None) -> Check:
+    """Check one journal; `copied` is the hash of a line that must be there, though a gateway may be copying more."""
     position = await records.position(chain)
     reaches = {position.hash} if position is not None else set()
     check = _check(rules, reaches=reaches | ({copied} if copied not in (None, NO_HASH) else set()))
@@ -207,7 +214,7 @@ async def _chain(records: Records, chain: str, count: int, rules: Rules, head: i
         check.missing_end()
     elif check.unreached:
         check.missing_end(f", which it had when the last head of the journal was written; {_LOST}")
-    return check.end(head)
+    return check
 
 
 @contextmanager
