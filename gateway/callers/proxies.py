@@ -41,9 +41,9 @@ def client_of(
 ) -> Address | None:
     """Return the client's address: the nearest one that is no trusted proxy's, as each proxy reports the previous hop.
 
-    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`. None if a trusted proxy
-    reports no valid address, or if the two name different clients: a proxy that writes one of them may pass on the
-    other as the client wrote it.
+    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`. None if a trusted
+    proxy reports no valid address, or if the two name different clients: a proxy that writes one of them may pass on
+    the other as the client wrote it.
     """
     told = [hops for hops in (_forwarded(forwarded), _listed(x_forwarded)) if hops]
     if not within(peer, trusted) or not told:
