@@ -17,7 +17,7 @@ function view(id: string, app = "cart"): LiveView {
   return { id, app, opened: 1, tools: [TOOL] };
 }
 
-/** A model, and the params of the calls that its server received. */
+/** A model, with the params of the calls that its server received. */
 function modelAndCalls(): { model: Model; calls: JsonObject[] } {
   const calls: JsonObject[] = [];
   const model = new Model("http://gateway.localhost/mcp/cart", "1.0", async (_input, init) => {

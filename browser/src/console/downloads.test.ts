@@ -4,7 +4,7 @@ import { filesIn, fileSaver } from "./downloads";
 
 const file = (uri: string, blob = btoa("abc")) => ({ type: "resource" as const, resource: { uri, blob } });
 
-/** An opener whose person answers as told. */
+/** A file saver with a scripted person. */
 function saving(answers: boolean[], active = false, closed = new AbortController().signal) {
   const done: string[] = [];
   const save = fileSaver({
@@ -78,7 +78,7 @@ test("what is no file is not offered", () => {
 });
 
 test("a name of many dots is read once", () => {
-  // Were each of them looked at to the end of the row, this would hold up the whole page for hours.
+  // Quadratic matching would block the whole page for hours.
   const dots = ".".repeat(4 * 1024 * 1024);
   expect(filesIn([file(`file:///a${dots}b`)])[0]?.name).toBe("a" + ".".repeat(147) + ".b");
   expect(filesIn([file(`file:///a${dots}`)])[0]?.name).toBe("a");

@@ -5,7 +5,7 @@ import type { Line } from "./types";
 const LINE: Line = { id: "a", phase: "outcome", time: 1, fields: { kind: "http" } };
 const STREAM = `event: approvals\ndata: []\n\nevent: views\ndata: [{"id":"v"}]\n\nevent: problems\ndata: [{"file":"policy.yaml"}]\n\nevent: grants\ndata: [{"id":"g"}]\n\nevent: record\ndata: ${JSON.stringify(LINE)}\n\n`;
 
-/** Follow a gateway that gives these answers, one after another, and then is left; what the listener was told. */
+/** Follow a gateway with these answers in order, then abort; returns the listener's calls. */
 async function followed(answers: (() => Response)[]): Promise<{ told: unknown[]; pauses: number[] }> {
   const controller = new AbortController();
   const told: unknown[] = [];

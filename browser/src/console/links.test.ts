@@ -6,7 +6,7 @@ import type { LinkDecision } from "./types";
 const URL = "https://shop.example.com/tea";
 const ASK: LinkDecision = { decision: "ask", message: "Open the shop?", url: URL };
 
-/** What was done, in order; `told` are the gateway's answers, one after another. */
+/** The calls, in order; `told` are the gateway's answers, in order. */
 function opening(told: (LinkDecision | ApiError)[], person: Partial<Opening> = {}) {
   const done: unknown[][] = [];
   const by: Opening = {

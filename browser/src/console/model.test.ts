@@ -13,7 +13,7 @@ interface Said {
   body: string;
 }
 
-/** A model whose server answers each POST as told, and what that server saw. */
+/** A model whose server has scripted answers to each POST, with the requests that it received. */
 function meet(answer: (seen: Seen) => Said): { model: Model; seen: Seen[] } {
   const seen: Seen[] = [];
   const server: typeof fetch = async (input, init) => {

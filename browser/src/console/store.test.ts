@@ -13,7 +13,7 @@ beforeEach(() => {
 
 afterEach(() => vi.unstubAllGlobals());
 
-/** A gateway that answers a logout as `answer` says. */
+/** A gateway that answers a logout with `answer`. */
 function gateway(answer: () => Response): Store {
   vi.stubGlobal("fetch", () => Promise.resolve(answer()));
   return new Store(new Api("https://console.example/"));

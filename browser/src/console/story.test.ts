@@ -14,7 +14,7 @@ const STORY: Story = {
 
 const noPause = async (): Promise<void> => {};
 
-/** A stage that writes down what was called; the tools in `failing` answer with an error. */
+/** A stage that records calls; the tools in `failing` answer with an error. */
 function stageOf(failing: string[] = []): { stage: Stage; calls: string[] } {
   const calls: string[] = [];
   const stage: Stage = {

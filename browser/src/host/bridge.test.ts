@@ -96,7 +96,7 @@ class World {
     return opening;
   }
 
-  /** Drop the wire, and wait for the next that has heard `type`. */
+  /** Drop the wire, and wait for the next one to receive `type`. */
   async dropUntil(type: Frame["type"]): Promise<void> {
     const { length } = this.sockets;
     this.socket.close();

@@ -1,4 +1,4 @@
-/** Which answers have their bytes beside them, and how many bytes may be under way. */
+/** Answers with separate bytes, and the limit of concurrent uploads. */
 import { expect, test } from "vitest";
 import { Bulk, bytesNamed } from "./bulk";
 import type { GatewayHttp } from "./gateway-http";
@@ -19,7 +19,7 @@ test.each(["../../api/state", "..", "", "A".repeat(21), `${"A".repeat(22)}/../x`
 const MEBIBYTE = 1024 * 1024;
 const blob = (mebibytes: number) => ({ size: mebibytes * MEBIBYTE }) as Blob;
 
-/** The sizes of the bodies that were handed over, in MiB. */
+/** The sizes of the uploaded bodies, in MiB. */
 function handing(): { bulk: Bulk; begun: number[] } {
   const begun: number[] = [];
   const http = { putBytes: async (_: string, { size }: Blob) => void begun.push(size / MEBIBYTE) } as unknown as GatewayHttp;
@@ -37,7 +37,7 @@ test("no more is under way than the largest has, and the others wait in their or
   const all = [40, 30, 20, 10].map((size, call) => bulk.put(call, blob(size)));
   await all[0];
   expect(begun).toEqual([40]);
-  bulk.leave(2); // given up while it waits
+  bulk.leave(2); // abandoned while it waits
   bulk.leave(0);
   await Promise.all([all[1], all[3]]);
   expect(begun).toEqual([40, 30, 10]);

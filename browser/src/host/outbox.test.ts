@@ -1,4 +1,4 @@
-/** What is given to a socket, and when; the far side of this one takes only what the test says. */
+/** The writes to a socket, whose peer reads only on request of the test. */
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { decode, encode, type Channel, type Frame } from "../mux";
 import { HELD, Outbox } from "./outbox";
@@ -27,7 +27,7 @@ function say(channel: Channel, id: string, size = 0, letter = "x"): void {
   put({ type: "message", view: VIEW, channel, message: { jsonrpc: "2.0", id, result: { text: letter.repeat(size) } } });
 }
 
-/** The far side takes all that it was sent; gives what that was. */
+/** The peer reads everything; returns what it read. */
 function taken(): unknown[] {
   socket.bufferedAmount = 0;
   return socket.sent.splice(0).map((text) => {

@@ -40,7 +40,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-/** Takes up the ui protocol; what comes there. */
+/** Starts the ui protocol; returns the received messages. */
 async function ui(): Promise<unknown[]> {
   const messages: unknown[] = [];
   const transport = link.uiTransport();
@@ -61,7 +61,7 @@ test("a page is heard from its own window and origin alone", () => {
 const asked = (payload: unknown) => ({ ...envelope(payload), direction: "client-to-server" });
 const check = [asked("mcp-check-ready"), ORIGIN];
 
-/** The page announces its tools, which are asked for; the port that went with the question. */
+/** The page announces its tools; returns the port of the readiness check. */
 function announced(): MessagePort {
   link.expectTools();
   say(ready);
@@ -75,7 +75,7 @@ test("a page that announces no tools is told nothing of them", async () => {
   say(rpc(0, "ui/initialize"));
   say({ jsonrpc: "2.0", method: "ui/notifications/initialized" });
   link.sendWebmcp(rpc(1, "initialize"));
-  say(envelope(rpc(9, "ping"))); // it was not asked for
+  say(envelope(rpc(9, "ping"))); // unsolicited
   vi.advanceTimersByTime(60_000);
   expect([heard, posted]).toEqual([[], []]);
   expect(await ui()).toHaveLength(3);
@@ -83,7 +83,7 @@ test("a page that announces no tools is told nothing of them", async () => {
 
 test("tools that announce themselves are asked once, and hear what waited when they answered", () => {
   say(ready);
-  say(envelope("mcp-server-ready")); // before anybody wants them
+  say(envelope("mcp-server-ready")); // before they are wanted
   link.sendWebmcp(rpc(1, "initialize"));
   expect(posted).toEqual([]);
   link.expectTools();
@@ -106,7 +106,7 @@ test("tools that answer at the port which came with the question are spoken with
   await first;
   port.postMessage(envelope(rpc(9, "ping")));
   port.postMessage(rpc(2, "tools/call"));
-  say(envelope("mcp-server-ready")); // what a page says there of itself changes nothing
+  say(envelope("mcp-server-ready")); // an unsolicited announcement has no effect
   await vi.waitFor(() => expect(heard).toEqual([["webmcp", rpc(9, "ping")]]));
   const second = next();
   link.sendWebmcp(rpc(3, "tools/list"));
@@ -172,7 +172,7 @@ test("of a page that loads again nothing that the one before said is left", asyn
   expect(await ui()).toEqual([{ ...rpc(0, "ui/initialize"), params: { again: true } }]);
   say(envelope("mcp-server-ready"));
   say(envelope("mcp-server-ready"));
-  expect(posted).toEqual([check]); // what was for the page before is gone
+  expect(posted).toEqual([check]); // messages for the previous page are dropped
 });
 
 test("a proxy that says twice that it is there was loaded again", () => {

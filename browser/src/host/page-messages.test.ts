@@ -1,4 +1,4 @@
-/** What a message of the sandbox proxy's window is taken for. */
+/** The classification of messages of the sandbox proxy's window. */
 import { expect, test } from "vitest";
 import { envelope, sortPageMessage } from "./page-messages";
 

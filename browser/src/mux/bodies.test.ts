@@ -1,4 +1,4 @@
-/** Bodies that travel beside the frames, and values that only look as if they did. */
+/** Bodies that are sent beside the frames, and values that only look like references to them. */
 import { expect, test } from "vitest";
 import { BODY_LIMIT, bodyNamed, isLarge, joinBody, splitBody, type Json, type JsonObject } from "./index";
 

@@ -1,4 +1,4 @@
-/** The vectors that hold the two implementations of the bridge together, run by the one in TypeScript. */
+/** The shared vectors of the bridge's two implementations, run by the one in TypeScript. */
 import { describe, expect, test } from "vitest";
 import text from "../../../tests/mux/vectors.json?raw";
 import { Connection, decode, encode, MuxError, type Frame, type JsonObject, type Role } from "./index";
@@ -68,7 +68,7 @@ function act(connection: Connection, step: Step): Frame[] {
   return connection.receiveData(step.text ?? JSON.stringify(step.receive));
 }
 
-/** A frame of this end, its message unread: the frames of a page's garbage are none that `decode` would give. */
+/** A frame of this end with its raw message: `decode` would refuse a page's invalid ones. */
 function frameOf(value: JsonObject): Frame {
   if (!("message" in value)) return decode(JSON.stringify(value));
   return { ...decode(JSON.stringify({ ...value, message: {} })), message: value["message"] } as Frame;

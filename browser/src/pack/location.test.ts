@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { OWN } from "../view/own";
 import { asking } from "./location";
 
-/** What a script does in a realm in which `asked` stands behind each call: the value of its last expression, or what it throws. */
+/** Runs a script in a realm where `asked` implements the call: returns the value of its last expression, or its error. */
 function outcome(code: string, asked: (value: unknown) => unknown = (value) => value): unknown {
   const location = { href: "https://a.test/b", pathname: "/b", toString: () => "https://a.test/b" };
   const realm: Record<string, unknown> = { location, document: { location }, seen: [], [OWN]: asked };
@@ -87,7 +87,7 @@ test("an attribute is the body of a function, and modules wait at their top", ()
   expect(asking({ code: "with (a) b = 010; <!-- x\nlocation.x", kind: "script" })).toContain(`${OWN}(location).x`);
 });
 
-/** Of everything that a variable, a property or a parameter of that name can be; each tells what it saw. */
+/** All uses of that name as a variable, a property or a parameter; each returns what it read. */
 const ODD = [
   "var location = 'own'; seen.push(location); location = 'other'; location += '!'; location",
   "(function () { let location = 1; location++; ++location; return [location, typeof location] })()",

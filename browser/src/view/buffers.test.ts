@@ -18,7 +18,7 @@ async function response(size: number, headers: [string, string][] = [], signal?:
   return withPieces(() => Promise.resolve(createResponse(part(0, size), "https://app.invalid/", signal, parts)))("/");
 }
 
-/** Where the parts begin, and how much there is. */
+/** The first byte of each part, and the total length. */
 const seen = (bytes: Uint8Array, size: number): number[] => [bytes[0]!, bytes[size]!, bytes[2 * size]!, bytes.length];
 
 beforeEach(() => void vi.stubGlobal("document", { hidden: false }));

@@ -261,7 +261,7 @@ test("of many calls a few leave at once; slow ones make room, and so do those th
     }
   };
   await time();
-  // The one that was answered, and as many as the gateway takes.
+  // The answered one, and as many as the gateway accepts.
   expect(left().length).toBe(49);
   controller.abort();
   await expect(all[0]).rejects.toBe(controller.signal.reason);

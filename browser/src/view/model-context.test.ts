@@ -20,7 +20,7 @@ let registry: Registry;
 let context: Context;
 const tool = (more: object = {}) => ({ name: "add", description: "Adds.", execute: ({ a }: { a: number }) => ({ sum: a + 1 }), ...more });
 
-/** The first tool, as `getTools` gives it. */
+/** The first tool, as returned by `getTools`. */
 const listed = async (): Promise<Listed> => (await context.getTools())[0]!;
 
 beforeEach(() => {

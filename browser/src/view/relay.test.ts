@@ -39,12 +39,12 @@ beforeEach(() => {
 
 afterEach(() => vi.useRealTimers());
 
-/** A host that runs one call at a time: the view has found that out, and none is under way. */
+/** A host that runs one call at a time: the view has detected that, and no call is pending. */
 async function oneAtATime(): Promise<void> {
   relay.start();
   for (let left = 100; left > 0; left--) {
     await pass(5);
-    // In their order, each when the one before is over.
+    // In order, each after the previous one.
     asked.shift()?.answer(told());
   }
   while (asked.length) asked.shift()?.answer(told());

@@ -5,7 +5,7 @@ import { SWALLOWED } from "./wire";
 const rpc = { jsonrpc: "2.0" };
 const LAUNCH = { "webmcp-gateway/launch": "SECRET", other: 1 };
 
-/** The channel among parts that note what they are told; `open` and `speaks` are of the handshake. */
+/** The channel with parts that record their calls; `open` and `speaks` are of the handshake. */
 function channel({ open = true, speaks = 0 } = {}) {
   const told: unknown[][] = [];
   const note = (name: string, gives?: unknown) => (...given: unknown[]) => (told.push([name, ...given]), gives);

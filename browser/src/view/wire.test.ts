@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Natives } from "./natives";
 import { openWire, SWALLOWED, type Wire } from "./wire";
 
-/** A window and its parent; `say` is the parent's message, `posted` what it was sent, and to which origin. */
+/** A window and its parent; `say` sends the parent's message, `posted` are the messages to it with their origins. */
 function wired() {
   const parent = { postMessage: () => undefined } as unknown as Window;
   const posted: unknown[][] = [];

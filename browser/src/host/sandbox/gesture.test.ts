@@ -1,4 +1,4 @@
-/** How long ago a gesture was, at most. */
+/** The maximum age of a gesture. */
 import { expect, test } from "vitest";
 import { Gestures } from "./gesture";
 

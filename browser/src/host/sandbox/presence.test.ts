@@ -1,4 +1,4 @@
-/** When a proxy takes the app's document for gone. */
+/** When a proxy considers the app's document gone. */
 import { beforeEach, expect, test, vi } from "vitest";
 import { Presence } from "./presence";
 

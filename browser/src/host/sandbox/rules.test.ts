@@ -1,4 +1,4 @@
-/** What the sandbox proxy lets through. */
+/** The messages and options that the sandbox proxy passes. */
 import { expect, test } from "vitest";
 import { bytesOf, hostOrigin, isAnswer, isOwn, narrowed, resourceOf } from "./rules";
 
