@@ -210,6 +210,16 @@ def write_config(
 
 
 @asynccontextmanager
+async def running_page(folder: Path, page: str, policy: str) -> AsyncIterator[World]:
+    """A gateway for an app of this one page."""
+    source = folder / "page"
+    source.mkdir()
+    (source / "index.html").write_text(page, "utf-8")
+    async with running(folder, policy=policy, source=source) as world:
+        yield world
+
+
+@asynccontextmanager
 async def running(
     folder: Path,
     *,

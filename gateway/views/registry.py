@@ -22,7 +22,7 @@ from gateway.views.precedence import Precedence
 from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
-from gateway.views.shown import Shown, Tell, Telling
+from gateway.views.shown import Shown, Successions, Tell, Telling
 from gateway.views.taints import Store, Taints
 from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
@@ -60,10 +60,6 @@ QUIET = 300.0
 """Seconds of silence after which such a view may be evicted for another: hosts do not report that a page is gone."""
 
 
-LEAVES, COMES = 2.0, 10.0
-"""Seconds in which a host page closes the view of the previous call, and in which its successor opens."""
-
-
 class Views:
     """Every live view of a gateway, at most `each` per principal; the sessions with pages run inside it."""
 
@@ -84,7 +80,7 @@ class Views:
         self._taints = Taints(self._tainted, clock, taints)
         self._keeping: asyncio.Task[None] | None = None
         self._watchers: set[Callable[[Principal], None]] = set()
-        self._awaiting: set[asyncio.Event] = set()
+        self._successions = Successions()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._draining = False
@@ -157,41 +153,24 @@ class Views:
 
         None for a shared principal: nothing identifies the conversation of the view.
         """
-        found = [] if principal.shared else [view for view in self.of(principal, app) if view.tell is not None]
+
+        def showing() -> list[View]:
+            return [view for view in self.of(principal, app) if view.tell is not None]
+
+        found = [] if principal.shared else showing()
         if len(found) != 1:
             return None
 
         def successor() -> asyncio.Task[Telling | None]:
-            return self._sessions.create_task(self._in_place_of(found[0].id, principal, app))
+            return self._sessions.create_task(self._successions.of(lambda: found[0].id in self._views, showing))
 
         return Shown(found[0], self._clock, successor)
-
-    async def _in_place_of(self, id: str, principal: Principal, app: str) -> Telling | None:
-        """Return the view that our host page opens in place of the view `id`; None if it opens none in time."""
-        came = asyncio.Event()
-        self._awaiting.add(came)
-        try:
-            async with asyncio.timeout(LEAVES) as patience:
-                while id in self._views:
-                    came.clear()
-                    await came.wait()
-                patience.reschedule(asyncio.get_running_loop().time() + COMES)
-                while True:
-                    found = [view for view in self.of(principal, app) if view.tell is not None]
-                    if found:
-                        return found[0] if len(found) == 1 else None
-                    came.clear()
-                    await came.wait()
-        except TimeoutError:
-            return None
-        finally:
-            self._awaiting.discard(came)
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]], tell: Tell | None = None) -> None:
         """Begin the MCP session with the page of `view`; `send` sends a message on its webmcp channel."""
         self.disconnect(view)
         view.tell = tell
-        self._moved()
+        self._successions.moved()
 
         async def first(message: JsonObject) -> None:
             await send(message)
@@ -256,7 +235,7 @@ class Views:
             if view.taint.tainted is not None:
                 self._taints.leave((view.principal.id, view.app), view.taint)
             self._changed(view.principal)
-            self._moved()
+            self._successions.moved()
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -501,11 +480,6 @@ class Views:
             if view.relay is not None:
                 view.relay.offer(tools)
             self._changed(view.principal)
-
-    def _moved(self) -> None:
-        """Wake waiters after a view came or went."""
-        for waiting in self._awaiting:
-            waiting.set()
 
     def _changed(self, principal: Principal) -> None:
         for watcher in list(self._watchers):

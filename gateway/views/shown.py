@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ Result = Mapping[str, Any]
 
 Tell = Callable[[Notification], Awaitable[None]]
 """Sends a notification to a view on its ui channel."""
+
+LEAVES, COMES = 2.0, 10.0
+"""Seconds in which a host page closes the view of the previous call, and in which its successor opens."""
 
 
 class Telling(Protocol):
@@ -86,3 +89,36 @@ class Shown:
         if tell is not None:
             with suppress(ConnectionError):  # its page has gone
                 await tell({"jsonrpc": "2.0", "method": f"ui/notifications/{what}", "params": params})
+
+
+class Successions:
+    """Waits for the views that our host page opens in the place of others."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+
+    def moved(self) -> None:
+        """A view came or went."""
+        for waiting in self._waiting:
+            waiting.set()
+
+    async def of(self, is_open: Callable[[], bool], showing: Callable[[], Sequence[Telling]]) -> Telling | None:
+        """Return the one view that is `showing` after another is no longer open; None if there is none in time."""
+        moved = asyncio.Event()
+        self._waiting.add(moved)
+        try:
+            async with asyncio.timeout(LEAVES) as patience:
+                while is_open():
+                    moved.clear()
+                    await moved.wait()
+                patience.reschedule(asyncio.get_running_loop().time() + COMES)
+                while True:
+                    found = showing()
+                    if found:
+                        return found[0] if len(found) == 1 else None
+                    moved.clear()
+                    await moved.wait()
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.discard(moved)

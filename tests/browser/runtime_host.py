@@ -95,6 +95,16 @@ async def host_server(policy: str = CSP) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def echoing_host(page: Page) -> AsyncIterator[Host]:
+    """A plain host on a real server, whose answers say what was asked."""
+    async with host_server() as url:
+        await page.goto(url)
+        host = Host(page)
+        await host.answers("return { bodyType: 'text', body: args.url };")
+        yield host
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The host's page; `run` is JavaScript in it, `view` the frame of the app."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.runtime_host import Host, host_server
+from tests.browser.runtime_host import Host, echoing_host
 from tests.browser.test_webmcp import called, opened, until_listed
 
 NAMES = ["hasty", "held", "lost", "named", "shady", "stopped"]
@@ -43,11 +43,8 @@ PAGE = """<!doctype html><script>
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
     """A plain host on a real server, whose answers say what was asked."""
-    async with host_server() as url:
-        await page.goto(url)
-        made = Host(page)
-        await made.answers("return { bodyType: 'text', body: args.url };")
-        yield made
+    async with echoing_host(page) as echoing:
+        yield echoing
 
 
 async def test_each_call_is_answered_and_handled_once(host: Host, tmp_path: Path) -> None:

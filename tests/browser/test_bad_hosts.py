@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, Page
 
-from tests.browser.runtime_host import CLOCK, KEY, Host, encoded, host_server, packed, passed, proof, shown
+from tests.browser.runtime_host import CLOCK, KEY, Host, echoing_host, encoded, packed, passed, proof, shown
 from tests.browser.test_runtime_tools import TOOLS
 from tests.browser.test_single_owner import complaints, put
 
@@ -18,11 +18,8 @@ ASKED = "async (url) => (await fetch(url)).text()"
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
     """A plain host on a real server, whose answers say what was asked."""
-    async with host_server() as url:
-        await page.goto(url)
-        made = Host(page)
-        await made.answers("return { bodyType: 'text', body: args.url };")
-        yield made
+    async with echoing_host(page) as echoing:
+        yield echoing
 
 
 async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gateway.views import forward
 from tests.browser import stock_host, test_main_job
 from tests.browser.stock_host import bundled
 from tests.browser.test_main_job import gone, tool
-from tests.world import World, running
+from tests.world import World, running_page
 
 PAGE = """<!doctype html><title>Bad tools</title><p id="page">page</p><script>
   const end = new AbortController();
@@ -64,10 +64,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway for that page."""
-    source = tmp_path / "page"
-    source.mkdir()
-    (source / "index.html").write_text(PAGE, "utf-8")
-    async with running(tmp_path, policy=POLICY, source=source) as started:
+    async with running_page(tmp_path, PAGE, POLICY) as started:
         yield started
 
 

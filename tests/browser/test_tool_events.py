@@ -15,7 +15,7 @@ from tests.browser import stock_host, test_main_job
 from tests.browser.stock_host import bundled
 from tests.browser.test_main_job import tool
 from tests.browser.test_own_client import page_with_app
-from tests.world import World, running
+from tests.world import World, running_page
 
 FORM = '<form toolname="book" tooldescription="Books." id="page"><input name="seats" type="number"></form>'
 SCRIPT = """
@@ -57,10 +57,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway for that page."""
-    source = tmp_path / "page"
-    source.mkdir()
-    (source / "index.html").write_text(PAGE, "utf-8")
-    async with running(tmp_path, policy=POLICY, source=source) as started:
+    async with running_page(tmp_path, PAGE, POLICY) as started:
         yield started
 
 

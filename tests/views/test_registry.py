@@ -1,18 +1,12 @@
 """Live views: opened, attached, proven, listed, closed."""
 
 import asyncio
-import base64
-import hashlib
-import hmac
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from gateway.base64url import base64url
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
-from gateway.policy import parse_policy
 from gateway.views import launches, registry
 from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE, Launches
@@ -20,40 +14,8 @@ from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, Handed
 from gateway.views.view import AppRules, Attached, View
 from tests.clock import Clock
-from tests.views.pages import Page, connect, text, until
-
-POLICY = parse_policy(
-    """
-version: 1
-backends: {shop: {url: "http://shop.test"}}
-routes: [{path: /api, methods: [GET]}]
-tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal}, closed: {deny: "no"},
-        slow: {timeout: 2m}}
-""",
-    "policy.yaml",
-)
-EVE = replace(LOCAL, subject="eve")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that stands still."""
-    return Clock()
-
-
-@pytest.fixture
-async def views(clock: Clock) -> AsyncIterator[Views]:
-    """Two apps, no view."""
-    rules = {"cart": AppRules("Cart", POLICY), "notes": AppRules("Notes", POLICY, unproven="deny")}
-    async with Views(rules, clock) as opened:
-        yield opened
-
-
-def proof(attached: Attached, number: int) -> str:
-    """What the view would send along."""
-    key = base64.urlsafe_b64decode(attached.key + "=")
-    signature = hmac.digest(key, str(number).encode(), hashlib.sha256)
-    return f"{attached.view}.{number}.{base64url(signature)}"
+from tests.views.pages import Page, connect
+from tests.views.rules import EVE, POLICY, proof
 
 
 async def test_a_launched_view_is_proven(views: Views) -> None:
@@ -438,69 +400,3 @@ async def test_no_way_of_loading_again_washes_the_model_off(views: Views, clock:
     views.gesture(last, 0.0)
     assert views.caller_of(last, Door.BRIDGE).initiator is Initiator.PERSON
     assert views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator is Initiator.PAGE
-
-
-async def test_tools_come_and_go_with_the_page(views: Views) -> None:
-    """The directory follows the page; only what the policy lists is in it; watchers are told."""
-    changes: list[str] = []
-    views.watch(lambda principal: changes.append(principal.subject))
-
-    async def add(arguments: dict[str, object]) -> dict[str, object]:
-        return text("added")
-
-    page = Page()
-    page.register("add", add, description="Add\u202e it")
-    page.register("unlisted", add)
-    page.register("closed", add)
-    view = connect(views, LOCAL, page)
-    await until(lambda: bool(view.tools))
-    assert [(tool.name, tool.description) for tool in views.tools(LOCAL, None)] == [("cart_add", "Add it")]
-    assert views.tools(EVE, None) == ()
-    assert changes
-    page.drop("add")
-    await until(lambda: not view.tools)
-    views.close(view)
-    assert views.live(LOCAL) == ()
-
-
-async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -> None:
-    """Garbage is passed over; too many questions end the session of that page."""
-    loud, quiet = Page(), Page()
-
-    async def add(arguments: dict[str, object]) -> dict[str, object]:
-        return text("added")
-
-    for page in (loud, quiet):
-        page.register("add", add)
-        connect(views, LOCAL, page)
-    assert loud.view is not None
-    assert quiet.view is not None
-    await until(lambda: bool(quiet.view and quiet.view.tools and loud.view and loud.view.tools))
-    session = loud.view.session
-    assert session is not None
-    assert session.receive({"jsonrpc": "1.0", "garbage": []})
-    assert session.receive({"jsonrpc": "2.0", "method": "notifications/progress"})
-    said = [session.receive({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(1000)]
-    assert said[0] is True
-    assert said[-1] is False
-    assert quiet.view.tools
-
-
-async def test_hostile_definitions_are_left_out(views: Views) -> None:
-    """Deep, large and odd schemas, and more than fifty tools, do not reach the model."""
-    deep: dict[str, object] = {}
-    for _ in range(40):
-        deep = {"type": "object", "properties": {"a": deep}}
-    large = {"type": "object", "description": "x" * 20_000}
-
-    async def run(arguments: dict[str, object]) -> dict[str, object]:
-        return text("")
-
-    for schema in (deep, large, {"type": "array"}):
-        page = Page()
-        page.register("add", run, inputSchema=schema)
-        page.register("held", run)
-        view = connect(views, LOCAL, page)
-        await until(lambda view=view: bool(view.tools))  # type: ignore[misc]  # bound per round
-        assert [tool.page_name for tool in view.tools] == ["held"]
-        views.close(view)

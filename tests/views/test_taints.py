@@ -23,19 +23,13 @@ from tests.approvals.page import shown
 from tests.clock import Clock
 from tests.test_main_job import UI, answer_next, person
 from tests.views.pages import Page, connect
-from tests.views.test_registry import EVE, POLICY, proof
+from tests.views.rules import EVE, POLICY, proof
 from tests.world import World
 
 RULES = {
     "cart": AppRules("Cart", POLICY, trust_view_gestures=True),
     "notes": AppRules("Notes", POLICY, trust_view_gestures=True),
 }
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that stands still."""
-    return Clock()
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""A clock that stands still, and views on it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.views.registry import Views
+from gateway.views.view import AppRules
+from tests.clock import Clock
+from tests.views.rules import POLICY
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def views(clock: Clock) -> AsyncIterator[Views]:
+    """Two apps, no view."""
+    rules = {"cart": AppRules("Cart", POLICY), "notes": AppRules("Notes", POLICY, unproven="deny")}
+    async with Views(rules, clock) as opened:
+        yield opened

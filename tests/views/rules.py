@@ -1,0 +1,30 @@
+"""The policy of the tests of views, another principal, and how a view proves its calls."""
+
+import base64
+import hashlib
+import hmac
+from dataclasses import replace
+
+from gateway.base64url import base64url
+from gateway.model import LOCAL
+from gateway.policy import parse_policy
+from gateway.views.view import Attached
+
+POLICY = parse_policy(
+    """
+version: 1
+backends: {shop: {url: "http://shop.test"}}
+routes: [{path: /api, methods: [GET]}]
+tools: {add: {}, held: {confirm: always}, noisy: {rate: 1/minute per principal}, closed: {deny: "no"},
+        slow: {timeout: 2m}}
+""",
+    "policy.yaml",
+)
+EVE = replace(LOCAL, subject="eve")
+
+
+def proof(attached: Attached, number: int) -> str:
+    """What the view would send along."""
+    key = base64.urlsafe_b64decode(attached.key + "=")
+    signature = hmac.digest(key, str(number).encode(), hashlib.sha256)
+    return f"{attached.view}.{number}.{base64url(signature)}"
