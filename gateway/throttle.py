@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from gateway.bounds import Area, Bound
+
 K = TypeVar("K")
 
 PERIOD: Final = 60.0
@@ -16,6 +18,16 @@ PERIOD: Final = 60.0
 
 LINES: Final = 10
 """Log lines of one kind per window."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.RECORD,
+        "lines of the log about refused callers, exceeded bounds, and refusals that the record does not take",
+        f"{LINES} of one kind in {PERIOD:g} s",
+        "one line says how many more there were",
+        uncounted="that line says so",
+    ),
+)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,9 @@ from gateway.traces import arriving
 HEADS: Final = 16
 """Request heads cached per connection: clients repeat the same one, except for the length of the body."""
 
+HEADS_SIZE: Final = 32 * 1024
+"""Bytes of those."""
+
 KEPT: Final = 256 * 1024
 """Bytes buffered ahead before reading is paused."""
 
@@ -44,6 +47,20 @@ STRANGE: Final = 64 * 1024
 """Bytes of the largest request read from a caller not yet identified on this connection."""
 
 BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "request heads that a connection remembers",
+        f"{HEADS}, {size(HEADS_SIZE)} in all",
+        "they are read again",
+        uncounted="a cache",
+    ),
+    Bound(
+        Area.DOORS,
+        "what comes on a connection ahead of its turn",
+        size(KEPT),
+        "no more is read before its turn",
+        uncounted="the client waits",
+    ),
     Bound(
         Area.DOORS,
         "what an unknown caller sends in a body",
@@ -295,7 +312,7 @@ class Front(asyncio.Protocol):
             head = read_head(raw)
             if head is None:
                 return None
-            if len(self._heads) >= HEADS:
+            if len(self._heads) >= HEADS or sum(map(len, self._heads)) + len(raw) > HEADS_SIZE:
                 self._heads.clear()
             known = self._heads[raw] = Sent(head)
         return known

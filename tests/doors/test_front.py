@@ -8,12 +8,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors.front import Front
+from gateway.doors.front import HEADS, HEADS_SIZE, KEPT, Front
 from gateway.doors.fronts import Fronts
 from gateway.doors.heads import is_one, is_whole, read_head
 from gateway.doors.lent import HEAD_BYTES
 from gateway.doors.unread import Unread
-from gateway.model import Response
+from gateway.mcp.envelope import Call
+from gateway.mcp.fast import FastPath
+from gateway.model import Principal, Response
 from gateway.pieces import SIZE
 from tests.attacks.wire import raw_exchange
 from tests.mcp.fakes import ANSWERS
@@ -325,3 +327,52 @@ async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.Monke
             with suppress(ConnectionResetError):
                 await writer.wait_closed()
     assert unread.used == 0
+
+
+@pytest.fixture
+def fronts(monkeypatch: pytest.MonkeyPatch) -> list[Front]:
+    """The connections that come."""
+    found: list[Front] = []
+    made = Front.connection_made
+
+    def seen(front: Front, transport: asyncio.BaseTransport) -> None:
+        found.append(front)
+        made(front, transport)
+
+    monkeypatch.setattr(Front, "connection_made", seen)
+    return found
+
+
+@pytest.mark.bound("request heads that a connection remembers")
+async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
+    """However many clients send on it, and however long theirs are."""
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        for number in range(3 * HEADS):
+            writer.write(request(CALL, f"x-number: {number}" + "x" * (4000 if number % 2 else 10)))
+            assert b" 200 " in await answer(reader)
+            assert 0 < len(fronts[0]._heads) <= HEADS
+            assert sum(map(len, fronts[0]._heads)) <= HEADS_SIZE
+
+
+@pytest.mark.bound("what comes on a connection ahead of its turn")
+async def test_what_comes_ahead_of_its_turn_is_read_later(monkeypatch: pytest.MonkeyPatch, fronts: list[Front]) -> None:
+    """A client may send as much as it likes: while it waits for an answer little of that is taken, and all after it."""
+    go, message_of = asyncio.Event(), FastPath.message
+
+    async def waits(path: FastPath, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
+        await go.wait()
+        return await message_of(path, call, principal)
+
+    monkeypatch.setattr(FastPath, "message", waits)
+    count = 3 * KEPT // len(request())
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        writer.write(request())
+        while not fronts or not fronts[0].busy:
+            await asyncio.sleep(0.01)
+        writer.write(request() * count)
+        while len(fronts[0]._kept) <= KEPT:
+            await asyncio.sleep(0.01)
+        assert len(fronts[0]._kept) <= KEPT + 256 * 1024
+        go.set()
+        for _ in range(1 + count):
+            assert b" 200 " in await answer(reader)

@@ -97,6 +97,29 @@ async def made() -> Any:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.bound("resources of an upstream that are followed")
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_principal_follows_so_many_resources(
+    made: Made, monkeypatch: pytest.MonkeyPatch, *, modern: bool
+) -> None:
+    """By all of its clients together; another one has its own, and what is left, or refused, makes room."""
+    monkeypatch.setattr(module, "MAX_URIS", 2)
+    upstream, feed = made(modern)
+    mine, too, other = (Follower(lambda _, __: None, owner) for owner in ("ada", "ada", "bob"))
+    for one in (mine, too, other):
+        feed.add(one)
+    await feed.subscribe(upstream, mine, A)
+    await feed.subscribe(upstream, too, A)
+    with pytest.raises(MCPError, match="Too many"):
+        await feed.subscribe(upstream, mine, B)
+    await feed.subscribe(upstream, other, A, B)
+    await feed.unsubscribe(upstream, too, A)
+    await feed.subscribe(upstream, mine, B)
+    assert (mine.uris, too.uris, other.uris) == ({A, B}, set(), {A, B})
+    await feed.remove(upstream, mine)
+    await feed.subscribe(upstream, too, A, B)
+
+
 async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None:
     """An upstream that heard the end of it last would tell nobody, whoever follows."""
     upstream, feed = made(False)

@@ -31,6 +31,7 @@ async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pyt
     assert heard == list(range(500))
 
 
+@pytest.mark.bound("notifications of one call that wait for its client")
 async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more waits for it than may, and no answer does for ever."""
     monkeypatch.setattr(telling, "DRAIN", 0.0)

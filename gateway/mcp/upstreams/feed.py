@@ -18,10 +18,12 @@ from weakref import WeakValueDictionary
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.handshake import INFO, envelope, headers
 from gateway.mcp.upstreams.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, Session
+from gateway.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,22 @@ INTERVAL = 1.0
 """Seconds between two notifications of the same list's change: after each, all followers request the list."""
 
 MAX_URIS = 1000
-"""Resources of one upstream that are followed at a time."""
+"""Resources of one upstream that one principal may follow at a time; each of its clients counts."""
+
+ALL_URIS = 16 * 1024
+"""Those of all principals on one connection."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "resources of an upstream that are followed",
+        f"{MAX_URIS:,} per principal, {ALL_URIS:,} in all, of each connection; a small share each once half of that is "
+        "taken",
+        "an error",
+    ),
+)
+
+(_FOLLOWED,) = BOUNDS
 
 LONGEST, DEEPEST = 4096, 64
 """Limits on a resource's address, in characters and parts, within which enclosing resources are matched."""
@@ -49,9 +66,10 @@ _BORDER: Final = re.compile("[/?#]")
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """A follower of changes; `tell` must not block."""
+    """A follower of changes for the principal `owner`; `tell` must not block."""
 
     tell: Callable[[str, Message], None]
+    owner: str = ""
     uris: set[str] = field(default_factory=set)
 
 
@@ -80,6 +98,7 @@ class Feed:
         self.level: str | None = None
         self._spawn = spawn
         self._uris: dict[str, _Resource] = {}
+        self._places = Shares(MAX_URIS, ALL_URIS)
         self._listening: asyncio.Task[None] | None = None
         self._covered: _Covered | None = None
         self._changing = asyncio.Lock()
@@ -107,7 +126,8 @@ class Feed:
             if follower not in self.followers:
                 return  # it was removed meanwhile
             new = set(uris) - follower.uris
-            if len(new | self._uris.keys()) > MAX_URIS:
+            if not self._places.take(follower.owner, len(new)):
+                _FOLLOWED.exceeded(follower.owner or None)
                 raise MCPError(-32603, "Too many resources of this upstream are followed already.")
             follower.uris |= new
             for uri in new:
@@ -325,6 +345,7 @@ class Feed:
         """Remove the follower from these resources; return those that it followed."""
         left = follower.uris & set(uris)
         follower.uris -= left
+        self._places.give(follower.owner, len(left))
         for uri in left:
             self._uris[uri].followers -= 1
             if not self._uris[uri].followers:

@@ -160,7 +160,7 @@ class Following:
         with self.streams.one(client.principal) as over:
             joined = self._upstream.link(client)
             news = News()
-            follower = Follower(news.tell)
+            follower = Follower(news.tell, client.principal.id)
             joined.feed.add(follower)
             try:
                 with refused_is_left_out(params), lost_is_refused():
@@ -187,7 +187,7 @@ class Following:
         if known is None:
             joined = self._upstream.link(client)
             news = News()
-            known = self._sessions[client.who] = _Session(joined, Follower(news.tell), news)
+            known = self._sessions[client.who] = _Session(joined, Follower(news.tell, client.principal.id), news)
             joined.feed.add(known.follower)
         return known
 

@@ -120,7 +120,7 @@ class Gathered:
             joined = proxy.upstream.link(self.client)
         except Refusal:
             return  # no room for this client at this upstream; the others are followed
-        follower = Follower(partial(self._heard, name))
+        follower = Follower(partial(self._heard, name), self.client.principal.id)
         self._parts[name] = _Part(name, proxy, joined, follower)
         joined.feed.add(follower)
         if joined.link.now is not None:

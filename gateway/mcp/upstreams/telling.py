@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
+
+from gateway.bounds import Area, Bound, size
 
 log = logging.getLogger(__name__)
 
@@ -14,6 +16,17 @@ MOST = 8 * 1024 * 1024
 
 BESIDE = 512
 """Bytes that a notification counts for, beside its own."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "notifications of one call that wait for its client",
+        size(MOST),
+        "further ones are left out",
+    ),
+)
+
+(_NEWS,) = BOUNDS
 
 DRAIN = 5.0
 """Seconds that an answer or a question waits for the client to accept the next queued notification."""
@@ -35,11 +48,13 @@ class Telling:
         self._size = self._taken = 0
         self._task = tasks.create_task(self._run(tell))
 
-    def add(self, method: str, params: dict[str, Any], size: int) -> None:
+    def add(self, method: str, params: dict[str, Any], count: int) -> None:
         """Add a notification; must not block."""
-        if self._size < MOST:
-            self._size += size + BESIDE
-            self._news.put_nowait((method, params, size + BESIDE))
+        if self._size >= MOST:
+            _NEWS.exceeded()
+            return
+        self._size += count + BESIDE
+        self._news.put_nowait((method, params, count + BESIDE))
 
     async def drained(self) -> None:
         """Wait until the client has every notification added before, unless it does not read."""
@@ -60,8 +75,8 @@ class Telling:
             if isinstance(told, asyncio.Future):
                 told.set_result(None)
                 continue
-            method, params, size = told
-            self._size -= size
+            method, params, count = told
+            self._size -= count
             try:
                 await tell(method, params)
             except Exception:  # a client may fail in any way; its call continues
