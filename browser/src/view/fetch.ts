@@ -90,7 +90,9 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     if (reason === "redirect-broken") throw reason;
     const refused = reason === "redirect-denied";
     const redirects = REDIRECT.test(String(answer.status));
-    if (request.redirect === "error" ? redirects || refused : refused && request.mode === "same-origin") throw "redirect";
+    if (request.redirect === "error" && (redirects || refused)) throw "redirect";
+    // Of another site that the policy names as the app's own, the runtime knows nothing.
+    if (request.mode === "same-origin" && (refused || (reason && !url.startsWith("/")))) throw "same-origin";
     if (request.redirect === "manual" && redirects) return opaqueRedirect(request.url);
     return createResponse(answer, addresses.absolute((answer.redirected && answer.url) || url), request.signal, parts);
   }
@@ -102,12 +104,7 @@ export function createFetch({ addresses, calls, offline, Request, warn }: Ends):
     if (!/^https?:/.test(url)) throw `not HTTP: ${url}`;
     // A view has no cache of its own (Fetch, 4.6, "only-if-cached").
     if (request.cache === "only-if-cached") throw "not cached";
-    const path = addresses.wire(url);
-    const strays = (to: string): boolean => request.mode === "same-origin" && addresses.wire(to) === to;
-    if (strays(url)) throw "same-origin";
-    const response = await remote(request, path, onProgress);
-    if (strays(response.url)) throw "same-origin";
-    return response;
+    return remote(request, addresses.wire(url), onProgress);
   }
 
   async function verified(request: Request, onProgress?: Progress): Promise<Response> {

@@ -1,7 +1,7 @@
 /** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
 import { likeFetch } from "./like-fetch";
-import { wrap } from "./wrapped";
+import { named, wrap } from "./wrapped";
 
 interface Scope {
   Request: typeof globalThis.Request;
@@ -43,9 +43,9 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
   const { get, ...rest } = Object.getOwnPropertyDescriptor(Native.prototype, "referrer")!;
   Object.defineProperty(Native.prototype, "referrer", {
     ...rest,
-    get(this: Request) {
-      return get!.call(this) || kept.get(this) || "";
-    },
+    get: named(get!, function (this: Request) {
+      return (get!.call(this) as string) || kept.get(this) || "";
+    }),
   });
   scope.fetch = likeFetch(fetch, (...given) => {
     try {
