@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli.group import Unusable
+from gateway.cli.private import unwritable
 from gateway.cli.scan import Found, scan
 from gateway.config import app_id_problem
 from gateway.errors import DocumentError
@@ -104,8 +105,9 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     if present and not force:
         raise Unusable(f"{', '.join(present)} would be overwritten: move it, or use --force")
     for path, text in texts.items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.parent.mkdir(0o755, exist_ok=True)
+        with open(path, "w", encoding="utf-8", opener=unwritable) as file:
+            file.write(text)
     click.echo(_done(texts, found, app, port))
 
 

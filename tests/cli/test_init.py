@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,16 @@ def test_a_folder_without_a_page_is_refused(folder: Path) -> None:
     assert result.exit_code == 2
     assert "index.html" in result.output
     assert not (folder / "gateway.yaml").exists()
+
+
+def test_nobody_else_may_change_the_written_files(folder: Path) -> None:
+    """Whatever the umask is: whoever may write a policy decides what is allowed."""
+    umask = os.umask(0)
+    try:
+        result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    finally:
+        os.umask(umask)
+    assert result.exit_code == 0, result.output
+    written = [Path("gateway.yaml"), Path("policies"), *Path("policies").iterdir()]
+    assert len(written) == 3
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o022 for path in written] == [0, 0, 0]
