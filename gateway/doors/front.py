@@ -111,7 +111,7 @@ class Gate(Protocol):
     """Those of all requests that are in flight, by person."""
 
     def malformed(self, client: str | None) -> None:
-        """What came from there is no request."""
+        """Count a malformed request of this address."""
         ...
 
     def fast(self, mount: str) -> Fast[Any] | None:

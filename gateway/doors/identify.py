@@ -115,7 +115,7 @@ class Identify:
         raise Unidentified("This gateway wants to know who calls.", error="")
 
     def guess(self, request: Asked) -> Guess:
-        """What a caller may have looked up at an issuer who shows something that may be nobody's."""
+        """Return the bound on look-ups at issuers for the caller of `request`, whose credential may be invalid."""
         return Guess(self._guesses, lambda: self.client(request))
 
     def forget(self) -> None:

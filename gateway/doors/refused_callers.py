@@ -73,7 +73,7 @@ class RefusedCallers:
         await self._recorder.refused(fields)
 
     def malformed(self, client: str | None) -> None:
-        """What came from there is no request: nothing of it was read, and aiohttp has logged why."""
+        """Count a malformed request of this address: nothing of it was read, and aiohttp has logged why."""
         self._metrics.callers_refused.add("unknown", MALFORMED)
         said: dict[str, Json] = {"principal": None, "door": "unknown", "client": client, "status": 400}
         self._recorder.refusals.add(kind=CALLER, reason=MALFORMED, **said)

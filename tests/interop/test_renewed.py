@@ -206,6 +206,30 @@ async def test_a_server_that_knows_no_session_is_not_asked_without_end(tmp_path:
         assert server.ran["quick"] == 1
 
 
+ODD: list[Any] = [None, {}, {"supported": []}, {"supported": "2025-11-25"}, {"supported": [5, None]}, []]
+
+
+@pytest.mark.parametrize("data", ODD)
+async def test_a_refusal_of_the_version_that_names_none_ends_the_call(tmp_path: Path, data: Any) -> None:
+    """With the reason, after a few questions."""
+    asked = []
+
+    class Odd(Sessions):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            message = await request.json()
+            asked.append(message["method"])
+            return _error(message, -32022, "Unsupported protocol version", data)
+
+    async with (
+        standing(Odd()) as spec,
+        gateway(tmp_path, spec) as mcp,
+        Client(f"{mcp}/up", mode="2026-07-28") as client,
+    ):
+        with pytest.raises(Exception, match="Unsupported protocol version"):
+            await client.list_tools()
+    assert 0 < len(asked) < 10
+
+
 async def test_what_is_followed_is_followed_in_the_new_session(tmp_path: Path) -> None:
     """Followers hear that the lists may be others, and a resource is subscribed to again."""
     server, heard = Sessions(), asyncio.Event()
