@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 TREES = """
 import { parseAst } from "rolldown/parseAst";
 import { readFileSync } from "node:fs";
-const plain = (key, value) => (key === "start" || key === "end" || key === "range" ? undefined : value);
+const plain = (key, value) =>
+  key === "start" || key === "end" || key === "range" ? undefined : typeof value === "bigint" ? `${value}n` : value;
 const [lang, ...texts] = JSON.parse(readFileSync(0, "utf8"));
 const trees = texts.map((text) => JSON.stringify(parseAst(text, { lang }), plain));
 process.stdout.write(JSON.stringify(trees));

@@ -56,6 +56,7 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_payload": ("aiohttp", lambda: ResponseHandler(cast(Any, None))),
     "_handle_stateful_request": ("mcp", _manager),
     "_admit_session": ("mcp", _manager),
+    "_discard_session": ("mcp", _manager),
     "_session_owners": ("mcp", _manager),
     "_server_instances": ("mcp", _manager),
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),

@@ -15,7 +15,6 @@ from gateway.backends.frames import read_in_turn
 from gateway.backends.in_turn import InTurn
 from gateway.doors.allowed import lacking_any
 from gateway.doors.answers import SECURE, refused
-from gateway.doors.bodies import LARGEST
 from gateway.doors.bridged import Bridged
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.host_page import HostPage
@@ -94,8 +93,8 @@ class BridgeDoor:
             return answer
         except web.HTTPLengthRequired:
             return refused(411, "length-required", "A body says its length.")
-        except web.HTTPRequestEntityTooLarge:
-            return refused(413, "request-too-large", f"A body may have {LARGEST} bytes at most.")
+        except web.HTTPRequestEntityTooLarge as error:  # its text names the limit of this type
+            return refused(413, "request-too-large", str(error.text))
         except MuxError as error:
             return refused(413, "request-too-large", error.detail)
         except UnicodeDecodeError:

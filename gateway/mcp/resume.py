@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ReferenceType, WeakValueDictionary, ref
@@ -212,10 +213,16 @@ class SessionEvents(EventStore):
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's session manager, with a separate event store per session and at most `each` sessions per principal."""
+    """The SDK's session manager, with a separate event store per session and at most `each` sessions per principal.
 
-    def __init__(self, *arguments: Any, each: int = PER_PRINCIPAL, **options: Any) -> None:
+    `ended` is called with the id of each session that has ended.
+    """
+
+    def __init__(
+        self, *arguments: Any, each: int = PER_PRINCIPAL, ended: Callable[[str], None] = lambda _: None, **options: Any
+    ) -> None:
         self._room = Room()
+        self._ended = ended
         self._each = each
         self._opens = ""
         self._made = SessionEvents(self._room)
@@ -275,6 +282,12 @@ class Sessions(StreamableHTTPSessionManager):
             raise _Full(by, f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
         self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        try:
+            await super()._discard_session(session_id, transport)
+        finally:
+            self._ended(session_id)
 
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."

@@ -110,6 +110,10 @@ class Before(Protocol):
         """End the long-lived streams."""
         ...
 
+    def ended(self, session: str) -> None:
+        """Forget a session of the handshake protocols that has ended."""
+        ...
+
 
 class Face:
     """One mount, an async context manager within which requests are served; `app` None is the mount of all apps.
@@ -194,6 +198,7 @@ class Face:
             max_sessions=sessions,
             each=sessions_each,
             session_idle_timeout=session_idle,
+            ended=before.ended if before is not None else lambda _: None,
         )
         # An upstream's own mount may have its own tool named `http_request`.
         apart = app is None or before is None

@@ -8,7 +8,7 @@ from scripts.same_code import is_same
 
 BEFORE = {
     "a.py": '"""One."""\n\nA = 1\n"""Two."""\n\n\ndef f() -> str:\n    """Three."""\n    return "four"  # five\n',
-    "a.ts": '/** One. */\nexport const f = <T>(x: T): string => `${x}` + "two"; // three\n',
+    "a.ts": '/** One. */\nexport const f = <T>(x: T): string => `${x}` + "two" + 4n; // three\n',
     "a.tsx": 'export const f = (x: string) => <p title="one">{x}</p>; // two\n',
 }
 
@@ -26,6 +26,7 @@ BEFORE = {
         ("a.ts", "three", "3", True),
         ("a.ts", "two", "2", False),
         ("a.ts", "string", "number", False),
+        ("a.ts", "4n", "5n", False),
         ("a.tsx", "two", "2", True),
         ("a.tsx", "one", "1", False),
     ],

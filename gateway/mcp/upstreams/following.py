@@ -138,9 +138,13 @@ class Following:
         except Refusal:
             return  # a removed upstream sends no changes
         finally:
-            gone = self._sessions.pop(client.who, None)
-            if gone is not None:
-                self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+            self.ended(client.who)
+
+    def ended(self, who: str) -> None:
+        """Forget a session that has ended."""
+        gone = self._sessions.pop(who, None)
+        if gone is not None:
+            self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session updates of one resource."""

@@ -167,8 +167,13 @@ class Gathering:
             while True:
                 await client.announce(*await known.news.get())
         finally:
-            self._sessions.pop(client.who, None)
-            self._end(known)
+            self.ended(client.who)
+
+    def ended(self, who: str) -> None:
+        """Forget a session that has ended."""
+        gone = self._sessions.pop(who, None)
+        if gone is not None:
+            self._end(gone)
 
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session updates of one resource."""

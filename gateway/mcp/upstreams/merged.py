@@ -146,9 +146,14 @@ class Merged:
                 tasks.start_soon(self._gathering.follow, client)
                 await call_next(ctx)
         finally:
-            self._levels.pop(client.who, None)
-            for proxy in self._proxies().values():
-                proxy.forget_level(client)
+            self.ended(client.who)
+
+    def ended(self, session: str) -> None:
+        """Forget a session of the handshake protocols that has ended."""
+        self._levels.pop(session, None)
+        self._gathering.ended(session)
+        for proxy in self._proxies().values():
+            proxy.ended(session)
 
     async def _set_level(self, client: UpstreamClient, params: Message) -> Message:
         """Store a session's log level; each upstream receives it at its next call."""

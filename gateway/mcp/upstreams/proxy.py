@@ -298,9 +298,10 @@ class Proxy:
         if not client.modern and client.level is not None and self._levels.get(client.who) != client.level:
             await self.set_level(client, {"level": client.level})
 
-    def forget_level(self, client: UpstreamClient) -> None:
-        """Forget the log level of an ended session."""
-        self._levels.pop(client.who, None)
+    def ended(self, session: str) -> None:
+        """Forget a session of the handshake protocols that has ended."""
+        self._levels.pop(session, None)
+        self._following.ended(session)
 
     async def _follow(self, context: Context) -> None:
         """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
@@ -308,7 +309,7 @@ class Proxy:
         try:
             await self._following.follow(client)
         finally:
-            self.forget_level(client)
+            self.ended(client.who)
 
     async def tell_roots(self, client: UpstreamClient) -> None:
         """Notify the upstream that the client's roots changed."""
