@@ -63,44 +63,44 @@ const bundles: Record<string, InlineConfig> = {
     ],
   },
   /** Parts of it for some pages, which the packer adds: for those that name WebMCP, */
-  tools: part("model-context-part", "tools"),
+  tools: part("parts/model-context-part", "tools"),
   /** for declarative forms, */
-  forms: part("form-tools", "forms"),
+  forms: part("tools/form-tools", "forms"),
   /** for pages that name `EventSource`, */
-  events: part("event-source-part", "events"),
+  events: part("parts/event-source-part", "events"),
   /** what few pages name, */
-  seldom: part("seldom-part", "seldom"),
+  seldom: part("parts/seldom-part", "seldom"),
   /** forms with files, */
-  files: part("form-data-part", "files"),
+  files: part("parts/form-data-part", "files"),
   /** files with a digest, */
-  integrity: part("integrity-part", "integrity"),
+  integrity: part("parts/integrity-part", "integrity"),
   /** bodies as one buffer, */
-  buffers: part("buffers-part", "buffers"),
+  buffers: part("parts/buffers-part", "buffers"),
   /** `data:` URLs that are fetched, */
   /** `XMLHttpRequest`, */
-  xhr: part("xhr-part", "xhr"),
+  xhr: part("parts/xhr-part", "xhr"),
   /** `WebSocket`, */
-  sockets: part("sockets", "sockets"),
+  sockets: part("page/sockets", "sockets"),
   /** `alert`, `confirm` and `prompt`, */
-  dialogs: part("dialogs-part", "dialogs"),
+  dialogs: part("parts/dialogs-part", "dialogs"),
   /** code that is made of a text, */
-  code: part("code-part", "code"),
+  code: part("parts/code-part", "code"),
   /** `location`, as the packer has found, */
-  location: part("location-part", "location"),
+  location: part("parts/location-part", "location"),
   /** the app's other pages, */
-  pages: part("pages-part", "pages"),
+  pages: part("parts/pages-part", "pages"),
   /** storage, cookies or the history, */
-  shims: part("shims-part", "shims"),
+  shims: part("parts/shims-part", "shims"),
   /** or the rules of style sheets; */
-  sheets: part("sheets-part", "sheets"),
+  sheets: part("parts/sheets-part", "sheets"),
   /** for pages whose pictures and sheets are the backend's, where they are in no host, */
-  alone: part("alone-part", "alone"),
+  alone: part("parts/alone-part", "alone"),
   /** for pages that write their document anew, */
-  rewritten: part("rewritten-part", "rewritten"),
+  rewritten: part("parts/rewritten-part", "rewritten"),
   /** for pages with scripts of the backend, */
-  late: part("late-part", "late"),
+  late: part("parts/late-part", "late"),
   /** and for apps that keep their storage on the gateway. */
-  storage: part("storage-part", "storage"),
+  storage: part("parts/storage-part", "storage"),
   /** The npm module `webmcp-gateway-view`; its runtime is the view's, for apps that are not packed. */
   module: {
     build: {

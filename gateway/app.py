@@ -11,35 +11,40 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 import gateway
-from gateway.accounts import Accounts, audience
-from gateway.admission import Admission, admission, issuers_of, proxies_of
-from gateway.asking import Approving
+from gateway.assembly.approvals import Approving
+from gateway.assembly.audit import Recording
+from gateway.assembly.authentication import Admission, admission, issuers_of, proxies_of
+from gateway.assembly.changing import Changing
+from gateway.assembly.credentials import Accounts, audience
+from gateway.assembly.metrics import watched
+from gateway.assembly.reload import Reloader
+from gateway.assembly.running import Apps, Backends, Held, in_one_task
+from gateway.assembly.serving import BODY, Serving
+from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import reported
 from gateway.built import built
 from gateway.callers.nouns import told_by_proxies
-from gateway.changing import Changing
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.doors import mcp as mcp_door
-from gateway.doors.bodies import Bodies
-from gateway.doors.bridge import BridgeDoor
-from gateway.doors.bridged import Bridged
+from gateway.doors.bridge.bridge import BridgeDoor
+from gateway.doors.bridge.downloads import DownloadDoor
+from gateway.doors.bridge.links import LinkDoor
+from gateway.doors.bridge.shared import Bridged
+from gateway.doors.bridge.tickets import Tickets
+from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
-from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.health import Health
 from gateway.doors.in_flight import InFlight
-from gateway.doors.links import LinkDoor
 from gateway.doors.metrics import MetricsDoor
 from gateway.doors.peers import Peers
 from gateway.doors.refused_callers import RefusedCallers
+from gateway.doors.revocation import Standing
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.server_name import name_server
-from gateway.doors.short_way import McpGate
-from gateway.doors.standing import Standing
-from gateway.doors.tickets import Tickets
 from gateway.doors.unread import Unread
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.excess import Excess
@@ -49,19 +54,14 @@ from gateway.exchange.pipeline import Exchange
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
-from gateway.gauges import watched
+from gateway.fastpath.application import McpGate
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face, message_limit
 from gateway.mcp.storage import StorageTool
-from gateway.mcp.upstreams.calling import ShownIn
+from gateway.mcp.upstreams.calls.calling import ShownIn
 from gateway.mcp.upstreams.merged import Merged
-from gateway.mcp.upstreams.room import Upstreams
+from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Principal
-from gateway.recording import Recording
-from gateway.reload import Reloader
-from gateway.running import Apps, Backends, Held, in_one_task
-from gateway.serving import BODY, Serving
-from gateway.sites import app_sites, entrances, listener, netloc
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import Quotas

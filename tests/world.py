@@ -21,7 +21,7 @@ from gateway import config as configuration
 from gateway.app import GATE, build_app
 from gateway.config import Config, load_config
 from gateway.credentials import OAuth
-from gateway.doors.short_way import FrontRunner
+from gateway.fastpath.application import FrontRunner
 from tests.leaks.marks import MARK
 
 EXAMPLE = Path(goods.__file__).parent

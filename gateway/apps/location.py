@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.apps import exact
+from gateway.apps import exact_text
 from gateway.apps.markup import Element, parse
 from gateway.apps.modules import SECONDS, node
 from gateway.apps.places import Splice, Text
@@ -44,7 +44,7 @@ class _Script:
     def with_code(self, code: str) -> Splice:
         """Return the replacement of its code."""
         if self.exact:
-            code = exact.written(code)
+            code = exact_text.written(code)
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
@@ -73,8 +73,8 @@ def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Scrip
     kind = (element.get("type") or "").strip().lower()
     code = page[element.end : element.text_end]
     if element.name == "script" and (kind == "module" or kind in kinds) and WORD in code:
-        data = kind == exact.TYPE
-        code = exact.read(code) if data else code
+        data = kind == exact_text.TYPE
+        code = exact_text.read(code) if data else code
         kind = "module" if kind == "module" else "script"
         found.append(_Script(code, kind, element.end, element.text_end, exact=data))
     return found

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from gateway.apps import exact
+from gateway.apps import exact_text
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
@@ -36,7 +36,7 @@ _LOADED = '<script>document.currentScript.previousElementSibling.dispatchEvent(n
 """Follows a script with a load handler: an inline script fires no load event."""
 
 _DEFERRED = "webmcp-gateway-deferred"
-CLASSIC = RUN | {_DEFERRED, exact.TYPE}
+CLASSIC = RUN | {_DEFERRED, exact_text.TYPE}
 """The types of classic scripts in a packed page."""
 
 _CHANGED = (
@@ -109,11 +109,11 @@ class PageScripts:
         code = with_source(self._classic_script(element, Module(path, text)), source.value)
         attributes = element.written(without=_LOADING)
         deferred = not element.inert and not {"defer", "async"}.isdisjoint(element.attributes)
-        if not exact.stands(code):
+        if not exact_text.stands(code):
             if self._reachable(element):
                 self.texts.append(code)
                 heard = "onload" in element.attributes
-                packed = exact.element(code, attributes, deferred=deferred, heard=heard)
+                packed = exact_text.element(code, attributes, deferred=deferred, heard=heard)
                 return [Splice(element.start, element.close_end, packed)]
             code = self._in_element(code, text)
         if deferred:

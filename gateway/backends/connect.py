@@ -19,10 +19,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
 from gateway import __version__
-from gateway.backends.frames import Handler
-from gateway.backends.in_turn import InTurn
 from gateway.backends.reaper import Reaper
+from gateway.backends.websocket_frames import Handler
 from gateway.errors import Reason, Refusal
+from gateway.eventloop.fair_share import InTurn
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
 """The gateway's user agent, unless the app's request has one."""

@@ -15,10 +15,10 @@ from yarl import URL
 
 from gateway.backends.body import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
+from gateway.backends.connection_pool import RETRIED, Lost, Wires
 from gateway.backends.fields import FRAMING, NAME, follows, head, length_kept, silence
 from gateway.backends.http1 import Head, Malformed
 from gateway.backends.incoming import Incoming, arriving
-from gateway.backends.wires import RETRIED, Lost, Wires
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from gateway.backends.connection_pool import Wires
 from gateway.backends.http1 import Head, Reading
-from gateway.backends.wires import Wires
 
 AHEAD: Final = 256 * 1024
 """Bytes of a body that may be buffered; beyond that the connection is not read (backpressure)."""

@@ -12,7 +12,7 @@ from joserfc import jwk, jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from gateway.credentials.answers import parsed
+from gateway.credentials.server_answers import parsed
 from gateway.errors import Unidentified
 from gateway.model import Json
 

@@ -11,8 +11,8 @@ from gateway.callers.json_text import texts
 from gateway.callers.jwt import PublicKey, public_keys
 from gateway.callers.login import Attempt
 from gateway.callers.nouns import OAuth
-from gateway.credentials.answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.credentials.metadata import well_known
+from gateway.credentials.server_answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.errors import Refusal, Unidentified
 from gateway.model import Json, Outbound, Response, with_path
 

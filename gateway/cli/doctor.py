@@ -23,9 +23,9 @@ from gateway.config import Config, Upstream, read_config
 from gateway.config.upstreams import REMOTE
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator
-from gateway.mcp.upstreams import link
-from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.requests import origin_of
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.transport import link
+from gateway.mcp.upstreams.transport.requests import origin_of
 from gateway.mcp.upstreams.upstream import Upstream as Live
 from gateway.model import Principal
 from gateway.stores.segments import all_segments

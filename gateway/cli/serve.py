@@ -18,12 +18,13 @@ from aiohttp import web
 import gateway
 from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
-from gateway.cli import descriptors, lock, logs, loops, stopping
+from gateway.cli import descriptors, lock, logs, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.link import login_link
 from gateway.config import Config, Reading, load_config, read_config
-from gateway.doors.short_way import FrontRunner
 from gateway.errors import StartError
+from gateway.eventloop import busy_poll
+from gateway.fastpath.application import FrontRunner
 from gateway.stores.sql import Database
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or config.log, verbose)
     if (few := descriptors.raised()) is not None:
         log.warning(few)
-    factory = loops.loop_factory(busy_poll=config.server.busy_poll)
+    factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)
     with lock.held(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
         reread = partial(read_config, path, os.environ)
         runner.run(_serve(config, reread, live, tell, partial(_say, log_format or config.log)))

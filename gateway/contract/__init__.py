@@ -1,8 +1,7 @@
 """The `http_request` contract, without I/O: decodes arguments, encodes results."""
 
 from gateway.contract.arguments import parse_arguments
-from gateway.contract.bodies import Handed, default_type
-from gateway.contract.exact import NotExact, check_depth, exact_json, read_json
+from gateway.contract.request_bodies import Handed, default_type
 from gateway.contract.results import (
     TEXT_BLOCK_LIMIT,
     in_base64,
@@ -12,7 +11,8 @@ from gateway.contract.results import (
     text_of_json,
     whole_characters,
 )
-from gateway.contract.schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
+from gateway.contract.tool_schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
+from gateway.jsontext.exact import NotExact, check_depth, exact_json, read_json
 
 __all__ = [
     "INPUT_SCHEMA",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeGuard, TypeVar
 
-from gateway.contract.bodies import Handed, WrongBody, encode_body
+from gateway.contract.request_bodies import Handed, WrongBody, encode_body
 from gateway.errors import Reason, Refusal
 from gateway.model import LARGEST_BODY, BodyType, Headers, Redirect, Request
 

@@ -1,6 +1,5 @@
 """Auth flows as generators: `response = yield request`; the driver does the I/O."""
 
-from gateway.credentials.answers import Flow as Flow
 from gateway.credentials.assertions import ALGORITHMS as ALGORITHMS
 from gateway.credentials.assertions import signing_key as signing_key
 from gateway.credentials.authorization_code import Attempt as Attempt
@@ -34,3 +33,4 @@ from gateway.credentials.nouns import Spec as Spec
 from gateway.credentials.nouns import Token as Token
 from gateway.credentials.nouns import TokenExchange as TokenExchange
 from gateway.credentials.nouns import Tokens as Tokens
+from gateway.credentials.server_answers import Flow as Flow

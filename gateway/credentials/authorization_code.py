@@ -12,10 +12,10 @@ from typing import Final
 from urllib.parse import urlencode
 
 from gateway.base64url import base64url
-from gateway.credentials.answers import Flow, failed, parsed
 from gateway.credentials.dpop import new_key
 from gateway.credentials.metadata import Endpoints, discover, endpoints
 from gateway.credentials.nouns import Account, OAuth, Token
+from gateway.credentials.server_answers import Flow, failed, parsed
 from gateway.credentials.token_requests import request_token, wanted
 from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.model import Json, Secret

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.credentials.answers import Flow, ask, failed
 from gateway.credentials.assertions import assertion
 from gateway.credentials.dpop import new_key
 from gateway.credentials.metadata import endpoints
 from gateway.credentials.nouns import JwtBearer, OAuth, Token, TokenExchange
+from gateway.credentials.server_answers import Flow, ask, failed
 from gateway.credentials.token_requests import client_request, request_token, wanted
 from gateway.errors import GrantEnded
 from gateway.model import Secret

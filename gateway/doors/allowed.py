@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.doors.answers import refused
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import refused
 
 
 def lacking(request: web.Request, capability: str, app: str | None = None) -> web.Response | None:

@@ -13,11 +13,11 @@ from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
 from gateway.config import Way, Webhook
 from gateway.doors.access import SIGNED
-from gateway.doors.answers import fresh, json_of, refused
+from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
-from gateway.doors.sight import is_own, name_in
+from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import Reason, Refusal
-from gateway.exchange.answers import Answers, NotAllowed
+from gateway.exchange.decisions import Answers, NotAllowed
 from gateway.exchange.grants import Grant
 from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, look_at, signed_answer
 from gateway.model import Json, Principal, Question

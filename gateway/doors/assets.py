@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.apps import media_type
-from gateway.doors.answers import refused
+from gateway.doors.responses import refused
 
 
 @dataclass(frozen=True, slots=True)

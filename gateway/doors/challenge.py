@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.callers.nouns import Method, OAuth
 from gateway.doors.access import METADATA
-from gateway.doors.answers import refused
+from gateway.doors.responses import refused
 from gateway.errors import Unidentified
 
 _UNQUOTED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")  # RFC 6750 3: not allowed in error_description

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.doors.answers import fresh, object_of, refused
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import fresh, object_of, refused
 from gateway.errors import Refusal
 from gateway.exchange.connecting import Connecting, Connection
 from gateway.exchange.record import Record, Recorder

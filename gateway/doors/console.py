@@ -19,16 +19,16 @@ from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.allowed import lacking
-from gateway.doors.answers import SECURE, SMALL, fresh, object_of, refused
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
+from gateway.doors.authorization import sees_record
+from gateway.doors.bridge.downloads import DownloadDoor
+from gateway.doors.bridge.links import LinkDoor
+from gateway.doors.bridge.tickets import Tickets
 from gateway.doors.connections import ConnectionsDoor
-from gateway.doors.downloads import DownloadDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.links import LinkDoor
-from gateway.doors.sight import sees_record
-from gateway.doors.tickets import Tickets
+from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refused
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.model import LOCAL, Json, Principal
 from gateway.proving import shows

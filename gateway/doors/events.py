@@ -12,10 +12,10 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound
 from gateway.config import Kind, Notice, Notices
-from gateway.doors.answers import refused
 from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.sight import Lines, sees_view
+from gateway.doors.responses import refused
 from gateway.exchange.approve import Approvals
 from gateway.exchange.grants import Grants
 from gateway.model import Json, Principal

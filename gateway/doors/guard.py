@@ -13,15 +13,15 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client_address import CLIENT
 from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
-from gateway.doors.answers import refused
-from gateway.doors.asked import Asked
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify, Place
 from gateway.doors.in_flight import InFlight
+from gateway.doors.login.site_login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
-from gateway.doors.slow import growing
-from gateway.doors.standing import Standing
-from gateway.doors.visit import is_navigation, to_console
+from gateway.doors.request_view import Asked
+from gateway.doors.responses import refused
+from gateway.doors.revocation import Standing
+from gateway.doors.slow_clients import growing
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 

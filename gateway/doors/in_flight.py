@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
-from gateway.doors.answers import Refused, refused
+from gateway.doors.responses import Refused, refused
 from gateway.model import Principal
 from gateway.shares import Shares
 

@@ -15,9 +15,9 @@ from gateway.callers.freshness import Freshness
 from gateway.callers.jwt import PublicKey, UnknownKey, Unverified, read, verified
 from gateway.callers.login import Attempt
 from gateway.callers.nouns import OAuth, Roles
-from gateway.doors.recent import Recent
+from gateway.doors.introspection_cache import Recent
 from gateway.errors import Unidentified
-from gateway.exchange.drive import drive
+from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Json, Principal, Secret
 from gateway.owned import EACH, IN_ALL
 from gateway.proving import digest

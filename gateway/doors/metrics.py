@@ -7,8 +7,8 @@ from ipaddress import ip_address
 from aiohttp import web
 
 from gateway.doors.access import SCRAPED
-from gateway.doors.answers import refused
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import refused
 from gateway.telemetry import CONTENT_TYPE, Metrics
 
 FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")

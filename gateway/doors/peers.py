@@ -11,8 +11,8 @@ from typing import Final
 from gateway.bounds import Area, Bound
 from gateway.callers.nouns import Blocks
 from gateway.callers.proxies import address_of, within
-from gateway.doors.guesses import subscriber
 from gateway.doors.server_name import NAME
+from gateway.doors.token_lookup_limits import subscriber
 from gateway.shares import Shares
 
 EACH: Final = 1000

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.client_address import CLIENT
 from gateway.doors.access import SCRAPED, SIGNED, Site
-from gateway.doors.answers import Refused
+from gateway.doors.responses import Refused
 from gateway.exchange.record import Recorder
 from gateway.exchange.refusals import CALLER
 from gateway.model import Json, Principal

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.doors.answers import SECURE, refused
 from gateway.doors.assets import assets, shown
+from gateway.doors.responses import SECURE, refused
 from gateway.proving import shows
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")

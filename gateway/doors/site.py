@@ -17,9 +17,9 @@ from yarl import URL
 from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, counting, whole
 from gateway.doors.allowed import lacking
-from gateway.doors.answers import SECURE, refused
 from gateway.doors.event_ids import received
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import SECURE, refused
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange

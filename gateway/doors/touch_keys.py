@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gateway.doors.answers import fresh, json_of, object_of, refused
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import fresh, json_of, object_of, refused
 from gateway.errors import Refusal
 from gateway.exchange.presence import NAME, LoginTooOld, Presence
 from gateway.exchange.record import Record, Recorder

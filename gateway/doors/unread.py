@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from gateway.bounds import Area, Bound, size
-from gateway.doors.bodies import ROOM, ROOM_EACH
+from gateway.doors.bridge.uploads import ROOM, ROOM_EACH
 
 LARGE: Final = 64 * 1024
 """Bytes of an answer that counts: about as much of each one is the connection's own."""

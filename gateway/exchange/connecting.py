@@ -25,12 +25,12 @@ from gateway.credentials import (
     redeem,
     revoke,
 )
-from gateway.credentials.answers import failed
+from gateway.credentials.server_answers import failed
 from gateway.errors import Reason, Refusal, StartError
-from gateway.exchange.absent import Absences
 from gateway.exchange.cookies import CookieJars
-from gateway.exchange.drive import drive
 from gateway.exchange.fetched import Fetched
+from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate, take
 from gateway.proving import digest

@@ -11,7 +11,7 @@ from aiohttp import CookieJar
 from yarl import URL
 
 from gateway.bounds import Area, Bound
-from gateway.exchange.leg import Leg
+from gateway.exchange.decided_request import Leg
 from gateway.model import Caller, Headers, person_of
 from gateway.policy import BackendSpec, Cookies
 

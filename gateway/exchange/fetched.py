@@ -19,9 +19,9 @@ from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Injected
 from gateway.exchange.obtain import Obtain
 from gateway.model import Headers, Principal
+from gateway.stores.atomic import whole
 from gateway.stores.sealing import Unreadable
 from gateway.stores.tokens import Kept
-from gateway.stores.whole import whole
 
 MARGIN: Final = 30.0
 """Seconds before its expiry at which a token is no longer used; at most a tenth of its lifetime."""

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec.structs import replace
 
 from gateway.exchange.answer import Answer
-from gateway.exchange.echo import Echo
-from gateway.exchange.leg import LONG, Leg
+from gateway.exchange.decided_request import LONG, Leg
 from gateway.exchange.mask import masked
 from gateway.exchange.record import Record
+from gateway.exchange.redact_secrets import Echo
 from gateway.model import Json, Response
 from gateway.policy import JsonPath, Policy, answer_headers
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.leg import Leg
+from gateway.exchange.decided_request import Leg
 from gateway.model import Caller
 from gateway.policy import SAFE_METHODS
 

@@ -10,8 +10,8 @@ from typing import Never
 
 from msgspec.structs import replace
 
-from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.sizes import MOST, is_bulky, why
 from gateway.model import Json, Response
 from gateway.policy import JsonPath
 

@@ -18,7 +18,7 @@ from gateway.credentials import (
     token_exchange,
 )
 from gateway.errors import GrantEnded, Reason, Refusal
-from gateway.exchange.drive import drive
+from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Principal
 from gateway.telemetry import Metrics
 

@@ -18,9 +18,9 @@ from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.answer import Answer
 from gateway.exchange.approve import Parked, Pending
+from gateway.exchange.decided_request import Leg, decided
 from gateway.exchange.filter import filtered, hidden
 from gateway.exchange.idempotency import Idempotency
-from gateway.exchange.leg import Leg, decided
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, broken, following, landed

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.exchange.answer import Answer
-from gateway.exchange.echo import Echo
-from gateway.exchange.leg import Leg
+from gateway.exchange.decided_request import Leg
+from gateway.exchange.redact_secrets import Echo
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app
 from gateway.policy.paths import has_lone_percent

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from gateway.errors import Refusal
 from gateway.exchange.answer import Answer
-from gateway.exchange.leg import Leg
+from gateway.exchange.decided_request import Leg
 from gateway.exchange.record import Record
 from gateway.model import Json
 

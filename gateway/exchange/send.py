@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.absent import Absences
 from gateway.exchange.answer import Answer, nothing
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.exchange.backend_turns import Turns
 from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
 from gateway.exchange.cookies import CookieJars, jar_key
+from gateway.exchange.decided_request import Leg
 from gateway.exchange.idempotency import FIELD
-from gateway.exchange.leg import Leg
+from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record
 from gateway.exchange.retry import Retries
 from gateway.model import Backend, Caller, Headers, Outbound, Response, StreamingBackend, Tell

@@ -12,8 +12,8 @@ from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import STILL_WAITS, ApprovalStep
 from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
+from gateway.exchange.decided_request import Leg
 from gateway.exchange.grants import Grants
-from gateway.exchange.leg import Leg
 from gateway.exchange.record import Record
 from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy

@@ -14,7 +14,7 @@ from starlette.authentication import AuthCredentials
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
-from gateway.backends.slices import Pieces
+from gateway.eventloop.slices import Pieces
 from gateway.mcp.identity import User
 
 HOP_BY_HOP = frozenset(

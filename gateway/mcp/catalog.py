@@ -16,7 +16,7 @@ from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, PATIENCE
 from gateway.mcp import arguments as read
-from gateway.mcp import relay
+from gateway.mcp import relay_tools
 from gateway.mcp import storage as kept
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Push, Views
@@ -79,7 +79,7 @@ class Catalog:
         self._forwarder = forwarder
         self._exchange = exchange
         self._keeping = storage
-        self._relay = relay.RelayTools(app, views)
+        self._relay = relay_tools.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}
         self._resources: Mapping[str, PackedApp] = {}
@@ -147,7 +147,7 @@ class Catalog:
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
-            *(_Entry(tool, self._relaying(tool.name)) for tool in (relay.poll_tool(), relay.result_tool())),
+            *(_Entry(tool, self._relaying(tool.name)) for tool in (relay_tools.poll_tool(), relay_tools.result_tool())),
             _Entry(define.list_view_tools(), self._list_view_tools),
             _Entry(define.call_view_tool(), self._call_view_tool),
         ]
@@ -211,7 +211,7 @@ class Catalog:
 
     async def relayed(self, name: str, arguments: Arguments, client: Client) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
-        return await (self._relay.poll if name == relay.POLL else self._relay.result)(arguments, client)
+        return await (self._relay.poll if name == relay_tools.POLL else self._relay.result)(arguments, client)
 
     def _relaying(self, name: str) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: Client) -> types.CallToolResult:

@@ -16,16 +16,16 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import web
 from mcp_types import SERVER_INFO_META_KEY
 
-from gateway.backends.slices import Pieces
-from gateway.compact import DEL, compact, compact_ascii, quoted
 from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
+from gateway.eventloop.slices import Pieces
+from gateway.jsontext.compact import DEL, compact, compact_ascii, quoted
+from gateway.jsontext.pieces import escaped, gathered, written
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
 from gateway.mcp.ports import Client
 from gateway.mcp.results import LONG, content_of, is_failure, text_of, values_of
 from gateway.model import Json, Principal, Response
-from gateway.pieces import escaped, gathered, written
 from gateway.traces import arriving
 
 log = logging.getLogger(__name__)

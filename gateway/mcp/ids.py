@@ -12,7 +12,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.mcp.bodies import replayed
+from gateway.mcp.body_limits import replayed
 from gateway.mcp.identity import User
 
 LARGEST: Final = 1024 * 1024

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.mcp.answers import Answers, Speaker
 from gateway.mcp.greeting import version_of
 from gateway.mcp.results import Aside
+from gateway.mcp.view_calls import Answers, Speaker
 from gateway.model import Caller, Json
 
 log = logging.getLogger(__name__)

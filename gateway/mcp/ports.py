@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
+from gateway.eventloop.model_priority import Precedence
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
-from gateway.views.precedence import Precedence
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
 from gateway.views.view import Attached, LiveView, Opened

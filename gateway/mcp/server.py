@@ -24,16 +24,16 @@ from msgspec.structs import replace
 from gateway.arriving import NoRoom, counting, whole
 from gateway.bounds import Area, Bound
 from gateway.mcp import absent
-from gateway.mcp.apart import kept
 from gateway.mcp.asgi import Ending, ending_of, serve
-from gateway.mcp.bodies import BODY_LIMIT, MESSAGES, Readable
+from gateway.mcp.body_limits import BODY_LIMIT, MESSAGES, Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
-from gateway.mcp.elicit import Asking, Calls
+from gateway.mcp.elicitation import Asking, Calls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.greeting import NAME
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ids import OneInFlight
+from gateway.mcp.out_of_band import kept
 from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, Sessions

@@ -11,9 +11,9 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from starlette.requests import Request
 from starlette.types import Scope
 
-from gateway.compact import compact_ascii
+from gateway.jsontext.compact import compact_ascii
+from gateway.jsontext.pieces import gathered, is_large, written
 from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
-from gateway.pieces import gathered, is_large, written
 
 Result = TypeVar("Result")
 

@@ -8,8 +8,8 @@
 `browser/src/mux` is the same in TypeScript; `tests/mux/vectors.json` holds the two together.
 """
 
-from gateway.mux.bodies import BODY_LIMIT, body_named, is_large, join_body, split_body
 from gateway.mux.connection import ClientConnection, Connection, ServerConnection
+from gateway.mux.detached_bodies import BODY_LIMIT, body_named, is_large, join_body, split_body
 from gateway.mux.frames import (
     FRAME_LIMIT,
     FRAMES,
@@ -26,7 +26,7 @@ from gateway.mux.frames import (
     decode,
     encode,
 )
-from gateway.mux.rules import IN_FLIGHT_LIMIT, Role
+from gateway.mux.transitions import IN_FLIGHT_LIMIT, Role
 
 __all__ = [
     "BODY_LIMIT",

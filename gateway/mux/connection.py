@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gateway.errors import MuxError
+from gateway.jsontext.portable import is_deep
 from gateway.model import Channel
 from gateway.mux import jsonrpc
 from gateway.mux.conversation import Answered, Conversation, Dropped, Passed, Refused, Verdict
 from gateway.mux.frames import Close, ErrorFrame, Frame, Message, decode, encode
 from gateway.mux.progress import Progress
-from gateway.mux.rules import Role
-from gateway.mux.text import is_deep
+from gateway.mux.transitions import Role
 
 
 class Connection:

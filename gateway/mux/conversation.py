@@ -9,7 +9,7 @@ from typing import TypeAlias
 from gateway.model import Channel, Json
 from gateway.mux import jsonrpc
 from gateway.mux.jsonrpc import Answer, Call, Id, Notice
-from gateway.mux.rules import IN_FLIGHT_LIMIT, METHODS, Role
+from gateway.mux.transitions import IN_FLIGHT_LIMIT, METHODS, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias, cast
 
 from gateway.bounds import Area, Bound, size
 from gateway.errors import MuxError
+from gateway.jsontext.portable import dump, parse
 from gateway.model import Channel, Json
 from gateway.mux.jsonrpc import whole
-from gateway.mux.text import dump, parse
 
 FRAME_LIMIT = 1024 * 1024
 """The largest frame, in bytes of UTF-8."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gateway.errors import MuxError
 from gateway.mux.frames import Close, ErrorFrame, Focus, Frame, Gesture, Hello, Message, Open, Opened, Resume, kind_of
-from gateway.mux.rules import CLOSED_REMEMBERED, TRANSITIONS, Role, State
+from gateway.mux.transitions import CLOSED_REMEMBERED, TRANSITIONS, Role, State
 
 _ViewFrame: TypeAlias = Message | Gesture | Focus | Close | Resume | ErrorFrame
 

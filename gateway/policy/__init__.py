@@ -1,6 +1,5 @@
 """The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
-from gateway.policy.answers import Landing, answer_headers, landing, leads_nowhere, location_for_app
 from gateway.policy.canonical import canonicalise, canonicalising
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.expectations import TestFile
@@ -33,6 +32,7 @@ from gateway.policy.obligations import (
     Window,
 )
 from gateway.policy.policy import Policy
+from gateway.policy.response_rules import Landing, answer_headers, landing, leads_nowhere, location_for_app
 from gateway.policy.rules import (
     METHODS,
     BackendSpec,

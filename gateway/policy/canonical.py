@@ -10,8 +10,8 @@ import re
 from collections.abc import Generator
 from typing import Final
 
-from gateway.bulk import MOST, is_bulky, why
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.sizes import MOST, is_bulky, why
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import paths
 from gateway.policy.bodies import canonical_json

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from gateway.bulk import is_bulky
+from gateway.jsontext.sizes import is_bulky
 from gateway.model import Headers
 
 NAME: Final = "_method"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway.stores.aside import Aside, NoProcess
 from gateway.stores.copying import Position, Sink, Stretch, copy
+from gateway.stores.fill_process import Aside, NoProcess
 from gateway.stores.journal import Journal
 from gateway.stores.lines import NO_HASH, read_line
 from gateway.stores.segments import line_before

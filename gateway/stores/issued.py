@@ -13,9 +13,9 @@ from gateway.callers.nouns import TokenGrant
 from gateway.callers.tokens import written
 from gateway.model import Secret
 from gateway.proving import digest
+from gateway.stores.atomic import whole
 from gateway.stores.schema import ISSUED
 from gateway.stores.sql import Database
-from gateway.stores.whole import whole
 
 _ID = string.ascii_letters + string.digits
 

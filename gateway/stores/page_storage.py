@@ -12,11 +12,11 @@ from typing import Any, Final
 from sqlalchemy import and_, delete, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.stores.atomic import whole
 from gateway.stores.schema import PAGE_STORAGE
 from gateway.stores.sealing import KeyRing, Unreadable
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
-from gateway.stores.whole import whole
 
 QUOTA: Final = 1024 * 1024
 """Characters, of keys and values together, that the pages of one app may store for one person."""

@@ -16,10 +16,10 @@ from gateway.bounds import Area, Bound
 from gateway.buckets import EACH
 from gateway.model import Caller
 from gateway.policy import Per, Quota
+from gateway.stores.atomic import whole
 from gateway.stores.schema import QUOTAS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
-from gateway.stores.whole import whole
 
 log = logging.getLogger(__name__)
 

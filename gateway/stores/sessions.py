@@ -15,10 +15,10 @@ from gateway.bounds import Area, Bound
 from gateway.callers.principals import principal_of, told
 from gateway.model import Principal, Secret
 from gateway.proving import digest
+from gateway.stores.atomic import whole
 from gateway.stores.schema import SECRETS, SESSIONS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
-from gateway.stores.whole import whole
 
 EACH: Final = 64
 """Logins of one person, and codes and sessions of sites that come of one login."""

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from sqlalchemy import delete, select, tuple_
 
+from gateway.stores.atomic import whole
 from gateway.stores.schema import TAINTS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
-from gateway.stores.whole import whole
 
 Key: TypeAlias = tuple[str, str]
 """The id of a principal, and the app."""

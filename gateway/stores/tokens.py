@@ -16,11 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.credentials import Account, Token
 from gateway.model import Secret
+from gateway.stores.atomic import whole
 from gateway.stores.schema import CONNECTS, LEASES, TOKENS
 from gateway.stores.sealing import KeyRing, Unreadable
 from gateway.stores.sql import Database, first_line
 from gateway.stores.upsert import insert
-from gateway.stores.whole import whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType
 
-from gateway.mux.text import DEPTH_LIMIT, sayable
+from gateway.jsontext.portable import DEPTH_LIMIT, sayable
 
 _BOUNDED = (
     "type",

@@ -16,11 +16,11 @@ from mcp import types as mcp
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.absent import Absences
 from gateway.exchange.approval_step import ApprovalStep, digest_of
 from gateway.exchange.approve import Approvals, Ask
 from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
+from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Effect, Initiator, Principal, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool

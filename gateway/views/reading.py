@@ -11,7 +11,7 @@ from mcp_types.methods import parse_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from gateway.mux.text import is_deep
+from gateway.jsontext.portable import is_deep
 
 MOST_LISTED: Final = 200
 """Tools of one list that are parsed."""

@@ -14,11 +14,11 @@ from mcp import types as mcp
 from gateway.bounds import Area, Bound
 from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
+from gateway.eventloop.model_priority import Precedence
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
 from gateway.views.initiator import CLAIMED, Cause, Taint
 from gateway.views.launches import Launches
-from gateway.views.precedence import Precedence
 from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession

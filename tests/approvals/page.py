@@ -12,7 +12,7 @@ import aiohttp
 
 from gateway import mux
 from gateway.model import Channel
-from tests.doors.test_bridge import Host, connected
+from tests.doors.bridge.test_bridge import Host, connected
 from tests.world import World
 
 JsonObject = dict[str, Any]

@@ -13,8 +13,8 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 from msgspec import structs
 
 from gateway.errors import Refusal
-from gateway.exchange.answers import Answers, NotAllowed
 from gateway.exchange.approve import Approvals, Ask, State
+from gateway.exchange.decisions import Answers, NotAllowed
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -27,7 +27,7 @@ from tests.clock import Clock
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
 from tests.mcp.mounts import said
-from tests.test_main_job import answer_next, person, questions
+from tests.whole.test_main_job import answer_next, person, questions
 from tests.world import World, running
 
 MODES = ["legacy", "2026-07-28"]

@@ -22,11 +22,11 @@ from mcp_types import (
     InputResponses,
 )
 
-from gateway.mcp import elicit
+from gateway.mcp import elicitation
 from tests.approvals.page import shown
 from tests.mcp.mounts import said
-from tests.test_main_job import UI, answer_next, person
 from tests.views.pages import until
+from tests.whole.test_main_job import UI, answer_next, person
 from tests.world import World, running
 
 MODES = ["legacy", "2026-07-28"]
@@ -144,8 +144,8 @@ async def test_too_many_calls_of_one_principal_wait_for_their_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one runs nothing and asks nobody; one that is over gives its place."""
-    monkeypatch.setattr(elicit, "RUNS_EACH", 1)
-    monkeypatch.setattr(elicit, "KEPT", 0.05)
+    monkeypatch.setattr(elicitation, "RUNS_EACH", 1)
+    monkeypatch.setattr(elicitation, "KEPT", 0.05)
     async with running(tmp_path) as world, person(world) as ann, shown(world, ann) as page, modern(world) as client:
         state = (await begun(client)).request_state
         refused = await tried(client)

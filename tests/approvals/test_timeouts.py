@@ -18,7 +18,7 @@ from tests.approvals.page import CartPage, shown
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
 from tests.mcp.mounts import said
-from tests.test_main_job import UI, answer_next, person, questions
+from tests.whole.test_main_job import UI, answer_next, person, questions
 from tests.world import World, running
 
 POLICY = """

@@ -18,7 +18,7 @@ from gateway.cli import main
 from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
 from tests.leaks.marks import MARK
-from tests.test_main_job import UI, answer_next, person, questions, request
+from tests.whole.test_main_job import UI, answer_next, person, questions, request
 from tests.world import EXAMPLE, World, running
 
 KEY = f"a webhook secret of these tests, long enough {MARK}"

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from gateway import mux
-from gateway.doors import bridge
+from gateway.doors.bridge import bridge
 from gateway.model import Channel
 from tests.attacks.calls import WAIT, Answer, Place, arguments_text, of_call
 from tests.attacks.world import APP, CSRF

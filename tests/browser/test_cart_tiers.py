@@ -13,7 +13,7 @@ from tests.browser.runtime_host import RUNTIME, Host
 from tests.browser.test_main_job import app_of
 from tests.browser.test_tiers import FULL, PRODUCTS, STATIC, SYNCED, answer, app, reported, shown
 from tests.browser.usable import there_and_used, watch
-from tests.test_main_job import answer_next, person
+from tests.whole.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World
 
 CLICKS = {

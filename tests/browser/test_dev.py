@@ -7,9 +7,9 @@ from pathlib import Path
 from mcp import Client
 from playwright.async_api import Page, expect
 
+from tests.assembly.files import put
 from tests.browser.test_main_job import app_of, gone, tool
 from tests.cli.test_serve import process, ready, write
-from tests.reload.files import put
 from tests.world import free_port
 
 

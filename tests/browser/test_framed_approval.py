@@ -11,7 +11,7 @@ from aiohttp import web
 from playwright.async_api import Page, expect
 
 from tests.browser.test_approval_page import asked, deleted
-from tests.test_main_job import answer_next, person, questions
+from tests.whole.test_main_job import answer_next, person, questions
 from tests.world import Server, World, bound
 
 FRAMES = """async (url) => {

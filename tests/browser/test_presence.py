@@ -13,7 +13,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, CDPSession, Page, Request, expect
 
 from tests.browser.test_approval_page import asked, deleted
-from tests.test_main_job import answer_next, person
+from tests.whole.test_main_job import answer_next, person
 from tests.world import EXAMPLE, World, running
 
 GRANTS = (

@@ -16,7 +16,7 @@ def test_the_runtime_is_small() -> None:
 
 def test_nothing_of_others_is_inside() -> None:
     """Each of its modules imports its own alone."""
-    modules = [path for path in (ROOT / "browser/src/view").glob("*.ts") if not path.name.endswith(".test.ts")]
+    modules = [path for path in (ROOT / "browser/src/view").rglob("*.ts") if not path.name.endswith(".test.ts")]
     imported = re.compile(r"""(?:\bfrom|\bimport|\brequire\()\s*\(?\s*["']([^"']+)["']""")
     found = [name for path in modules for name in imported.findall(path.read_text("utf-8"))]
     assert len(found) > len(modules)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from gateway.assembly.audit import journal as journal_of
 from gateway.config import load_config
 from gateway.model import AuditRecord, Json
-from gateway.recording import journal as journal_of
 from gateway.stores.copying import Stretch, copy
 from gateway.stores.filler import Filler
 from gateway.stores.heads import Key, key_in

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bulk import AT_ONCE
 from gateway.contract import INPUT_SCHEMA, parse_arguments
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import BodyType, Redirect, Request
 
 

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.bulk import AT_ONCE
 from gateway.contract import (
     OUTPUT_SCHEMA,
     NotExact,
-    exact,
     exact_json,
     problem,
     result,
@@ -24,6 +22,8 @@ from gateway.contract import (
     whole_characters,
 )
 from gateway.errors import STATUS, WORDS, Reason, Refusal
+from gateway.jsontext import exact
+from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import Part, Response
 
 

@@ -17,7 +17,7 @@ from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import resource
-from tests.test_main_job import UI, answer_next, person
+from tests.whole.test_main_job import UI, answer_next, person
 from tests.world import World, running
 
 POLICY = """

@@ -19,7 +19,7 @@ from gateway.backends.http import HttpBackend
 from gateway.callers import freshness
 from gateway.callers.freshness import SURPRISES
 from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
-from gateway.doors import guesses
+from gateway.doors import token_lookup_limits
 from gateway.doors.issuers import REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
@@ -303,7 +303,7 @@ async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
     tmp_path: Path, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At all doors together. What is remembered or signed goes on there, and other addresses have theirs."""
-    monkeypatch.setattr(guesses, "WRONG", Rate(5, 3600.0))
+    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(5, 3600.0))
     extra = AUTH.replace("client_id", "introspection: true, client_id").format(issuer=evil.url)
     here, there = {"x-forwarded-for": "2001:db8::1"}, {"x-forwarded-for": "2001:db8:0:1::1"}
     async with running(tmp_path, extra=extra) as world:

@@ -12,11 +12,11 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from gateway.doors import fronts
-from gateway.doors.front import Gate
-from gateway.doors.fronts import Fronts
 from gateway.doors.peers import Peers
 from gateway.doors.unread import Unread
+from gateway.fastpath import connections
+from gateway.fastpath.connection import Gate
+from gateway.fastpath.connections import Fronts
 from tests.doors.test_in_flight import configured
 from tests.doors.test_metrics import scraped, total
 from tests.world import World, running
@@ -108,8 +108,8 @@ async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.bound("a connection on which nothing happens")
 async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that never said anything."""
-    monkeypatch.setattr(fronts, "IDLE", 0.1)
-    monkeypatch.setattr(fronts, "SWEEP", 0.05)
+    monkeypatch.setattr(connections, "IDLE", 0.1)
+    monkeypatch.setattr(connections, "SWEEP", 0.05)
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
         assert await reader.read() == b""

@@ -159,7 +159,7 @@ async def test_the_address_is_the_one_that_a_trusted_proxy_tells(tmp_path: Path)
 def test_every_refusal_of_a_door_has_a_known_reason() -> None:
     """Those that refuse callers are counted, and can be asked for with `audit query --reason`."""
     found = set[str]()
-    for path in Path(gateway.doors.__file__).parent.glob("*.py"):
+    for path in Path(gateway.doors.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "refused":
                 status, code = call.args[:2]

@@ -14,7 +14,7 @@ import pytest
 from tests.callers.doors import Knock, answer, mcp_call
 from tests.callers.people import NAVIGATION, OWN, Town, get, town
 from tests.callers.tokens import link, revoke, token
-from tests.doors.test_login import answered, questions
+from tests.doors.login.test_login import answered, questions
 from tests.world import World, running
 
 DELETE = {"url": "/api/cart/mug", "method": "DELETE"}

@@ -16,11 +16,11 @@ from mcp.server import Server as McpServer
 from gateway import mux
 from gateway.config import load_config
 from gateway.errors import DocumentError
+from gateway.jsontext.pieces import SIZE
+from gateway.jsontext.portable import dump
 from gateway.mcp.results import BYTES
-from gateway.mcp.upstreams.views import SHOWN
+from gateway.mcp.upstreams.calls.views import SHOWN
 from gateway.model import Channel, Json
-from gateway.mux.text import dump
-from gateway.pieces import SIZE
 from tests.doors.upstream_view import ERAS, HTML, META, UI, opened, shop
 from tests.interop.probe import Probe
 
@@ -73,7 +73,7 @@ async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, m
         sizes[threading.current_thread() is threading.main_thread()].append(len(said))
         return said
 
-    monkeypatch.setattr("gateway.mux.bodies.dump", counted)
+    monkeypatch.setattr("gateway.mux.detached_bodies.dump", counted)
     async with opened(tmp_path, server=shop(who=large)) as view:
         result = await view.result("tools/call", name="both", arguments={})
         url = f"{view.mcp.replace('//localhost', '//gateway.localhost').removesuffix('/mcp')}/bridge/bodies/"

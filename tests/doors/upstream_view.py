@@ -18,7 +18,7 @@ from gateway import mux
 from gateway.app import RELOAD, build_app
 from gateway.config import load_config, read_config
 from gateway.mcp.results import BYTES
-from gateway.mcp.upstreams.views import SHOWN
+from gateway.mcp.upstreams.calls.views import SHOWN
 from gateway.model import Channel, Json
 from tests.interop.serving import over_http
 from tests.world import Loopback, Server, bound

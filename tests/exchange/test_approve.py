@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.answers import Answers
 from gateway.exchange.approve import (
     ASKING,
     KEPT,
@@ -23,9 +22,10 @@ from gateway.exchange.approve import (
     Parked,
     State,
 )
+from gateway.exchange.approvers import Ways
+from gateway.exchange.decisions import Answers
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import OnFailure, Recorder
-from gateway.exchange.ways import Ways
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Caller, Door, Initiator, Question
 from gateway.stores.journal import Journal

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.attack.messages import answer_in
-from gateway.exchange.leg import LONG
+from gateway.exchange.decided_request import LONG
 from tests.attacks.backends import Arrived
 from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import Answer, AttackedDoor

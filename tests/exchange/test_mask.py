@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bulk import MOST
 from gateway.errors import Reason, Refusal
-from gateway.exchange.echo import Echo
 from gateway.exchange.mask import masked
+from gateway.exchange.redact_secrets import Echo
+from gateway.jsontext.sizes import MOST
 from gateway.model import Request, Response
 from gateway.policy.masks import parse_json_path
 from tests.exchange.house import JSON, PAGE, built, reason

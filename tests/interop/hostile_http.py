@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.bulk import AT_ONCE
+from gateway.jsontext.sizes import AT_ONCE
 from tests.world import Server, bound
 
 GOOD = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}

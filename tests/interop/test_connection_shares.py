@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Reason, Refusal
-from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.feed import Follower
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.changes.feed import Follower
 from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
 from tests.interop.probe import Probe

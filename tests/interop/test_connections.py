@@ -21,10 +21,10 @@ from mcp.server import Server as McpServer
 from pydantic import FileUrl
 
 from gateway.errors import Reason, Refusal
-from gateway.mcp.upstreams import link
-from gateway.mcp.upstreams.conversation import Carrier, Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.link import Link
-from gateway.mcp.upstreams.room import Upstreams
+from gateway.mcp.upstreams.registry import Upstreams
+from gateway.mcp.upstreams.transport import link
+from gateway.mcp.upstreams.transport.conversation import Carrier, Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.transport.link import Link
 from tests.interop.probe import said, text
 from tests.interop.serving import gateway, over_http
 from tests.world import local_client

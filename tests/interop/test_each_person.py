@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server as McpServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from gateway.mcp.upstreams import lists, naming, offers
-from gateway.mcp.upstreams.listing import pin_of
+from gateway.mcp.upstreams.catalog import lists, naming, offers
+from gateway.mcp.upstreams.catalog.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
 from tests.interop.serving import over_http

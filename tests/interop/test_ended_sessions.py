@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mcp.upstreams.gathered import Gathering
+from gateway.mcp.upstreams.changes.merged_changes import Gathering
 from gateway.mcp.upstreams.merged import Merged
-from gateway.mcp.upstreams.proxy import Proxy
+from gateway.mcp.upstreams.mount import Proxy
 from tests.interop.probe import Probe
 from tests.interop.serving import gateway, over_http
 from tests.views.pages import until

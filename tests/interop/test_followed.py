@@ -12,7 +12,8 @@ from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams import feed, link
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.transport import link
 from tests.interop.probe import Context, Probe, Result
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_reconnecting import MODES, behind_a_wire, called, following, hears

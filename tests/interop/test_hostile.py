@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams.listing import pin_of
+from gateway.mcp.upstreams.catalog.listing import pin_of
 from tests.interop.probe import TOOLS, Probe
 from tests.interop.serving import gateway, over_http
 from tests.world import local_client

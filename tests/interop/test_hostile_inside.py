@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from gateway.pieces import SIZE, written
+from gateway.jsontext.pieces import SIZE, written
 from tests.interop import hostile_inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
@@ -73,7 +73,7 @@ async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, m
             sizes[threading.current_thread() is threading.main_thread()].append(len(piece))
             yield piece
 
-    monkeypatch.setattr("gateway.mcp.upstreams.inside.written", counted)
+    monkeypatch.setattr("gateway.mcp.upstreams.transport.in_process.written", counted)
     async with behind(tmp_path, "huge", ", message: 1MiB") as mcp:
         assert "1048576" in await called(f"{mcp}/bad", MODES[1])
     assert max(sizes[True]) <= SIZE

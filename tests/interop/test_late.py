@@ -13,7 +13,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams import handshake, link, lists
+from gateway.mcp.upstreams.catalog import lists
+from gateway.mcp.upstreams.transport import handshake, link
 from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.clocks import inside
 from tests.interop.probe import Probe, text

@@ -14,8 +14,9 @@ from aiohttp import web
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams import feed, http, http_answer
-from gateway.mcp.upstreams.http import RESUMES
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.transport import http, http_answer
+from gateway.mcp.upstreams.transport.http import RESUMES
 from tests.interop.raw import Raw, raw
 from tests.interop.serving import gateway
 

@@ -16,8 +16,8 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.config import Upstream
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.mcp.upstreams import merging
-from gateway.mcp.upstreams.merging import best_name
+from gateway.mcp.upstreams.catalog import merging
+from gateway.mcp.upstreams.catalog.merging import best_name
 from tests.interop.clocks import inside
 from tests.interop.everything import Everything
 from tests.interop.probe import text

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.server import Server as McpServer
 
-from gateway.mcp.upstreams import remembered
+from gateway.mcp.upstreams.catalog import remembered
 from gateway.policy import tool_pin
 from tests.interop.probe import said, text
 from tests.interop.serving import gateway, over_http

@@ -17,7 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from gateway.mcp.upstreams import relay
+from gateway.mcp.upstreams.calls import relay
 from tests.interop.everything import Everything
 from tests.interop.everything_tools import SCHEMA_2020_12
 from tests.interop.serving import gateway, over_http, over_websocket

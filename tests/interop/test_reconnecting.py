@@ -17,12 +17,13 @@ from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated
 
 from gateway.errors import Refusal
-from gateway.mcp.upstreams import feed, http, http_answer, link
-from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.conversation import UpstreamLost
-from gateway.mcp.upstreams.feed import Follower
-from gateway.mcp.upstreams.http import RESUMES
-from gateway.mcp.upstreams.link import Session, State
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.transport import http, http_answer, link
+from gateway.mcp.upstreams.transport.conversation import UpstreamLost
+from gateway.mcp.upstreams.transport.http import RESUMES
+from gateway.mcp.upstreams.transport.link import Session, State
 from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text

@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from gateway.app import RELOAD
 from gateway.backends.otlp import Collector
 from gateway.config.secrets import UNSET
-from gateway.doors.answering import Answering
+from gateway.fastpath.responses import Answering
 from gateway.model import Json, Secret
 from gateway.telemetry import Metrics
 from gateway.traces import Span

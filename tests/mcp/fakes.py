@@ -13,6 +13,7 @@ import mcp_types as types
 
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
+from gateway.eventloop.model_priority import Precedence
 from gateway.mcp.results import LONG
 from gateway.model import (
     Caller,
@@ -27,7 +28,6 @@ from gateway.model import (
     Tell,
     ViewTool,
 )
-from gateway.views.precedence import Precedence
 from gateway.views.relay import Event, Handed, Relay
 from gateway.views.view import Attached, LiveView, Opened
 

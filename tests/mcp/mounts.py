@@ -13,14 +13,14 @@ from aiohttp.typedefs import Handler
 from mcp import Client
 from mcp.client import advertise
 
-from gateway.doors.asked import Asked
 from gateway.doors.in_flight import InFlight
 from gateway.doors.peers import Peers
+from gateway.doors.request_view import Asked
 from gateway.doors.server_name import name_server, nameless
-from gateway.doors.short_way import FrontRunner
 from gateway.doors.unread import Unread
+from gateway.fastpath.application import FrontRunner
 from gateway.mcp import Face
-from gateway.mcp.bodies import BODY_LIMIT
+from gateway.mcp.body_limits import BODY_LIMIT
 from gateway.mcp.fast import Fast
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.jsontext.pieces import SIZE
 from gateway.mcp.envelope import Calls, Heads, tool_call
-from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.fast import ToolCall, UpstreamFast
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.calls.fast_call import ToolCall, UpstreamFast
 from gateway.model import LOCAL
-from gateway.pieces import SIZE
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import HELD
 from tests.mcp.fast_cases import HOST, Case, cases, message

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.bulk import AT_ONCE
+from gateway.jsontext.sizes import AT_ONCE
 from tests.mcp.mounts import Mount, Served
 
 ADA = "issuer|client|ada"

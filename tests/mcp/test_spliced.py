@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from gateway.contract import result as content
+from gateway.jsontext.pieces import SIZE
 from gateway.mcp import asgi
 from gateway.mcp.asgi import ENDING, Ending, put_in
 from gateway.mcp.spliced import outlined
-from gateway.mcp.upstreams.long import THINGS
+from gateway.mcp.upstreams.transport.incremental_json import THINGS
 from gateway.model import LOCAL, Response
-from gateway.pieces import SIZE
 from tests.interop.hostile_http import GOOD, WAYS, Hostile, answer, stream
 from tests.interop.hostile_http import event as event_of
 from tests.interop.test_hostile_http import behind

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bulk import MOST
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.sizes import MOST
 from gateway.model import LOCAL, BodyType, Caller, CanonicalRequest, Door, Effect, Initiator, Json, Request
 from gateway.policy import canonicalise, decide, parse_policy
 

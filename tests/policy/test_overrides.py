@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bulk import AT_ONCE
+from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import Headers
 from gateway.policy import overrides
 from gateway.policy.overrides import method_override

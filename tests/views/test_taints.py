@@ -21,9 +21,9 @@ from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, Attached, View
 from tests.approvals.page import shown
 from tests.clock import Clock
-from tests.test_main_job import UI, answer_next, person
 from tests.views.pages import Page, connect
 from tests.views.rules import EVE, POLICY, proof
+from tests.whole.test_main_job import UI, answer_next, person
 from tests.world import World
 
 RULES = {

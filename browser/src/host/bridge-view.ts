@@ -2,7 +2,7 @@
 import { bodyNamed, failure, idOf, IN_FLIGHT_LIMIT, isLarge, joinBody, readMessage, splitBody } from "../mux";
 import type { Channel, Frame, Id, JsonObject } from "../mux";
 import { unlessAborted } from "../view/abort";
-import { createGate } from "../view/gate";
+import { createGate } from "../view/http/gate";
 import { Bulk, bytesNamed, takeBlob, withBytes } from "./bulk";
 import { randomId, type GatewayHttp } from "./gateway-http";
 

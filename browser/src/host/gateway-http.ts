@@ -1,7 +1,7 @@
 /** The bridge's HTTP calls: a ticket before it opens, and bodies too large for a frame, as JSON or as bytes. */
 import { byteLength } from "../mux";
 import { toBase64Url } from "../view/base64";
-import { createGate } from "../view/gate";
+import { createGate } from "../view/http/gate";
 
 /** Concurrent uploads of pages: browsers have six connections per origin, and a model's call may need one, too. */
 const UPLOADS = 2;

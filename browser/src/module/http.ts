@@ -1,15 +1,15 @@
 /** `fetch` and `XMLHttpRequest` over the tool calls of an app's own `App`: the published names, options and handles. */
 
-import { createAddresses } from "../view/addresses";
-import { NoHost, type Calls } from "../view/calls";
-import { withPieces } from "../view/buffers";
-import { createFetch } from "../view/fetch";
-import { watchBlobs } from "../view/blobs";
-import { tellIntact } from "../view/integrity";
-import { createNotice } from "../view/notice";
-import { settle, type Ends as PendingEnds } from "../view/pending";
-import { OUT_OF_REACH, problem } from "../view/problem";
-import { rebasedRequest } from "../view/request";
+import { createAddresses } from "../view/page/addresses";
+import { NoHost, type Calls } from "../view/http/calls";
+import { withPieces } from "../view/http/buffers";
+import { createFetch } from "../view/http/fetch";
+import { watchBlobs } from "../view/http/blobs";
+import { tellIntact } from "../view/http/integrity";
+import { createNotice } from "../view/page/notice";
+import { settle, type Ends as PendingEnds } from "../view/http/pending";
+import { OUT_OF_REACH, problem } from "../view/http/problem";
+import { rebasedRequest } from "../view/http/request";
 import { createXhrOf } from "./xhr";
 
 type Values = { [name: string]: unknown };

@@ -1,13 +1,13 @@
 /** `webmcp-gateway-view/runtime`: the whole view runtime, for a page that no gateway packed. Import it before anything else. */
 
-import "../view/model-context-part";
+import "../view/parts/model-context-part";
 import "../view/index";
-import "../view/buffers-part";
-import "../view/event-source-part";
-import "../view/form-tools";
-import "../view/integrity-part";
-import "../view/seldom-part";
-import "../view/sheets-part";
-import "../view/shims-part";
-import "../view/sockets";
-import "../view/xhr-part";
+import "../view/parts/buffers-part";
+import "../view/parts/event-source-part";
+import "../view/tools/form-tools";
+import "../view/parts/integrity-part";
+import "../view/parts/seldom-part";
+import "../view/parts/sheets-part";
+import "../view/parts/shims-part";
+import "../view/page/sockets";
+import "../view/parts/xhr-part";

@@ -1,8 +1,8 @@
 /** The view runtime's API for pages, as functions that work with and without it. */
 
-import type { Params } from "../view/json-rpc";
-import type { ToolResult } from "../view/results";
-import type { Interaction, PageSide, Tier } from "../view/tiers";
+import type { Params } from "../view/host/json-rpc";
+import type { ToolResult } from "../view/tools/results";
+import type { Interaction, PageSide, Tier } from "../view/host/tiers";
 
 export type { Interaction, PageSide, Tier, ToolResult };
 

@@ -1,8 +1,8 @@
 /** An `XMLHttpRequest` that is intercepted, or the browser's own, as decided at `open()`. */
 
 import { attempt } from "../view/attempt";
-import { defineClass, defineConstants, defineHandler } from "../view/handlers";
-import { createXhr, hears, Progressing, Upload } from "../view/xhr";
+import { defineClass, defineConstants, defineHandler } from "../view/http/handlers";
+import { createXhr, hears, Progressing, Upload } from "../view/http/xhr";
 import { notCarried, type Carrier } from "./http";
 
 type Xhr = XMLHttpRequest;

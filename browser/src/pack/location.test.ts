@@ -1,6 +1,6 @@
 import { createContext, runInContext } from "node:vm";
 import { expect, test } from "vitest";
-import { OWN } from "../view/own";
+import { OWN } from "../view/page/own";
 import { asking } from "./location";
 
 /** Runs a script in a realm where `asked` implements the call: returns the value of its last expression, or its error. */

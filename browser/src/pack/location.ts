@@ -7,7 +7,7 @@
  */
 import { text } from "node:stream/consumers";
 import { type Node, Parser } from "acorn";
-import { OWN } from "../view/own";
+import { OWN } from "../view/page/own";
 
 export interface Script {
   code: string;

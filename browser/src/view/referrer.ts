@@ -1,6 +1,6 @@
 /** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
-import { likeFetch } from "./like-fetch";
+import { likeFetch } from "./http/like-fetch";
 import { named, wrap } from "./wrapped";
 
 interface Scope {

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import is_connected, named, run
 from gateway.cli.group import Unusable
 from gateway.cli.options import config_option

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.backends.connect import Connections
 from gateway.cli.group import Unusable
 from gateway.config import load_config

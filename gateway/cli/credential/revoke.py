@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import named, person_option, run
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import json_option, write_json
 from gateway.credentials import OAuth
 from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
-from gateway.exchange.drive import drive
+from gateway.exchange.run_flow import drive
 from gateway.model import Json
 from gateway.stores.tokens import Listed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import is_connected, kind, named, person_option, principal, run
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED, json_option, write_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import run
 from gateway.cli.group import Unusable
 from gateway.cli.options import config_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from gateway.accounts import Accounts
+from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import run
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, write_json

@@ -14,23 +14,23 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
+from gateway.eventloop.turns import by_turns
 from gateway.mcp import absent
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
-from gateway.mcp.upstreams import merging
-from gateway.mcp.upstreams.accounts import CONNECT
-from gateway.mcp.upstreams.calling import complete, refused
-from gateway.mcp.upstreams.client import Context, UpstreamClient, client_of
-from gateway.mcp.upstreams.conversation import Message, UpstreamLost
-from gateway.mcp.upstreams.gathered import Gathering
-from gateway.mcp.upstreams.listing import KEYS, described, visibility
-from gateway.mcp.upstreams.lists import Lists
-from gateway.mcp.upstreams.merging import Named
-from gateway.mcp.upstreams.naming import Naming
-from gateway.mcp.upstreams.proxy import Proxy, as_error, said_trace
-from gateway.mcp.upstreams.shapes import readable
-from gateway.mcp.upstreams.turns import by_turns
+from gateway.mcp.upstreams.calls.calling import complete, refused
+from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
+from gateway.mcp.upstreams.catalog import merging
+from gateway.mcp.upstreams.catalog.accounts import CONNECT
+from gateway.mcp.upstreams.catalog.listing import KEYS, described, visibility
+from gateway.mcp.upstreams.catalog.lists import Lists
+from gateway.mcp.upstreams.catalog.merging import Named
+from gateway.mcp.upstreams.catalog.naming import Naming
+from gateway.mcp.upstreams.catalog.shapes import readable
+from gateway.mcp.upstreams.changes.merged_changes import Gathering
+from gateway.mcp.upstreams.mount import Proxy, as_error, said_trace
+from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.model import Principal
 from gateway.traces import arriving
 

@@ -18,18 +18,18 @@ from gateway.config import Upstream as Spec
 from gateway.config.upstreams import Kind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
-from gateway.mcp.upstreams.client import UpstreamClient
-from gateway.mcp.upstreams.conversation import Carrier
-from gateway.mcp.upstreams.credentials import Credentials
-from gateway.mcp.upstreams.feed import KINDS, Feed
-from gateway.mcp.upstreams.fingerprints import Fingerprints
-from gateway.mcp.upstreams.http import StreamableHttp
-from gateway.mcp.upstreams.inside import Inside
-from gateway.mcp.upstreams.link import Link, Session, State
-from gateway.mcp.upstreams.offers import Offer, Offers
-from gateway.mcp.upstreams.process import Process
-from gateway.mcp.upstreams.sse import OlderSse
-from gateway.mcp.upstreams.websocket import WebSocket
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
+from gateway.mcp.upstreams.catalog.offers import Offer, Offers
+from gateway.mcp.upstreams.changes.feed import KINDS, Feed
+from gateway.mcp.upstreams.transport.conversation import Carrier
+from gateway.mcp.upstreams.transport.credentials import Credentials
+from gateway.mcp.upstreams.transport.http import StreamableHttp
+from gateway.mcp.upstreams.transport.in_process import Inside
+from gateway.mcp.upstreams.transport.link import Link, Session, State
+from gateway.mcp.upstreams.transport.process import Process
+from gateway.mcp.upstreams.transport.sse import OlderSse
+from gateway.mcp.upstreams.transport.websocket import WebSocket
 from gateway.model import Headers, Principal
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,0 @@
-/** Images and sheets of the backend outside of a host: a separate script, independent of the runtime. */
-
-import { restorePage } from "./alone";
-
-if (window.parent === window) restorePage();

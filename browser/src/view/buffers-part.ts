@@ -1,5 +1,0 @@
-/** Long bodies as one buffer, for pages that contain `arrayBuffer` or `bytes()`: a separate script, after the runtime. */
-
-import { withPieces } from "./buffers";
-
-if (window.parent !== window) window.fetch = withPieces(window.fetch);

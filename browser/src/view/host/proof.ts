@@ -1,0 +1,168 @@
+/** View proof: exchanges the launch value for a key, and signs each call with it. */
+
+import { fromBase64, toBase64Url } from "../base64";
+import { METHOD_NOT_FOUND, PeerError, type Params } from "./json-rpc";
+import { answerOf } from "../tools/results";
+
+export const LAUNCH = "webmcp-gateway/launch";
+
+/** How long a host may take to deliver the launch value, after `initialized`, in milliseconds. */
+const PATIENCE = 3000;
+/** How long calls wait for the answer to attach, in milliseconds; a later one counts, too: some hosts ask a person first. */
+const ATTACH_TIMEOUT = 15000;
+
+export interface Proof {
+  /** The handshake is done. In our own host the socket is the proof: no attach, no signature. Others may be unable to attach. */
+  start(bridge: boolean, attaches: boolean): void;
+  /** The host delivered a launch value. */
+  launched(value: string): void;
+  /** The `_view` of one call, once attach was answered; undefined in our own host, and without a key. */
+  sign(): Promise<string | undefined>;
+  /** Whether a tool may be offered without the gateway, by the answer to attach; without an answer, by the page's snapshot. */
+  offered(name: string): boolean;
+  settled(): Promise<void>;
+  /** The size limit of a message to the gateway in bytes, if known. */
+  room(): number;
+}
+
+interface View {
+  id: string;
+  key: Promise<CryptoKey> | undefined;
+  room: number;
+}
+
+export interface Crypto {
+  /** HMAC-SHA-256, not extractable: a stolen key object can sign only in this page. */
+  importKey?: ((key: BufferSource) => Promise<CryptoKey>) | undefined;
+  sign?: ((key: CryptoKey, message: BufferSource) => Promise<ArrayBuffer>) | undefined;
+}
+
+interface Ends {
+  crypto: Crypto;
+  /** `former` is the view as which this page was attached before: its proof, or its id. */
+  attach<Value>(launch: string | undefined, former: string | undefined, read: (result: Params) => Value): Promise<Value>;
+  later(run: () => void, milliseconds: number): number;
+  cancel(timer: number | undefined): void;
+  warn(line: string): void;
+  /** The snapshot's tools that may be offered without the gateway. */
+  tools(): unknown;
+  /** The set of tools that may be offered without the gateway is known, or changed. */
+  changed(): void;
+}
+
+export function createProof({ crypto, attach, later, cancel, warn, tools, changed }: Ends): Proof {
+  const { importKey, sign } = crypto;
+  let view: View | undefined;
+  /** The page's tools that may be offered without the gateway: by its answer, or by the snapshot until there is one. */
+  let free: Set<unknown> | undefined;
+  let unsaid: Set<unknown> | undefined;
+  let launch: string | undefined;
+  /** The newest launch value: hosts may deliver one twice. */
+  let shown: string | undefined;
+  let started: "no" | "bridge" | "yes" = "no";
+  let timer: number | undefined;
+  let sequence = 0;
+  let attempt = 0;
+  let newest = 0;
+  let release: (() => void) | undefined;
+  let settled = new Promise<void>((resolve) => (release = resolve));
+  let line: Promise<unknown> = Promise.resolve();
+  let attaching: Promise<unknown> = line;
+  /** The proof of the next call, made in advance: an unloading page has no time for it. */
+  let spare: Promise<string | undefined> | undefined;
+
+  function readView(result: Params): View {
+    // Any answer is the gateway's.
+    free ??= new Set();
+    const given = result["isError"] ? undefined : answerOf(result);
+    if (typeof given?.["view"] !== "string") throw new Error("refused");
+    const { view: id, key, free: names, largest } = given as { view: string; key?: unknown; free?: string[]; largest?: number };
+    free = new Set(names);
+    return {
+      id,
+      key: typeof key === "string" ? importKey?.(fromBase64(key)) : undefined,
+      room: largest ?? Infinity,
+    };
+  }
+
+  function run(): void {
+    const mine = ++attempt;
+    cancel(timer);
+    if (!release) settled = new Promise<void>((resolve) => (release = resolve));
+    // Without crypto.subtle a key would be useless: attach as an unproven view, for the list of free tools.
+    const value = sign && launch;
+    launch = undefined;
+    // One after the other: the next one names the page's previous view.
+    attaching = attaching.then(async () => {
+      const former = (await spare) ?? view?.id;
+      return new Promise<void>((next) => {
+        const end = (): void => {
+          spare = make();
+          next();
+          if (mine !== attempt) return;
+          release?.();
+          release = undefined;
+          changed();
+        };
+        const fail = (error: unknown): void => {
+          warn(`this view is unproven: ${String(error)}`);
+          // An error is an answer, too, except that of a host that carries no calls.
+          if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
+          else unsaid = new Set(tools() as string[]);
+          shown = undefined;
+          end();
+        };
+        const silence = later(() => fail(new Error("no answer")), ATTACH_TIMEOUT);
+        attach(value, former, readView)
+          .then((given) => {
+            // A late answer, overtaken by a newer one.
+            if (mine < newest) return;
+            newest = mine;
+            view = given;
+            sequence = 0;
+            end();
+          }, fail)
+          .finally(() => cancel(silence));
+      });
+    });
+  }
+
+  async function make(): Promise<string | undefined> {
+    if (!view?.key) return undefined;
+    const { id, key } = view;
+    const number = String(++sequence);
+    const signature = await sign!(await key, new TextEncoder().encode(number));
+    return `${id}.${number}.${toBase64Url(new Uint8Array(signature))}`;
+  }
+
+  async function next(): Promise<string | undefined> {
+    await settled;
+    const mine = spare;
+    spare = make();
+    return mine;
+  }
+
+  return {
+    start(bridge, attaches) {
+      started = bridge ? "bridge" : "yes";
+      if (bridge) release?.();
+      else if (launch !== undefined || !attaches) run();
+      else timer = later(run, PATIENCE);
+    },
+    launched(value) {
+      if (started === "bridge" || value === shown) return;
+      launch = shown = value;
+      if (started === "yes") run();
+    },
+    sign() {
+      if (started === "bridge") return Promise.resolve(undefined);
+      // One after the other: the numbers are sent in order.
+      const signed = line.then(next);
+      line = signed.catch(() => undefined);
+      return signed;
+    },
+    offered: (name) => !!(free ?? unsaid)?.has(name),
+    settled: () => settled,
+    room: () => view?.room ?? Infinity,
+  };
+}

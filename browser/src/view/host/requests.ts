@@ -1,0 +1,93 @@
+/** The runtime's own requests to the host, distinguished from the page's by their ids. */
+
+import { attempt } from "../attempt";
+import { notification, PeerError, request, type Answer, type Message, type Params } from "./json-rpc";
+
+export interface Options<Value> {
+  signal?: AbortSignal | undefined;
+  /** In milliseconds; without it, there is no limit. */
+  timeout?: number | undefined;
+  /** Receives progress notifications until the answer. */
+  onProgress?: ((params: Params) => void) | undefined;
+  /** Reads the result before any promise carries it, so that a page that replaced `Promise.prototype` sees no secret. */
+  read?: (result: Params) => Value;
+}
+
+export interface Requests {
+  send<Value = Params>(method: string, params: Params, options?: Options<Value>): Promise<Value>;
+  notify(method: string, params?: Params): void;
+  /** Takes the answer to an own request; false if `message` is not one. */
+  settle(message: Answer): boolean;
+  /** Takes the `params` of a progress notification; false if they belong to no pending request of ours. */
+  progressed(params: Params | undefined): boolean;
+}
+
+interface Waiting {
+  onProgress: ((params: Params) => void) | undefined;
+  settle(message: Answer): void;
+}
+
+interface Ends {
+  prefix: string;
+  post(message: Message): void;
+  later(run: () => void, milliseconds: number): number;
+  cancel(timer: number | undefined): void;
+}
+
+export function createRequests({ prefix, post, later, cancel }: Ends): Requests {
+  // No Map: a page that replaced `Map.prototype.get` would receive the answers.
+  const waiting: { [id: string]: Waiting } = Object.create(null);
+  let count = 0;
+
+  function send<Value>(method: string, params: Params, { signal, timeout, read, onProgress }: Options<Value> = {}): Promise<Value> {
+    return new Promise<Value>((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
+      const id = `${prefix}${++count}`;
+      const end = (): void => {
+        delete waiting[id];
+        signal?.removeEventListener("abort", abort);
+        cancel(timer);
+      };
+      const give = (reason: unknown, why: string): void => {
+        end();
+        // `ui/initialize` must not be cancelled, and has no signal.
+        post(notification("notifications/cancelled", { requestId: id, reason: why }));
+        reject(reason);
+      };
+      const abort = (): void => give(signal?.reason, "aborted");
+      const timer = timeout && later(() => give(new Error(`No answer to ${method}`), "timeout"), timeout);
+      signal?.addEventListener("abort", abort, { once: true });
+      waiting[id] = {
+        onProgress,
+        settle({ result, error }) {
+          end();
+          if (error || !result) return reject(new PeerError(error ?? { code: 0, message: "no result" }));
+          try {
+            resolve(read ? read(result) : (result as Value));
+          } catch (problem) {
+            reject(problem);
+          }
+        },
+      };
+      post(request(id, method, onProgress ? { ...params, _meta: { progressToken: id } } : params));
+    });
+  }
+
+  return {
+    send,
+    notify: (method, params) => post(notification(method, params)),
+    settle(message) {
+      const { id } = message;
+      if (typeof id !== "string" || !id.startsWith(prefix)) return false;
+      // Even without its request (cancelled, timed out) it is ours: the page does not see it.
+      waiting[id]?.settle(message);
+      return true;
+    },
+    progressed(params) {
+      const tell = waiting[params?.["progressToken"] as string]?.onProgress;
+      // Hosts may send notifications that are no part of an answer.
+      if (tell) attempt(() => tell(params as Params));
+      return !!tell;
+    },
+  };
+}

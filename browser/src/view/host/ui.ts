@@ -1,0 +1,115 @@
+/** The ui channel: separates the runtime's messages from the page's, and filters what each may see. */
+
+import type { AppTools } from "../tools/app-tools";
+import type { Calls } from "../http/calls";
+import { TOOL } from "../http/calls";
+import { isEnvelope, type Envelope } from "../tools/envelope";
+import type { Handshake } from "./handshake";
+import {
+  answer, failure, isAnswer, isMessage, isNotification, isRequest, METHOD_NOT_FOUND, objectOf,
+  type Answer, type Message, type Notification, type Request,
+} from "./json-rpc";
+import type { PageTools } from "../tools/page-tools";
+import { LAUNCH, type Proof } from "./proof";
+import type { Relay } from "./relay";
+import type { Reports } from "./reports";
+import type { Requests } from "./requests";
+import { SWALLOWED, type Receivers, type Wire } from "./wire";
+
+export interface Parts {
+  appTools: AppTools;
+  calls: Calls;
+  envelope: Envelope;
+  handshake: Handshake;
+  pageTools: PageTools;
+  proof: Proof;
+  relay: Relay;
+  reports: Reports;
+  requests: Requests;
+}
+
+/** `message` without the launch value in the `_meta` of its `holder`, and that value. */
+function withoutLaunch<Kind extends Message>(message: Kind, holder: "params" | "result"): { seen: Kind; launch: unknown } {
+  const { [LAUNCH]: launch, ..._meta } = objectOf(message[holder]?.["_meta"]);
+  return { seen: launch === undefined ? message : { ...message, [holder]: { ...message[holder], _meta } }, launch };
+}
+
+export function createUi(wire: Wire, parts: Parts): Receivers {
+  const { appTools, calls, envelope, handshake, pageTools, proof, relay, reports, requests } = parts;
+
+  function hostAnswers(message: Answer): unknown {
+    if (requests.settle(message)) return SWALLOWED;
+    handshake.observe(message);
+    const seen = calls.read(message);
+    if (!seen) return SWALLOWED;
+    return withoutLaunch(seen, "result").seen;
+  }
+
+  function hostNotifies(message: Notification): unknown {
+    if (message.method === "notifications/cancelled" && appTools.cancel(message.params?.["requestId"], message.params?.["reason"])) {
+      return SWALLOWED;
+    }
+    if (requests.progressed(message.params)) return SWALLOWED;
+    const { seen, launch } = withoutLaunch(message, "params");
+    if (typeof launch === "string" && message.method === "ui/notifications/tool-result") proof.launched(launch);
+    // A turn of the model: it has read all reports before.
+    if (/^ui\/notifications\/tool-(input|result)$/.test(message.method)) reports.acknowledge();
+    handshake.keep(seen);
+    return seen;
+  }
+
+  /** If the page has its own client, that answers all requests except those about tools, while it exists. */
+  function hostAsks(message: Request): unknown {
+    if (!handshake.isOpen()) return message;
+    if (message.method === "tools/list" || message.method === "tools/call") {
+      appTools.receive(message);
+      return SWALLOWED;
+    }
+    if (message.method === "ui/resource-teardown") relay.close();
+    const known = message.method === "ping" || message.method === "ui/resource-teardown";
+    const reply = (): void => wire.toHost(known ? answer(message.id, {}) : failure(message.id, METHOD_NOT_FOUND, `Method not found: ${message.method}`));
+    if (handshake.pageSpeaks()) {
+      pageTools.ifClosed(reply);
+      return message;
+    }
+    reply();
+    return SWALLOWED;
+  }
+
+  function pageAsks(message: Request): boolean {
+    if (message.method === "ui/initialize") handshake.pageInitializes(message);
+    else if (message.method === "tools/call" && message.params?.["name"] === TOOL) calls.fromPage(message);
+    else return false;
+    return true;
+  }
+
+  function pageNotifies(message: Notification): boolean {
+    if (message.method === "ui/notifications/initialized") {
+      handshake.pageInitialized(message);
+      pageTools.renew();
+    } else if (message.method === "notifications/tools/list_changed") pageTools.renew();
+    else return message.method === "notifications/cancelled" && calls.cancelled(message.params?.["requestId"]);
+    return true;
+  }
+
+  return {
+    fromHost(message, port) {
+      if (isEnvelope(message)) {
+        envelope.receive(message, port);
+        return SWALLOWED;
+      }
+      if (!isMessage(message)) return message;
+      if (isAnswer(message)) return hostAnswers(message);
+      if (isRequest(message)) return hostAsks(message);
+      return isNotification(message) ? hostNotifies(message) : message;
+    },
+    fromPage(message) {
+      // The webmcp channel has one speaker. A server of the page itself is reached through modelContext.
+      if (isEnvelope(message)) return true;
+      if (!isMessage(message)) return false;
+      if (isRequest(message)) return pageAsks(message);
+      if (isNotification(message)) return pageNotifies(message);
+      return isAnswer(message) && pageTools.settle(message);
+    },
+  };
+}

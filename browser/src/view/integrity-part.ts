@@ -1,5 +1,0 @@
-/** Verifies `integrity` for pages that contain it: a separate script, which the runtime calls. */
-
-import { tellIntact } from "./integrity";
-
-if (window.parent !== window) tellIntact();

@@ -1,0 +1,95 @@
+/** A `Storage` whose changes are saved elsewhere: in the background, one save at a time. */
+
+import { createStorage } from "./shims";
+import type { Params } from "../host/json-rpc";
+
+/** The minimum time between two saves, in milliseconds. */
+const PAUSE = 250;
+/** Milliseconds after which a failed save is retried. */
+const AGAIN = 5000;
+
+export interface Kept {
+  items: Params;
+  /** Characters of keys and values together. */
+  quota: number;
+}
+
+/** Hosts' JSON cannot carry lone surrogates, and objects no such key: these are written with escapes. */
+export function wrapped(text: string): string {
+  return /^(\0|__proto__$)|\p{Surrogate}/u.test(text) ? `\0${JSON.stringify(text)}` : text;
+}
+
+function unwrapped(text: string): string {
+  return text[0] === "\0" ? (JSON.parse(text.slice(1)) as string) : text;
+}
+
+/** `save` takes `{changes, clear?}`; returns false if it failed and should be retried. */
+function createSaver(save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>) {
+  let changes: { [key: string]: string | null } = {};
+  let clear = false;
+  let busy = false;
+
+  async function run(): Promise<void> {
+    busy = true;
+    await later(0);
+    while (clear || Object.keys(changes).length) {
+      const sent = { changes, ...(clear && { clear }) };
+      changes = {};
+      clear = false;
+      if (await save(sent)) await later(PAUSE);
+      else {
+        // A later clear discards them; else later changes win.
+        if (!clear) ({ changes, clear = false } = { ...sent, changes: { ...sent.changes, ...changes } });
+        await later(AGAIN);
+      }
+    }
+    busy = false;
+  }
+
+  return {
+    change(key: string, value: string | null): void {
+      changes[wrapped(key)] = value === null ? null : wrapped(value);
+      if (!busy) void run();
+    },
+    clear(): void {
+      changes = {};
+      clear = true;
+      if (!busy) void run();
+    },
+  };
+}
+
+export function createKeptStorage({ items: kept, quota }: Kept, save: (args: Params) => Promise<boolean>, later: (milliseconds: number) => Promise<unknown>): Storage {
+  const items = new Map<string, string>();
+  const saver = createSaver(save, later);
+  const sizes = new Map<string, number>();
+
+  function put(key: string, value: string): void {
+    const size = wrapped(key).length + wrapped(value).length;
+    let whole = size;
+    for (const [name, held] of sizes) if (name !== key) whole += held;
+    if (whole > quota) throw new DOMException(`Setting '${key}' exceeds the quota.`, "QuotaExceededError");
+    items.set(key, value);
+    sizes.set(key, size);
+  }
+  for (const [key, value] of Object.entries(kept)) put(unwrapped(key), unwrapped(String(value)));
+
+  return createStorage({
+    items,
+    setItem(key, value) {
+      if (items.get(key) === value) return;
+      put(key, value);
+      saver.change(key, value);
+    },
+    removeItem(key) {
+      if (!items.delete(key)) return;
+      sizes.delete(key);
+      saver.change(key, null);
+    },
+    clear() {
+      items.clear();
+      sizes.clear();
+      saver.clear();
+    },
+  });
+}

@@ -1,0 +1,5 @@
+/** Images and sheets of the backend outside of a host: a separate script, independent of the runtime. */
+
+import { restorePage } from "../page/alone";
+
+if (window.parent === window) restorePage();

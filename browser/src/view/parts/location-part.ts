@@ -1,0 +1,85 @@
+/** `location` for the scripts in which the packer found that word: a separate script after the runtime, which uses only `Request`. */
+
+import { askLater } from "../page/asking";
+import { attempt } from "../attempt";
+import { isWritten, keepEntries } from "../page/entries";
+import { OWN, PAGES } from "../page/own";
+import { tellAddresses, tellOrigin } from "../page/own-addresses";
+import { createLocation } from "../page/own-location";
+
+/** Adds the page's original `<base>`, for routers that read it; in the SVG namespace, so that the browser ignores it. */
+function putBase(href: string): void {
+  const base = document.createElementNS("http://www.w3.org/2000/svg", "base");
+  base.setAttribute("href", href);
+  document.head.append(base);
+}
+
+/**
+ * Maps the window, document and `location` to ones with the app's own `location`, and `postMessage` to its own origin;
+ * other values are unchanged.
+ */
+function ownOf(frame: Location, location: Location): (value: unknown) => unknown {
+  // Only on request: as a global replacement, hosts that can access the window's own would no longer be the source of
+  // their messages.
+  const speak = (message: unknown, to: string, ...rest: Transferable[][]): void =>
+    postMessage(message, attempt(() => new URL(to).origin) === location.origin ? "/" : to, ...rest);
+  const having = (owner: object, own: { [name: string | symbol]: unknown }): object =>
+    new Proxy(owner, {
+      get: (target, key) => own[key] ?? Reflect.get(target, key),
+      set: (target, key, value) => (key === "location" ? Reflect.set(location, "href", value) : Reflect.set(target, key, value)),
+    });
+  const own = new Map<unknown, unknown>([
+    [frame, location], [window, having(window, { __proto__: null, location, postMessage: speak })], [document, having(document, { __proto__: null, location })],
+    [postMessage, speak],
+  ]);
+  return (value) => own.get(value) ?? value;
+}
+
+/** Navigates as a link does. */
+function leave(url: string): void {
+  const link = document.createElement("a");
+  link.href = url;
+  link.click();
+}
+
+function stay(url: string): void {
+  console.warn(`webmcp-gateway: the app stays where it is, and does not go to ${url}: the host wrote it into its frame, where it cannot be loaded anew`);
+}
+
+function start(home: URL): (value: unknown) => unknown {
+  const { location: frame } = window;
+  // The page's own `<base href>`, undefined if it has none.
+  const { declared } = JSON.parse(document.querySelector('meta[name="webmcp-gateway"]')!.getAttribute("content")!) as { declared?: string };
+  const first = home.href;
+  const base = (): string => (declared === undefined ? entries.here() : new URL(declared, entries.here()).href);
+  const resolve = (url: string): URL => new URL(url, base());
+  const stays = isWritten(frame);
+  if (stays) document.getElementById(PAGES)?.remove();
+  const pages = Object.keys(JSON.parse(document.getElementById(PAGES)?.textContent ?? "{}") as object);
+  const entries = keepEntries(frame, first, pages, resolve, (url) => {
+    home.href = new URL(declared ?? "", url).href;
+  });
+  tellAddresses(entries.here, base);
+  tellOrigin(home.origin);
+  askLater();
+  if (declared !== undefined) putBase(declared);
+  const enter = stays ? stay : entries.enter;
+  return ownOf(frame, createLocation(frame, { ...entries, enter }, resolve, leave));
+}
+
+/** The URL against which the runtime resolves others: changes to this object take effect at once. */
+function homeOfRuntime(): URL {
+  const { URL: native } = window;
+  let home: URL | undefined;
+  window.URL = new Proxy(native, {
+    construct(target, given: [string, URL?], made: Function) {
+      home ??= given[1];
+      return Reflect.construct(target, given, made) as URL;
+    },
+  });
+  new Request("");
+  window.URL = native;
+  return home!;
+}
+
+Object.defineProperty(window, OWN, { configurable: true, value: window.parent === window ? (value: unknown) => value : start(homeOfRuntime()) });

@@ -1,0 +1,59 @@
+/**
+ * Shows the page of the app at its address, out of those that are embedded in the packed one, and navigates between
+ * them.
+ *
+ * A separate script, the last of the runtime, after the one for `location`.
+ */
+
+import { OWN, PAGES } from "../page/own";
+
+interface Scope {
+  [OWN]: (value: Location) => Location;
+  /** Called by links before they navigate: true if the app goes to another of its pages. */
+  webmcpGatewayGo?: (url: string) => boolean;
+}
+
+/** Replaces all that the browser has yet to parse, which becomes a hidden text. */
+function put(html: string): void {
+  const { documentElement: root } = document;
+  for (const { name } of [...root.attributes]) root.removeAttribute(name);
+  document.write(html, "<plaintext hidden>");
+  document.querySelector("plaintext")?.remove();
+}
+
+function start(scope: Scope, kept: Element): void {
+  const pages = new Map(Object.entries(JSON.parse(kept.textContent!) as { [path: string]: string | [at: string] }));
+  kept.remove();
+  const own = scope[OWN](location);
+  scope.webmcpGatewayGo = (url) => {
+    const { origin, pathname, href } = new URL(url, document.baseURI);
+    if (origin !== own.origin || !pages.has(pathname)) return false;
+    own.href = href;
+    return true;
+  };
+  const goes = (form: HTMLFormElement, submitter: HTMLElement | null): boolean => {
+    const said = (name: string): string => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
+    if (!/^(get)?$/i.test(said("method"))) return false;
+    const url = new URL(said("action"), document.baseURI);
+    url.search = String(new URLSearchParams([...new FormData(form, submitter)].map(([name, value]) => [name, value instanceof File ? value.name : value])));
+    return scope.webmcpGatewayGo!(url.href);
+  };
+  addEventListener("submit", (event) => {
+    if (!event.defaultPrevented && goes(event.target as HTMLFormElement, event.submitter)) event.preventDefault();
+  });
+  const { prototype } = HTMLFormElement;
+  const { submit } = prototype;
+  prototype.submit = function () {
+    if (!goes(this, null)) submit.call(this);
+  };
+  const { pathname, search, hash } = own;
+  const page = pages.get(pathname);
+  // A folder's page is stored at the folder's address; without its slash, the address is corrected.
+  const [at] = Array.isArray(page) ? page : [pathname];
+  if (at === `${pathname}/`) history.replaceState(history.state, "", at + search + hash);
+  const html = pages.get(at);
+  if (html) put(html as string);
+}
+
+const kept = document.getElementById(PAGES);
+if (window.parent !== window && kept) start(window as unknown as Scope, kept);

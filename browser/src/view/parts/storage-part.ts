@@ -1,0 +1,49 @@
+/**
+ * `localStorage` that the gateway stores for the person and the app. The page's own scripts wait until it is loaded.
+ *
+ * A separate script after the runtime, for apps that are configured for it; it uses only `webmcpGateway`.
+ */
+
+import type { Params } from "../host/json-rpc";
+import { createKeptStorage, type Kept } from "../page/kept-storage";
+import { startScripts } from "../page/late-scripts";
+import { answerOf } from "../tools/results";
+import type { PageSide } from "../host/tiers";
+
+const TOOL = "webmcp_storage";
+/** The longest that a page waits for the stored items, in milliseconds. */
+const PATIENCE = 10000;
+
+const later = (milliseconds: number): Promise<undefined> => new Promise((go) => setTimeout(go, milliseconds));
+
+async function load(page: PageSide): Promise<Kept | string> {
+  if (!page.tier) await new Promise((go) => document.addEventListener("tierchange", go, { once: true }));
+  // In other tiers, the call might be reported to the model.
+  if (page.tier !== "full") return `this host carries no tool calls`;
+  const { items, quota, reason, detail } = answerOf(await page.safeCallTool(TOOL)) ?? {};
+  return typeof quota === "number" ? { items: items as Params, quota } : `${reason}: ${detail}`;
+}
+
+/** Reasons that may pass. */
+const LATER = /^(undefined|backend-unavailable|rate-limited)$/;
+
+/** False if the save should be retried. */
+async function save(page: PageSide, args: Params): Promise<boolean> {
+  const result = await page.safeCallTool(TOOL, args);
+  if (!result["isError"]) return true;
+  const { reason, detail } = answerOf(result) ?? {};
+  if (LATER.test(String(reason))) return false;
+  console.warn(`webmcp-gateway: localStorage was not kept: ${reason}: ${detail}`);
+  return true;
+}
+
+async function start(): Promise<void> {
+  const { webmcpGateway: page } = window as unknown as { webmcpGateway: PageSide };
+  const found = await Promise.race([load(page), later(PATIENCE)]);
+  if (typeof found !== "object") return console.warn(`webmcp-gateway: localStorage lasts as long as this page: ${found ?? "the gateway did not answer"}`);
+  // Even if the frame has its own: that is the host's, and may be shared with others.
+  const value = createKeptStorage(found, (args) => save(page, args), later);
+  Object.defineProperty(window, "localStorage", { value, configurable: true });
+}
+
+startScripts(window.parent === window ? Promise.resolve() : start());

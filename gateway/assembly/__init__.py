@@ -1,0 +1,1 @@
+"""What the composition root builds from: each module assembles one part of the gateway from its configuration."""

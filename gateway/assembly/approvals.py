@@ -1,0 +1,79 @@
+"""Builds the approvals of a gateway from `approvals` of gateway.yaml."""
+
+from __future__ import annotations
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.config import Config
+from gateway.config import Presence as Touch
+from gateway.config import Way as Named
+from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.touch_keys import TouchKeyDoor
+from gateway.exchange.approve import Approvals, Still
+from gateway.exchange.approvers import Way, Ways
+from gateway.exchange.decisions import Answers
+from gateway.exchange.grants import Grants
+from gateway.exchange.presence import Presence
+from gateway.exchange.record import Recorder
+from gateway.exchange.webhook import WebhookWay
+from gateway.hooks import Hooks
+from gateway.mcp.elicitation import Asking
+from gateway.stores.sql import Database
+from gateway.stores.touch_keys import TouchKeys
+
+
+class Approving:
+    """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
+
+    `still` checks whether a caller's credential is still valid.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        recorder: Recorder,
+        hooks: Hooks,
+        connections: Connections,
+        database: Database,
+        still: Still,
+    ) -> None:
+        settings = config.approvals
+        self._settings = settings
+        self._hooks = hooks
+        self._connections = connections
+        self.page = f"{config.server.origins.console}/approvals/"
+        self.questions = Approvals(settings.timeout, still=still)
+        self.grants = Grants()
+        needed = settings.presence is Touch.WEBAUTHN
+        self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None
+        self.answers = Answers(self.questions, self.grants, recorder, self.presence)
+        self.keys = TouchKeyDoor(self.presence, recorder)
+        self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
+        self.ways = Ways(self.questions, self.answers, self._ways())
+
+    @property
+    def asked_of_policies(self) -> Approvals | None:
+        """The approvals that a loosened policy needs before it takes effect; None without `presence: webauthn`."""
+        return self.questions if self.presence is not None else None
+
+    def elicitation(self) -> Asking:
+        """Return the ways in which MCP clients may take part in an approval."""
+        asks = Named.ELICITATION in self._settings.ask
+        return Asking(visits=asks, interactive=self._settings.interactive, typed=self.answers)
+
+    def outdated(self, app: str, policy_version: str) -> None:
+        """Void questions, approvals and grants under older policies: the app has another policy now, or none."""
+        self.questions.cancel_outdated(app, policy_version)
+        self.grants.cancel_outdated(app, policy_version)
+
+    def _ways(self) -> list[Way]:
+        """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""
+        found: list[Way] = []
+        for named in self._settings.ask:
+            if named is Named.PLUGIN:
+                found += self._hooks.approvers
+            elif named is Named.WEBHOOK and self._settings.webhook is not None:
+                webhook = self._settings.webhook
+                backend = HttpBackend(webhook, self._connections)
+                found.append(WebhookWay(backend, webhook.url, webhook.secret, self.page))
+        return found

@@ -1,0 +1,97 @@
+"""Builds caller authentication from the configuration, for the guard, the console and the apps' sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from gateway.assembly.running import Apps
+from gateway.backends.connect import Connections, Network
+from gateway.backends.http import HttpBackend
+from gateway.callers.nouns import Blocks, OAuth, ProxyAuth
+from gateway.config import Config
+from gateway.doors.challenge import Challenges
+from gateway.doors.identify import Identify
+from gateway.doors.issuers import Issuer
+from gateway.doors.login.login import LoginDoor
+from gateway.doors.login.site_login import Visits
+from gateway.stores.id_tokens import Hints
+from gateway.stores.issued import IssuedTokens
+from gateway.stores.sessions import Sessions
+from gateway.stores.sql import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The parts of caller authentication; `apps` maps the host of each site to its app id."""
+
+    identify: Identify
+    challenges: Challenges
+    login: LoginDoor
+    visits: Visits
+    apps: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The fields of an issuer that `HttpBackend` reads."""
+
+    name: str
+    network: Network
+
+
+def issuers_of(config: Config, connections: Connections) -> Mapping[OAuth, Issuer]:
+    """Return the issuers of tokens and logins, by the `auth` entries that name them."""
+    return {
+        method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
+        for method in config.auth
+        if isinstance(method, OAuth)
+    }
+
+
+def proxies_of(config: Config) -> Blocks:
+    """The addresses of proxies, behind which many clients are."""
+    named = [method.proxies for method in config.auth if isinstance(method, ProxyAuth)]
+    return (*config.server.trusted_proxies, *chain.from_iterable(named))
+
+
+def admission(
+    config: Config,
+    database: Database,
+    apps: Apps,
+    mounts: Callable[[str], bool],
+    issuers: Mapping[OAuth, Issuer],
+    hints: Hints,
+) -> Admission:
+    """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""
+    sessions = Sessions(database)
+    identify = Identify(
+        config.auth,
+        config.roles,
+        trusted=config.server.trusted_proxies,
+        tokens=IssuedTokens(database),
+        sessions=sessions,
+        issuers=issuers,
+    )
+
+    def site(host: str) -> tuple[str, str] | None:
+        app = apps.at(host)
+        return (app.config.id, app.card.site) if app is not None and app.card.site is not None else None
+
+    return Admission(
+        identify=identify,
+        challenges=Challenges(config.auth, config.server.public_url, mounts),
+        login=LoginDoor(
+            config.server.origins.console,
+            config.auth,
+            config.roles,
+            identify=identify,
+            sessions=sessions,
+            issuers={method: issuer for method, issuer in issuers.items() if method.client_id is not None},
+            sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
+            hints=hints,
+        ),
+        visits=Visits(sessions, site),
+        apps=apps.hosts({}, lambda app: app.config.id),
+    )

@@ -1,0 +1,144 @@
+"""Builds the credentials of a gateway: their sources, the token store, and the login flow that connects accounts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from gateway.backends.connect import Connections
+from gateway.backends.http import HttpBackend
+from gateway.backends.tls import tls_context
+from gateway.config import Config, EncryptionKey
+from gateway.config.secrets import PendingSecret
+from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
+from gateway.doors.access import CALLBACK
+from gateway.errors import StartError
+from gateway.exchange.authenticate import Authenticator, OfPlugin, Source, Unchanging
+from gateway.exchange.connecting import Connecting
+from gateway.exchange.cookies import CookieJars
+from gateway.exchange.fetched import Fetched, Ownership
+from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.obtain import Obtaining, counted
+from gateway.hooks import Hooks, made
+from gateway.hookspecs import CredentialFactory
+from gateway.model import Backend, Principal
+from gateway.stores.id_tokens import Hints
+from gateway.stores.page_storage import PageStorage
+from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
+from gateway.stores.sql import Database
+from gateway.stores.tokens import TokenStore
+from gateway.telemetry import Metrics
+
+
+class Accounts:
+    """All configured credentials, and the key ring that encrypts stored tokens.
+
+    `servers` are the authorization servers by credential; only OAuth credentials have one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        connections: Connections,
+        database: Database,
+        hooks: Hooks,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._config = config
+        self._hooks = hooks
+        self._metrics = metrics or Metrics()
+        self.path = config.path
+        self.console = config.server.origins.console
+        self.ring = KeyRing(key_source(config.encryption_key))
+        self.store = TokenStore(database, self.ring)
+        self.storage = PageStorage(database, self.ring)
+        self.hints = Hints(database, self.ring)
+        self.specs: Mapping[str, Spec] = config.credentials
+        self.servers = {
+            name: _server(spec, connections) for name, spec in config.credentials.items() if isinstance(spec, OAuth)
+        }
+        self.fetched: dict[str, Fetched] = {}
+        for name, spec in config.credentials.items():
+            if isinstance(spec, OAuth):
+                self.fetched[name] = self._fetched(spec)
+        self.jars = CookieJars()
+        self.absences = Absences()
+        self.connecting = Connecting(
+            self.specs, self.servers, self.fetched, self.store, self.jars, f"{self.console}{CALLBACK}", self.absences
+        )
+        types = hooks.credential_types()
+        self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})
+
+    async def start(self) -> None:
+        """Resolve secrets from plugins and load the key of stored tokens if one is needed. Raises `StartError`."""
+        for credential, secret in pending(self.specs):
+            secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
+        if self.fetched:
+            self.ring.load()
+
+    def connect_url(self, credential: str, principal: Principal) -> str:
+        """Return the console page where this principal connects an account; it has no secret and no side effect."""
+        return f"{self.console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
+
+    def _fetched(self, spec: OAuth) -> Fetched:
+        personal = isinstance(spec.grant, AuthorizationCode)
+        ownership = Ownership(
+            per_person=spec.per_person,
+            connect_url=(lambda principal: self.connect_url(spec.name, principal)) if personal else None,
+            account=spec.client.id,
+        )
+        obtain = counted(Obtaining(spec, self.servers[spec.name], self.fetched), spec.name, self._metrics)
+        return Fetched(spec.name, obtain, self.store, ownership)
+
+    def _source(self, spec: Spec, types: Mapping[str, CredentialFactory]) -> Source:
+        match spec:
+            case OAuth():
+                return self.fetched[spec.name]
+            case Fixed() | Basic():
+                return Unchanging(spec)
+            case Plugged():
+                if spec.type not in types:
+                    known = ", ".join(types) or "no such type"
+                    raise StartError(f"credential {spec.name!r} has the type {spec.type!r}; plugins bring {known}")
+                what = f"credential {spec.name!r}"
+                return OfPlugin(spec.name, made(types[spec.type], what, spec.name, spec.options, "headers"))
+
+
+def audience(principal: Principal) -> str:
+    """Return a pseudonym of a person for links: it does not reveal the identity and grants nothing."""
+    return hashlib.sha256(b"webmcp-gateway connect\n" + principal.person.encode()).hexdigest()[:16]
+
+
+def pending(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
+    """Return the secrets that plugins must resolve, with the names of their credentials."""
+    found: list[tuple[str, PendingSecret]] = []
+    for name, spec in specs.items():
+        match spec:
+            case OAuth(client=client):
+                secrets: list[object] = [client.secret, client.key.pem if client.key is not None else None]
+            case Fixed(value=value):
+                secrets = [value]
+            case Basic(password=password):
+                secrets = [password]
+            case Plugged(options=options):
+                secrets = list(options.values())
+        found += [(name, secret) for secret in secrets if isinstance(secret, PendingSecret)]
+    return found
+
+
+def key_source(key: EncryptionKey) -> KeySource:
+    """Return the source of the key that encrypts stored tokens."""
+    if key.variable is not None:
+        return GivenKeys(*key.variable)
+    if key.keyring is not None:
+        return SystemKeyring(key.keyring)
+    if key.file is None:
+        raise StartError("stores.encryption_key names no place")
+    return KeyFile(key.file)
+
+
+def _server(spec: OAuth, connections: Connections) -> Backend:
+    certificate = spec.server.certificate
+    chain, key = (certificate.chain, certificate.key) if certificate is not None else (None, None)
+    return HttpBackend(spec, connections, tls_context(spec.server.authorities, chain, key))

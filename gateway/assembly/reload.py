@@ -1,0 +1,348 @@
+"""Hot reload: watches the files of the configuration and applies changes while the gateway runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.config import (
+    App,
+    Config,
+    Kind,
+    Notice,
+    Notices,
+    Reading,
+    Upstream,
+    Watch,
+    restart_problems,
+    same_upstream,
+    watched,
+)
+from gateway.errors import DocumentError, Problem, Refusal, StartError
+from gateway.exchange.approve import Approvals
+from gateway.exchange.policy_loosening import Loosening
+from gateway.exchange.record import Record, Recorder
+from gateway.model import Caller, Door, Initiator, Json, Principal
+from gateway.policy import Policy, parse_policy
+from gateway.policy.diff import Change, Turn, diff
+
+LOOK = 1.0
+"""Seconds between checks of the files; a change is applied after it was stable for one such interval."""
+
+AGAIN = 5.0
+"""Seconds after which files with errors are read again: a missing file may have appeared."""
+
+SHOWN = 100
+"""Changes of one policy listed in the record."""
+
+GATEWAY = Principal(issuer="gateway", client="gateway", subject="reload")
+"""The recorded author of policy changes: the file does not show who wrote it."""
+
+log = logging.getLogger(__name__)
+
+
+class Reloader:
+    """Keeps the running configuration equal to its files.
+
+    `reread` reads them again; without it nothing changes. `take` replaces the apps all at once and changes nothing if
+    it raises `StartError` or `DocumentError`; `take_upstreams` replaces the upstreams. With `asking` a person must
+    first approve what a policy opens.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reread: Callable[[], Reading] | None,
+        take: Callable[[Mapping[str, App]], Awaitable[None]],
+        take_upstreams: Callable[[Mapping[str, Upstream]], Awaitable[None]],
+        notices: Notices,
+        recorder: Recorder,
+        asking: Approvals | None = None,
+    ) -> None:
+        self._running = config
+        self._reread = reread
+        self._take = take
+        self._take_upstreams = take_upstreams
+        self._notices = notices
+        self._recorder = recorder
+        self._watch = Watch(_files(config))
+        self._asked = asyncio.Event()
+        self._problems: tuple[Notice, ...] = ()
+        self._told = False
+        self._next = 0.0
+        self._loosening = Loosening(asking, self.at_once) if asking is not None else None
+
+    def at_once(self) -> None:
+        """Read the files now, as after SIGHUP."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Check the files every second, until cancelled."""
+        self._say()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._asked.wait()
+            if self._reread is None:
+                self._asked.clear()
+                self._say()
+                continue
+            changed = self._watch.look()
+            broken = any(notice.kind is Kind.BROKEN for notice in self._problems)
+            due = broken and time.monotonic() >= self._next
+            if changed or due or self._asked.is_set():
+                self._asked.clear()
+                await self._read(self._reread)
+            self._say()  # report mode ends by itself
+
+    async def _read(self, reread: Callable[[], Reading]) -> None:
+        """Read the files and apply what can be applied. If they change meanwhile they are read again."""
+        stamps = self._watch.stamps()
+        reading = await asyncio.to_thread(reread)
+        if self._watch.stamps() != stamps:
+            self.at_once()
+            return
+        self._next = time.monotonic() + AGAIN
+        problems = [Notice(Kind.BROKEN, problem) for problem in reading.problems]
+        if reading.config is not None:
+            problems += await self._compare(reading.config, reading)
+        self._problems = tuple(problems)
+        broken = any(notice.kind is Kind.BROKEN for notice in problems)
+        self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
+        named = {Path(notice.problem.file) for notice in problems}
+        self._watch.took(stamps, {*_files(self._running), *_files(reading.config or self._running), *named})
+        self._say()
+
+    async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
+        """Apply the upstreams and apps that can change now; return notices for the rest."""
+        waiting = list(restart_problems(self._running, found, reading.file))
+        refused = await self._compare_upstreams(found, reading, waiting)
+        old = self._running.apps
+        apps = {name: app for name, app in old.items() if name in reading.broken}
+        for name, app in found.apps.items():
+            missing = self._needs_restart(app)
+            if missing is None:
+                apps[name] = _succeeding(old.get(name), app)
+            else:
+                waiting.append(missing)
+                apps |= {name: old[name]} if name in old else {}
+        notices = [Notice(Kind.RESTART, problem) for problem in waiting]
+        notices += refused + await self._held_back(apps)
+        return notices + await self._put_all(apps, reading.file)
+
+    async def _put_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+        """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
+
+        No app is removed while another one is refused: it may be the same app under a new name.
+        """
+        refused = await self._tried(apps, file)
+        changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
+        if not refused or len(changed) < 2:
+            return refused
+        each = [await self._tried({**self._running.apps, name: app}, file) for name, app in changed.items()]
+        return [notice for notices in each for notice in notices]
+
+    async def _tried(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+        try:
+            await self._put(apps)
+        except (StartError, Refusal) as error:
+            return [Notice(Kind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
+        except DocumentError as error:
+            return [Notice(Kind.BROKEN, problem) for problem in error.problems]
+        return []
+
+    async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
+        """Apply the upstreams that can change now; add to `waiting` those that need a restart."""
+        old = self._running.upstreams
+        taken: dict[str, Upstream] = {name: one for name, one in old.items() if name in reading.broken}
+        for name, one in found.upstreams.items():
+            before = old.get(name)
+            if before is not None and same_upstream(before, one):
+                taken[name] = before
+                continue
+            missing = self._upstream_waits(reading.file, before, one)
+            if missing is None:
+                taken[name] = one
+            else:
+                waiting.append(missing)
+                taken |= {name: before} if before is not None else {}
+        kept = any(name in reading.broken for name in old)  # its position in the broken file is unknown
+        places = (*old, *found.upstreams) if kept else (*found.upstreams, *old)  # decides who keeps a name on `/mcp`
+        taken = {name: taken[name] for name in dict.fromkeys(places) if name in taken}
+        changed = [name for name in dict.fromkeys((*taken, *old)) if taken.get(name) is not old.get(name)]
+        if not changed and list(taken) == list(old):
+            return []
+        try:
+            await self._put_upstreams(taken, changed)
+        except Refusal as refusal:
+            return [Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
+        return []
+
+    def _upstream_waits(self, file: str, before: Upstream | None, now: Upstream) -> Problem | None:
+        """Return why a changed upstream needs a restart; None if it does not."""
+        if now.credential is not None and now.credential not in self._running.credentials:
+            why = f'the credential "{now.credential}" is new'
+        elif self._loosening is not None and (before is None or not _same_rules(before, now)):
+            why = "with approvals.presence nobody can approve here what it opens"
+        else:
+            return None
+        return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
+
+    async def _put_upstreams(self, taken: Mapping[str, Upstream], changed: Sequence[str]) -> None:
+        """Write the record, then apply the upstreams. Nothing is applied without a record."""
+        old, records = self._running.upstreams, []
+        for name in changed:
+            before, now = old.get(name), taken.get(name)
+            record = self._recorder.start("policy", _caller(name), safe=False)
+            record.note(
+                door=None,
+                initiator=None,
+                method="upstream",
+                url=now.policy.file if now is not None and now.policy is not None else None,
+                policy_version=now.policy.version if now is not None and now.policy is not None else None,
+                policy_before=before.policy.version if before is not None and before.policy is not None else None,
+                message="gone" if now is None else "new" if before is None else "changed",
+            )
+            await record.open()
+            records.append(record)
+        await self._take_upstreams(taken)
+        self._running = replace(self._running, upstreams=taken)
+        for record in records:
+            await record.close(status=200)
+        log.warning("upstreams changed: %s", ", ".join(changed) or "their order")
+
+    async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
+        """Remove from `apps` those that open something not yet approved; return notices for them."""
+        if self._loosening is None:
+            return []
+        old, notices = self._running.apps, []
+        for name, app in list(apps.items()):
+            if name in old and app.policy is old[name].policy:
+                continue
+            before = _policy(old.get(name), name)
+            changes = await asyncio.to_thread(diff, before, app.policy)
+            try:
+                why = self._loosening.verdict(_caller(name), before, app.policy, changes)
+            except Refusal as refusal:
+                why = refusal.detail
+            if why is None:
+                continue
+            del apps[name]
+            apps |= {name: old[name]} if name in old else {}
+            notices.append(Notice(Kind.BROKEN, Problem(app.policy.file, 1, 1, f"not taken: {why}")))
+        return notices
+
+    def _needs_restart(self, app: App) -> Problem | None:
+        """Return a problem if a policy names a credential that is read only at the start."""
+        for backend in app.policy.backends.values():
+            if backend.credential is not None and backend.credential not in self._running.credentials:
+                message = f'the credential "{backend.credential}" is new: this policy takes effect at the next start'
+                return Problem(app.policy.file, 1, 1, message)
+        return None
+
+    async def _put(self, apps: Mapping[str, App]) -> None:
+        """Write the record, then apply the apps. A policy that opens something is not applied without a record."""
+        old = self._running.apps
+        if apps == old:
+            return
+        renewed = [
+            (name, _policy(old.get(name), name), _policy(apps.get(name), name))
+            for name in dict.fromkeys((*apps, *old))
+            if name not in apps or name not in old or apps[name].policy is not old[name].policy
+        ]
+        changes = await asyncio.to_thread(lambda: [diff(before, after) for _, before, after in renewed])
+        records: list[Record] = []
+        try:
+            for (name, before, after), changed in zip(renewed, changes, strict=True):
+                opens = any(change.turn is Turn.OPENED for change in changed)
+                record = self._recorder.start("policy", _caller(name), safe=not opens)
+                record.note(**_told(before, after, changed))
+                await record.open()
+                records.append(record)
+            await self._take(apps)
+        except (StartError, DocumentError, Refusal) as error:
+            for record in records:
+                await record.close(status=500, detail=str(error))
+            raise
+        self._running = replace(self._running, apps=apps)
+        for record in records:
+            await record.close(status=200)
+        for name, _, after in renewed:
+            shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
+            log.warning("app %s: %s", name, shown)
+
+    def _say(self) -> None:
+        notices = [*self._problems, *_reports(self._running, time.time())]
+        if not self._notices.say(notices):
+            return
+        wrong = [notice for notice in notices if notice.kind is not Kind.REPORT]
+        for notice in wrong:
+            log.warning("%s", notice.problem)
+        if self._told and not wrong:
+            log.info("nothing is wrong any more: the files are in effect as they are")
+        self._told = bool(wrong)
+
+
+def _same_rules(before: Upstream, now: Upstream) -> bool:
+    """Return whether the offered and allowed tools are as before."""
+    rules = [(one.include, one.exclude, one.policy and one.policy.version, one.target) for one in (before, now)]
+    return rules[0] == rules[1] and before.command == now.command
+
+
+def _succeeding(old: App | None, new: App) -> App:
+    """Return the app as it is to run: an unchanged policy stays the same object."""
+    if old is None or (old.policy.file, old.policy.version) != (new.policy.file, new.policy.version):
+        return new
+    return replace(new, policy=old.policy)
+
+
+def _policy(app: App | None, name: str) -> Policy:
+    """Return the policy of an app; one that allows nothing if there is no app."""
+    return app.policy if app is not None else parse_policy("version: 1\n", f"(no app {name})")
+
+
+def _files(config: Config) -> list[Path]:
+    """Return every file of a configuration, except secrets and the unwatched files of apps."""
+    apps = config.apps.values()
+    policies = (Path(source) for app in apps for source in app.policy.sources)
+    behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
+    pages = (path for app in apps if isinstance(app.source, Path) for path in watched(app.source))
+    return [config.path, *policies, *behind, *pages]
+
+
+def _reports(config: Config, now: float) -> Iterator[Notice]:
+    for app in config.apps.values():
+        mode = app.policy.mode
+        if mode is not None and mode.active(now):
+            message = f"{app.title}: report mode until {mode.date}: what no rule allows is let through"
+            yield Notice(Kind.REPORT, Problem(app.policy.file, 1, 1, message))
+
+
+def _caller(app: str) -> Caller:
+    return Caller(GATEWAY, app, Door.SITE, Initiator.PAGE, "file")
+
+
+def _told(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
+    """Return the fields of the record of a change."""
+    listed: list[Json] = [
+        {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:SHOWN]), "detail": change.detail}
+        for change in changes[:SHOWN]
+    ]
+    opened = sum(change.turn is Turn.OPENED for change in changes)
+    return {
+        "door": None,
+        "initiator": None,
+        "method": "policy",
+        "url": new.file,
+        "policy_version": new.version,
+        "policy_before": old.version,
+        "opened": opened,
+        "changes": listed,
+        "message": f"{len(changes)} changes, {opened} of them open something",
+    }

@@ -1,0 +1,135 @@
+"""Time-slices the parsing of WebSocket frames, however many arrive at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final
+
+from aiohttp.client_exceptions import ClientPayloadError
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import WebSocketReader
+from aiohttp.web_protocol import RequestHandler
+
+from gateway.eventloop.fair_share import MOMENT, InTurn
+
+NORMAL: Final = b"\x03\xe8"
+"""The close code of a normal end (RFC 6455 7.4.1)."""
+
+SLICE: Final = 1024
+"""Bytes that are parsed between two looks at the clock: some hundred frames at most."""
+
+FULL: Final = 0.005
+"""Seconds between two checks whether there is room for more messages."""
+
+LONGEST: Final = 1.0
+"""Seconds of parsing that one message of a server may take: more means an attack by fragments."""
+
+
+class Handler(ResponseHandler):
+    """Aiohttp's end of a client connection; also slices frames that arrive with the opening response of a WebSocket.
+
+    `flooded`: it was ended because of a message of too many fragments.
+    """
+
+    def __init__(self, in_turn: InTurn, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._in_turn = in_turn
+        self._frames: _Frames | None = None
+
+    def set_parser(self, parser: Any, payload: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        self._frames = _Frames(self, parser, self._in_turn, LONGEST)
+        super().set_parser(self._frames, payload, data_received_cb)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        super().set_exception(exc, *cause)
+        # Aiohttp does not pass parse errors of a body to its reader, which would wait forever.
+        body = None if self._frames is not None else self._payload
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(ClientPayloadError("the body is broken"), exc)
+
+    def heard(self) -> None:
+        """A message is complete."""
+        if self._frames is not None:
+            self._frames.worked = 0.0
+
+    @property
+    def flooded(self) -> bool:
+        return self._frames is not None and self._frames.flooded
+
+
+def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
+    """Slice the frames of a client: aiohttp parses all that arrived at once, in one iteration.
+
+    aiohttp has no public name for their reader, nor for pausing it.
+    """
+    parser = protocol._payload_parser
+    if parser is not None:
+        protocol._payload_parser = _Frames(protocol, parser, in_turn, math.inf)
+
+
+class _Frames:
+    """Wraps the parser; while it holds back a rest, the connection is not read.
+
+    `worked` are the seconds of parsing with a rest held back; after more than `longest` the connection ends.
+    """
+
+    def __init__(
+        self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: InTurn, longest: float
+    ) -> None:
+        self.worked = 0.0
+        self._longest = longest
+        self._protocol = protocol
+        self._parser = parser
+        self._in_turn = in_turn
+        self._rest = b""
+
+    @property
+    def flooded(self) -> bool:
+        """Whether it took too long."""
+        return self.worked > self._longest
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take received bytes; return, as aiohttp's parser does, whether they are invalid."""
+        if self._rest:
+            self._hold(self._rest + data)
+            return False, b""
+        began, start = perf_counter(), 0
+        while start < len(data):
+            wrong, left = self._parser.feed_data(data[start : start + SLICE])
+            if wrong:
+                return wrong, left
+            start += SLICE
+            if self._protocol._reading_paused or perf_counter() > began + MOMENT:
+                break
+        if start < len(data):
+            self.worked += perf_counter() - began
+            self._hold(data[start:])
+            self._in_turn.add(self._go_on, perf_counter() - began)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The connection has ended."""
+        self._rest = b""
+        self._parser.feed_eof()
+
+    def _hold(self, rest: bytes) -> None:
+        self._rest = rest
+        self._protocol._pause_reading_for_buffer()
+
+    def _go_on(self) -> None:
+        """Parse more, unless messages wait to be read."""
+        protocol = self._protocol
+        if protocol.transport is None or protocol.transport.is_closing():
+            self._rest = b""
+        elif self.flooded:
+            protocol.transport.abort()
+        elif protocol._reading_paused:
+            asyncio.get_running_loop().call_later(FULL, self._go_on)
+        else:
+            data, self._rest = self._rest, b""
+            protocol.data_received(data)
+            if not self._rest:
+                protocol._resume_reading_for_buffer()

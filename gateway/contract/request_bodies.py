@@ -1,0 +1,181 @@
+"""Encodes the body of a request from its arguments."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, assert_never
+from urllib.parse import quote_plus
+
+from gateway.contract.multipart import MEDIA_TYPE, Part, write_multipart
+from gateway.jsontext.exact import NotExact, check_depth, dump
+from gateway.jsontext.grammar import problem_of
+from gateway.jsontext.sizes import is_bulky
+from gateway.model import BodyType
+
+
+class WrongBody(ValueError):
+    """A body does not fit its `bodyType`; `field` names the place."""
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A body whose bytes were sent beside the arguments; None if they exceeded the limit.
+
+    `content_type` is the default if the app sets none.
+    """
+
+    data: bytes | None = field(repr=False)
+    content_type: str | None = None
+
+
+class Encoded(NamedTuple):
+    """Bytes, and their default content type if the app sets none."""
+
+    data: bytes
+    content_type: str | None
+
+
+def encode_body(body_type: BodyType, body: object) -> Encoded:
+    """Encode `body`. Raises `WrongBody`."""
+    if isinstance(body, Handed) and body.data is not None:
+        return Encoded(body.data, body.content_type)
+    match body_type:
+        case BodyType.NONE:
+            if body is not None:
+                raise WrongBody("body", 'must be left out with bodyType "none"')
+            return Encoded(b"", None)
+        case BodyType.JSON:
+            return Encoded(_json(body), default_type(body_type))
+        case BodyType.TEXT:
+            return Encoded(_utf8("body", _string("body", body)), default_type(body_type))
+        case BodyType.URL_ENCODED:
+            return Encoded(_url_encoded(body), default_type(body_type))
+        case BodyType.BASE64:
+            data = body.get("data") if isinstance(body, Mapping) else body
+            return Encoded(_base64("body", data), None)
+        case BodyType.FORM_DATA:
+            return Encoded(*write_multipart(_parts(body)))
+        case _:
+            assert_never(body_type)
+
+
+def default_type(body_type: BodyType) -> str | None:
+    """Return the default content type of a body type."""
+    match body_type:
+        case BodyType.JSON:
+            return "application/json"
+        case BodyType.TEXT:
+            return "text/plain;charset=UTF-8"
+        case BodyType.URL_ENCODED:
+            return "application/x-www-form-urlencoded"
+        case _:
+            return None
+
+
+def _json(body: object) -> bytes:
+    """Encode JSON. A string is JSON text and is sent unchanged: the backend parses it, or a rule of the policy."""
+    if isinstance(body, str):
+        # Text too bulky to parse is sent without a check, like any other text.
+        if not is_bulky(body) and (wrong := problem_of(body)) is not None:
+            raise WrongBody("body", f'must be JSON text or a JSON value with bodyType "json" ({wrong})')
+        return _utf8("body", body)
+    try:
+        check_depth(body)
+        return dump(body)
+    except NotExact as error:
+        raise WrongBody("body", str(error)) from error
+
+
+def _url_encoded(body: object) -> bytes:
+    if isinstance(body, str):
+        return _utf8("body", body)
+    if not isinstance(body, Mapping):
+        raise WrongBody("body", 'must be a string or an object with bodyType "urlEncoded"')
+    pairs = [(str(name), value) for name, values in body.items() for value in _values(f"body.{name}", values)]
+    return "&".join(f"{_form(name, name)}={_form(name, value)}" for name, value in pairs).encode()
+
+
+def _values(field: str, values: object) -> list[str]:
+    return [_scalar(field, value) for value in values] if isinstance(values, list) else [_scalar(field, values)]
+
+
+def _scalar(field: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise WrongBody(field[:80], "must be a string, a number, a boolean, or a list of these")
+
+
+def _form(name: str, text: str) -> str:
+    try:
+        return quote_plus(text, safe="*")
+    except UnicodeEncodeError:
+        raise WrongBody(f"body.{ascii(name)[1:-1][:64]}", "has a lone surrogate") from None
+
+
+def _parts(body: object) -> list[Part]:
+    if not isinstance(body, Sequence) or isinstance(body, str | bytes):
+        raise WrongBody("body", 'must be a list of {name, value} with bodyType "formData"')
+    return [_part(f"body[{place}]", entry) for place, entry in enumerate(body)]
+
+
+def _part(field: str, entry: object) -> Part:
+    if not isinstance(entry, Mapping):
+        raise WrongBody(field, "must be {name, value} or {name, data, filename, contentType}")
+    name = _string(f"{field}.name", entry.get("name"))
+    filename = entry.get("filename")
+    if filename is not None:
+        filename = _string(f"{field}.filename", filename)
+    media_type = entry.get("contentType") or None
+    if media_type is not None and not MEDIA_TYPE.fullmatch(_string(f"{field}.contentType", media_type)):
+        raise WrongBody(f"{field}.contentType", "must be a media type such as image/png")
+    data, is_file = _content(field, entry)
+    if is_file and filename is None:
+        filename = "blob"
+    for key, text in (("name", name), ("filename", filename or "")):
+        _utf8(f"{field}.{key}", text)
+    return Part(name, data, filename, str(media_type) if media_type else None)
+
+
+def _content(field: str, entry: Mapping[str, object]) -> tuple[bytes, bool]:
+    """Return the bytes of one entry, and whether it is a file."""
+    if "data" in entry:
+        return _base64(f"{field}.data", entry["data"]), True
+    value = _string(f"{field}.value", entry.get("value"))
+    encoding = entry.get("encoding")
+    if encoding == "base64":
+        return _base64(f"{field}.value", value), True
+    if encoding not in (None, "text"):
+        raise WrongBody(f"{field}.encoding", "must be text or base64")
+    return _utf8(f"{field}.value", value), False
+
+
+def _string(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise WrongBody(field, "must be a string")
+    return value
+
+
+def _utf8(field: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise WrongBody(field, "has a lone surrogate") from None
+
+
+def _base64(field: str, text: object) -> bytes:
+    try:
+        return base64.b64decode(_string(field, text), validate=True)
+    except (binascii.Error, ValueError) as error:
+        if isinstance(error, WrongBody):
+            raise
+        raise WrongBody(field, f"must be standard base64 ({error})") from error

@@ -1,0 +1,127 @@
+"""The bridge: one WebSocket of a host page carries all its views, and HTTP beside it their large bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from aiohttp import web
+
+from gateway import mux
+from gateway.arriving import NoRoom
+from gateway.backends.websocket_frames import read_in_turn
+from gateway.doors.allowed import lacking_any
+from gateway.doors.bridge.host_page import HostPage
+from gateway.doors.bridge.shared import Bridged
+from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import SECURE, refused
+from gateway.errors import MuxError
+from gateway.eventloop.fair_share import InTurn
+from gateway.model import Principal
+
+PROTOCOL = "webmcp-gateway.v1"
+
+HEARTBEAT = 15.0
+
+_NO_ROOM = (
+    "The bodies of this caller, or of all together, leave no room at present; `mcp.bodies_each` and `mcp.bodies` say "
+    "how much there is."
+)
+
+log = logging.getLogger(__name__)
+
+
+class BridgeDoor:
+    """The WebSocket of each host page, and the bodies that its frames name."""
+
+    def __init__(self, bridged: Bridged, in_turn: InTurn) -> None:
+        self._bridged = bridged
+        self._in_turn = in_turn
+        self._pages: dict[web.WebSocketResponse, HostPage] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of the bridge, for the console's site."""
+        return [
+            web.get("/bridge", self._connect),
+            web.put("/bridge/bodies/{id}", self._put_body),
+            web.get("/bridge/bodies/{id}", self._get_body),
+        ]
+
+    async def close(self) -> None:
+        """Close every connection at shutdown; the views end with them."""
+        await closed(list(self._pages), 1001, b"the gateway stops")
+        self._bridged.end_lost()
+
+    async def end_all(self, principal: Principal) -> None:
+        """End every connection and view of a person who logs out."""
+        mine = [socket for socket, page in self._pages.items() if page.principal == principal]
+        await closed(mine, 1008, b"logged out")
+        self._bridged.end_lost(principal)
+
+    async def _connect(self, request: web.Request) -> web.StreamResponse:
+        # No compression: content of pages and models is mixed with secrets here, and latency matters more than size.
+        socket = web.WebSocketResponse(
+            protocols=(PROTOCOL,),
+            heartbeat=HEARTBEAT,
+            max_msg_size=mux.FRAME_LIMIT + 1,
+            compress=False,
+            autoping=False,  # aiohttp answers all pending pings at once
+        )
+        if not socket.can_prepare(request).ok:
+            return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
+        await socket.prepare(request)
+        read_in_turn(request.protocol, self._in_turn)
+        page = self._pages[socket] = HostPage(self._bridged, socket, request)
+        try:
+            await page.run()
+        finally:
+            del self._pages[socket]
+        return socket
+
+    async def _put_body(self, request: web.Request) -> web.Response:
+        if (refusal := lacking_any(request, "bridge")) is not None:
+            return refusal
+        principal = request[PRINCIPAL].id
+        rest = partial(self._bridged.views.precedence.rest, principal)
+        try:
+            kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
+        except NoRoom:
+            answer = refused(503, "no-room", _NO_ROOM, {"retry-after": "1"})
+            answer.force_close()  # the rest of the body is not read
+            return answer
+        except web.HTTPLengthRequired:
+            return refused(411, "length-required", "A body says its length.")
+        except web.HTTPRequestEntityTooLarge as error:  # its text names the limit of this type
+            return refused(413, "request-too-large", str(error.text))
+        except MuxError as error:
+            return refused(413, "request-too-large", error.detail)
+        except UnicodeDecodeError:
+            return refused(400, "bad-request", "A body is JSON in UTF-8.")
+        if not kept:
+            return refused(409, "body-refused", "This id is none, or is used.")
+        return web.Response(status=204, headers=SECURE)
+
+    async def _get_body(self, request: web.Request) -> web.Response:
+        if (refusal := lacking_any(request, "bridge")) is not None:
+            return refusal
+        id = request.match_info["id"]
+        content = self._bridged.bodies.take(id, request[PRINCIPAL].id)
+        if content is None:
+            return refused(404, "unknown-body", "No such body waits; each can be taken once.")
+        self._bridged.bodies.release(id)
+        headers = {**SECURE, "cache-control": "no-store"}
+        if isinstance(content, bytes):
+            return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+        return web.Response(text=content, content_type="application/json", headers=headers)
+
+
+async def closed(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:
+    """Close the sockets concurrently: an unresponsive page takes ten seconds, and delays no other."""
+    failures = await asyncio.gather(
+        *(socket.close(code=code, message=why) for socket in sockets), return_exceptions=True
+    )
+    for failure in failures:
+        if isinstance(failure, BaseException):
+            log.warning("a host page could not be told that its connection ends: %r", failure)

@@ -1,0 +1,338 @@
+"""The connection of a host page: the dispatch of its frames, and its views with two channels each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
+
+from gateway import mux
+from gateway.backends.websocket_frames import NORMAL
+from gateway.bounds import Area, Bound
+from gateway.contract import Handed
+from gateway.doors.bridge.body_names import BYTES, names_bytes
+from gateway.doors.bridge.outbox import Outbox
+from gateway.doors.bridge.shared import CONNECTIONS, Bridged
+from gateway.doors.bridge.tickets import Ticket
+from gateway.doors.refused_callers import REFUSED
+from gateway.doors.responses import refused
+from gateway.errors import MuxError, Refusal
+from gateway.jsontext.pieces import is_large
+from gateway.jsontext.sizes import is_bulky, why
+from gateway.mcp.peer import Beside, UiPeer
+from gateway.model import Caller, Channel, Door, Json, Principal
+from gateway.proving import digest
+from gateway.views.view import View
+
+log = logging.getLogger(__name__)
+
+TOO_LARGE = "too-large"
+"""The placeholder for bytes that were too many to put."""
+
+GREETING = 10.0
+"""Seconds that a host page has to say hello."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.BRIDGE,
+        "a connection of the bridge without a ticket",
+        f"{GREETING:g} s",
+        "it is closed",
+    ),
+)
+
+(_GREETING,) = BOUNDS
+
+BATCH = 16
+"""Frames processed before the event loop gets its turn."""
+
+INVALID_PARAMS = -32602
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """A view on a connection: its ui peer, the stack that ends it, and the digest of its resume token."""
+
+    view: View
+    peer: UiPeer
+    ending: AsyncExitStack
+    token: bytes
+
+
+class HostPage:
+    """The views on one WebSocket."""
+
+    def __init__(self, bridged: Bridged, socket: web.WebSocketResponse, request: web.Request) -> None:
+        self._bridged = bridged
+        self._socket = socket
+        self._origin = request.headers.get("origin")
+        self._transport = request.transport
+        self._mux = mux.ServerConnection()
+        self._seats: dict[str, _Seat] = {}
+        self._frames = 0
+        self._ticket: Ticket | None = None
+        self._outbox = Outbox(socket, request)
+        self._request = request
+
+    @property
+    def principal(self) -> Principal | None:
+        """The page's principal, once it has sent its ticket."""
+        return self._ticket.principal if self._ticket is not None else None
+
+    async def run(self) -> None:
+        try:
+            await self._receive(GREETING)
+            if self._ticket is not None:
+                await self._serve(self._ticket.principal)
+        except MuxError as error:
+            if error.code == TOO_LARGE:
+                mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
+            await self._flush()
+        finally:
+            await self._leave()
+            await self._hang_up()
+
+    async def _serve(self, principal: Principal) -> None:
+        with (
+            self._bridged.places.place(principal.person) as free,
+            self._bridged.standing.held(principal, self._cut_off),
+        ):
+            if not free:
+                CONNECTIONS.exceeded(principal.id)
+                await self._say(mux.ErrorFrame("too-many", "Too many host pages of this person are open. Close one."))
+            while free and await self._receive(None):
+                pass
+
+    async def _hang_up(self) -> None:
+        """Send a close frame and stop reading: `close` alone reads everything that the page still sends, at once."""
+        with suppress(ConnectionError):
+            if not self._socket.closed and self._transport is not None:
+                await self._socket.send_frame(NORMAL, WSMsgType.CLOSE)
+                self._transport.close()
+            await self._socket.close()
+
+    def _cut_off(self) -> None:
+        """Abort the connection when the caller's credential ends."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _receive(self, seconds: float | None) -> bool:
+        """Process one frame. Return False if the socket is closed. Raises `MuxError`."""
+        try:
+            message = await self._socket.receive(timeout=seconds)
+        except TimeoutError:
+            _GREETING.exceeded()
+            return False
+        self._frames += 1
+        if not self._frames % BATCH:
+            await asyncio.sleep(0)  # a flood must not starve others
+        if message.type is WSMsgType.PING:
+            with suppress(ConnectionError):
+                await self._socket.pong(message.data)
+        if message.type in (WSMsgType.PING, WSMsgType.PONG):
+            return True
+        if message.type is WSMsgType.TEXT and is_bulky(message.data, mux.BODY_LIMIT):
+            # The gateway's host page sends large bodies beside frames. A page that makes its host send such a frame
+            # harms only itself, not the others on this connection.
+            log.warning("a frame of the bridge is dropped: it has %s", why(mux.BODY_LIMIT))
+            return True
+        if message.type is WSMsgType.TEXT:
+            for event in self._mux.receive_data(message.data):
+                await self._take(event)
+            await self._flush()
+            return True
+        failed = message.data if message.type is WSMsgType.ERROR else None
+        if isinstance(failed, WebSocketError) and failed.code == WSCloseCode.MESSAGE_TOO_BIG:
+            mux.FRAMES.exceeded(self.principal.id if self.principal is not None else None)
+        if message.type is WSMsgType.BINARY:
+            raise MuxError("bad-frame", "frames are text")
+        return False
+
+    async def _take(self, event: mux.Frame) -> None:
+        match event:
+            case mux.Hello(ticket):
+                self._ticket = self._bridged.tickets.redeem(ticket, self._origin)
+                if self._ticket is None:
+                    self._request[REFUSED] = refused(403, "bad-ticket", "This ticket is unknown, used or expired.")
+                    await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
+            case mux.Open(ref, app):
+                await self._open(ref, app)
+            case mux.Resume(view, token):
+                await self._resume(view, token)
+            case mux.Message():
+                await self._route(event)
+            case mux.Gesture(view, age):
+                if self._ticket is not None and self._ticket.attest:
+                    self._bridged.views.gesture(self._seats[view].view, age / 1000)
+            case mux.Close(view, _):
+                await self._close(view)
+            case _:
+                pass
+
+    async def _open(self, ref: str, app: str) -> None:
+        resource = self._bridged.resources.get(app)
+        if self._ticket is None or resource is None or app not in self._ticket.apps:
+            await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
+            return
+        try:
+            view = self._bridged.views.open_bridged(self._ticket.principal, app)
+        except Refusal as refusal:
+            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
+            return
+        token = secrets.token_urlsafe(32)
+        await self._begin(view, token, mux.Opened(ref, view.id, resource.uri, (), token))
+
+    async def _resume(self, id: str, token: str) -> None:
+        ticket = self._ticket
+        view = self._bridged.take_up(id, token, ticket.principal, self._origin) if ticket is not None else None
+        if view is None:
+            await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
+            return
+        following = secrets.token_urlsafe(32)
+        await self._begin(view, following, mux.Resume(id, following))
+
+    async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
+        """Announce the view to the page, and seat it; an unannounced view ends."""
+        try:
+            await self._say(said)
+        except BaseException:  # on cancellation too: the page could not resume it
+            self._bridged.end(view)
+            raise
+        await self._seat(view, token)
+
+    async def _seat(self, view: View, token: str) -> None:
+        async def on_ui(
+            message: dict[str, Json], *, own: bool = False, leaving: Callable[[], object] = lambda: None
+        ) -> None:
+            await self._say_message(mux.Message(view.id, Channel.UI, message), own=own, leaving=leaving)
+
+        async def on_webmcp(message: dict[str, Json]) -> None:
+            await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
+
+        views = self._bridged.views
+        ending = AsyncExitStack()
+
+        def caller(reported_model: bool) -> Caller:
+            return views.caller_of(view, Door.BRIDGE, reported_model=reported_model)
+
+        def turn() -> Awaitable[None]:
+            return views.precedence.turn(view.principal.id)
+
+        peer = UiPeer(self._bridged.answers[view.app], caller, on_ui, self._aside, turn, view.principal.id)
+        await ending.enter_async_context(peer)
+        self._seats[view.id] = _Seat(view, peer, ending, digest(token))
+        views.connect(view, on_webmcp, on_ui)
+
+    async def _route(self, frame: mux.Message) -> None:
+        seat = self._seats[frame.view]
+        try:
+            message, beside = self._whole(frame.message), None
+            if frame.channel is Channel.UI:
+                message, beside = self._beside(message)
+        except MuxError as error:
+            await self._refuse(seat.view, frame, error)
+            return
+        if frame.channel is Channel.UI:
+            await seat.peer.receive(message, beside)
+            return
+        if "result" in message:
+            self._bridged.views.precedence.come(seat.view.principal.id)
+        if seat.view.session is not None and not seat.view.session.receive(message):
+            self._bridged.views.disconnect(seat.view)
+
+    def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
+        """Return the message with the body that it names. Raises `MuxError` for an unknown body or invalid JSON."""
+        body = mux.body_named(message)
+        if body is None or self._ticket is None:
+            return message
+        text = self._bridged.bodies.take(body, self._ticket.principal.id)
+        if not isinstance(text, str):
+            raise MuxError("unknown-body", "the message names a body that was not put")
+        return mux.join_body(message, text)
+
+    def _beside(self, message: dict[str, Json]) -> tuple[dict[str, Json], Beside | None]:
+        """Return the message without the name of its bytes, and those bytes. Raises `MuxError`."""
+        params = message.get("params")
+        if not isinstance(params, dict) or BYTES not in params or self._ticket is None:
+            return message, None
+        id, bodies = params[BYTES], self._bridged.bodies
+        message = {**message, "params": {name: value for name, value in params.items() if name != BYTES}}
+        if id == TOO_LARGE:
+            return message, Beside(Handed(None), lambda: None)
+        content = bodies.take(id, self._ticket.principal.id) if isinstance(id, str) else None
+        if not isinstance(id, str) or not isinstance(content, bytes):
+            raise MuxError("unknown-body", "the message names bytes that were not put")
+        return message, Beside(Handed(content), lambda: bodies.release(id))
+
+    async def _refuse(self, view: View, frame: mux.Message, error: MuxError) -> None:
+        """Fail a message whose body is missing, or the call that it answers; the others continue."""
+        id = frame.message.get("id")
+        failure: dict[str, Json] = {"code": INVALID_PARAMS, "message": f"{error.code}: {error.detail}"}
+        answer: dict[str, Json] = {"jsonrpc": "2.0", "id": id, "error": failure}
+        if "method" not in frame.message:
+            if frame.channel is Channel.WEBMCP and view.session is not None:
+                view.session.receive(answer)
+        elif id is not None:
+            await self._say(mux.Message(frame.view, frame.channel, answer))
+
+    async def _close(self, id: str) -> None:
+        seat = self._seats.pop(id, None)
+        if seat is not None:
+            try:
+                await seat.ending.aclose()
+            finally:
+                self._bridged.end(seat.view)
+
+    async def _leave(self) -> None:
+        """End the calls in flight after a disconnect; the views wait to be resumed.
+        The server may cancel this before the last call has ended.
+        """
+        self._mux.connection_lost()
+        async with AsyncExitStack() as endings:
+            for seat in self._seats.values():
+                endings.push_async_exit(seat.ending)
+                self._bridged.lose(seat.view, seat.token, self._origin)
+            self._seats.clear()
+
+    async def _say_message(
+        self, frame: mux.Message, *, own: bool = False, leaving: Callable[[], object] = lambda: None
+    ) -> None:
+        """Send a message; only the gateway's `own` answers may name bytes sent beside them."""
+        message = frame.message
+        if self._ticket is None:
+            return
+        split = await asyncio.to_thread(_split, message, own) if is_large(message) else _split(message, own)
+        if split is not None:
+            id, named, text = split
+            if self._bridged.bodies.put(id, self._ticket.principal.id, text):
+                frame = mux.Message(frame.view, frame.channel, named)
+        leaving()
+        await self._say(frame)
+
+    def _aside(self, body: bytes) -> str | None:
+        """Store the bytes of an answer for the host page; return their name, None if there is no room."""
+        id, ticket = secrets.token_urlsafe(24), self._ticket
+        return id if ticket is not None and self._bridged.bodies.put(id, ticket.principal.id, body) else None
+
+    async def _say(self, frame: mux.Frame) -> None:
+        for answer in self._mux.send(frame):
+            if isinstance(answer, mux.Message) and answer.view in self._seats:
+                await self._route(answer)
+        await self._flush(first=isinstance(frame, mux.Message) and frame.channel is Channel.WEBMCP)
+
+    async def _flush(self, *, first: bool = False) -> None:
+        await self._outbox.put(self._mux.pending_output(), first=first)
+
+
+def _split(message: dict[str, Json], own: bool) -> tuple[str, dict[str, Json], str] | None:
+    """Return an id, the message that names it, and the body, if the body must be sent beside the frame."""
+    if not mux.is_large(message) and (own or not names_bytes(message)):
+        return None
+    id = secrets.token_urlsafe(24)
+    return id, *mux.split_body(message, id)

@@ -1,0 +1,150 @@
+"""Links that an app asks to open: decided by its policy, confirmed by a person if required, and recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from gateway.bounds import Area, Bound
+from gateway.doors.guard import PRINCIPAL
+from gateway.doors.responses import fresh, json_of, refused
+from gateway.errors import STATUS, Reason, Refusal
+from gateway.exchange.approve import State
+from gateway.exchange.record import Record, Recorder
+from gateway.model import Door, Effect, Json, Principal
+from gateway.policy import decide_link
+from gateway.views.registry import Views
+from gateway.views.view import View
+
+WAITING = 1024
+"""Open questions about links, one per view."""
+
+EACH = 32
+"""Open questions of one principal; the oldest is evicted first."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.APPROVALS,
+        "questions about links",
+        f"1 per view, {EACH} per principal, {WAITING:,} in all",
+        "the oldest of that principal, or of whoever has most, ends unanswered",
+    ),
+)
+
+(_LINKS,) = BOUNDS
+
+_NO_QUESTION = "Nobody was asked about this link, or the question was answered or replaced."
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A host page's request that `view` opens `url`; `answered` is the person's answer."""
+
+    view: str
+    url: str
+    answered: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    url: str
+    version: str
+    record: Record
+    principal: str
+
+    async def end(self, state: State, reason: Reason | None = None) -> None:
+        self.record.note(decision=state.value)
+        await self.record.close(status=200 if reason is None else STATUS[reason], reason=reason)
+
+
+class LinkDoor:
+    """Decides on links. A view has one question at a time, which is stored here until its answer."""
+
+    def __init__(self, views: Views, recorder: Recorder) -> None:
+        self._views = views
+        self._recorder = recorder
+        self._asked: dict[str, _Asked] = {}
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
+        wish = _wish(await json_of(request))
+        if wish is None:
+            return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
+        try:
+            told = await self.decide(wish, request[PRINCIPAL])
+        except Refusal as refusal:
+            return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
+        return fresh(told)
+
+    async def decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
+        """Return the decision for a host page. Raises `Refusal`."""
+        view = self._views.find(wish.view, principal)
+        if view is None:
+            raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        if wish.answered is None:
+            return await self._ask(view, wish.url)
+        return await self._answer(view, wish.url, wish.answered)
+
+    async def _ask(self, view: View, url: str) -> dict[str, Json]:
+        policy = self._views.apps[view.app].policy
+        caller = self._views.caller_of(view, Door.BRIDGE)
+        decision = decide_link(policy, url, caller)
+        record = self._recorder.start("link", caller, safe=True)
+        record.note(url=url[:2048], decision=decision.effect, reasons=[*decision.reasons], route=decision.route)
+        record.note(policy_version=policy.version)
+        if decision.effect is Effect.DENY:
+            detail = f"The policy of {view.app} does not open this link: {'; '.join(decision.reasons)}."
+            await record.close(status=STATUS[decision.reason], reason=decision.reason, detail=detail)
+            raise Refusal(decision.reason, detail)
+        message = decision.obligations.confirm
+        if message is None:
+            await record.open()
+            await record.close(status=200)
+            return {"decision": "open"}
+        record.note(decision="ask", message=message)
+        await record.open()
+        await self._wait(view.id, _Asked(url, policy.version, record, view.principal.id))
+        return {"decision": "ask", "message": message, "url": url}
+
+    async def _answer(self, view: View, url: str, answered: bool) -> dict[str, Json]:
+        asked = self._asked.get(view.id)
+        if asked is None or asked.url != url:
+            raise Refusal(Reason.APPROVAL_EXPIRED, _NO_QUESTION)
+        del self._asked[view.id]
+        if asked.version != self._views.apps[view.app].policy.version:
+            await asked.end(State.VOID, Reason.APPROVAL_EXPIRED)
+            raise Refusal(Reason.APPROVAL_EXPIRED, "The policy of the app changed while the question was open.")
+        if not answered:
+            await asked.end(State.DECLINED, Reason.APPROVAL_DECLINED)
+            return {"decision": "declined"}
+        await asked.end(State.APPROVED)
+        return {"decision": "open"}
+
+    async def _wait(self, view: str, asked: _Asked) -> None:
+        """Store the question; the view's earlier one, and the oldest beyond the limits, end unanswered."""
+        older = [self._asked.pop(view)] if view in self._asked else []
+        count = Counter(one.principal for one in self._asked.values())
+        if count[asked.principal] >= EACH:
+            older.append(self._drop_oldest(asked.principal))
+        elif len(self._asked) >= WAITING:
+            older.append(self._drop_oldest(count.most_common(1)[0][0]))
+        self._asked[view] = asked
+        for one in older:
+            _LINKS.exceeded(one.principal)
+            await one.end(State.EXPIRED, Reason.APPROVAL_EXPIRED)
+
+    def _drop_oldest(self, principal: str) -> _Asked:
+        return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))
+
+
+def _wish(body: object) -> Wish | None:
+    """Return the request in a body; None if it is invalid."""
+    if not isinstance(body, dict):
+        return None
+    view, url, answered = body.get("view"), body.get("url"), body.get("answered")
+    if not isinstance(view, str) or not isinstance(url, str) or not url.isascii():
+        return None
+    return Wish(view, url, answered) if answered is None or isinstance(answered, bool) else None

@@ -1,0 +1,1 @@
+"""The login of people, at the console and at the sites of apps."""

@@ -1,0 +1,268 @@
+"""Logins to the console, and through it to the sites of apps: with a link, or at an issuer (OIDC)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from gateway.callers.login import Attempt, attempt, names
+from gateway.callers.nouns import Method, NoAuth, OAuth, Roles, TokenAuth
+from gateway.callers.people import is_open, on_console
+from gateway.doors.access import VISIT, Access, Site
+from gateway.doors.identify import Identify, Place
+from gateway.doors.login.pages import local, onwards, page
+from gateway.doors.login.session_cookies import SessionCookies
+from gateway.doors.responses import refused
+from gateway.errors import StartError, Unidentified
+from gateway.model import Principal, Secret
+from gateway.stores.id_tokens import NAME, Hints
+from gateway.stores.sessions import Kept, Kind, Sessions
+
+WAY = 600.0
+"""Seconds that a person may take on the login pages of their issuer."""
+
+BY_LINK = 12 * 3600.0
+"""Seconds for which a login by link lasts."""
+
+CODE = 30.0
+"""Seconds for which the code that transfers a login to the site of an app is valid."""
+
+log = logging.getLogger(__name__)
+
+OUT = "/login/out"
+"""The page after a logout, registered at the issuer as the gateway's post-logout redirect."""
+
+HINT = 8 * 1024
+"""Characters of the longest ID token kept as a logout hint, which is sent in a URL."""
+
+_LINK_HELP = (
+    "Make a link with `webmcp-gateway token link` and open it, or open the one that `webmcp-gateway serve` shows in a "
+    "terminal. Each is good once, for ten minutes."
+)
+
+_LED_HERE = (
+    "Another web site led here. Whoever made this link chose whom it logs in: go on only if it is a link that you "
+    "asked for, or this browser will act as somebody else."
+)
+
+
+class LoginIssuer(Protocol):
+    """Logs people in: `gateway.doors.issuers.Issuer`."""
+
+    async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
+        """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
+        Raises `Unidentified`.
+        """
+        ...
+
+    async def logged_in(
+        self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
+    ) -> tuple[Principal, Secret]:
+        """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
+        Raises `Unidentified`.
+        """
+        ...
+
+    async def logout_url(self, id_token: str | None, back: str) -> str | None:
+        """Return the URL that ends a person's login at the issuer, None if there is none."""
+        ...
+
+
+class LoginDoor:
+    """The login of the console at `console`. `issuers` are those with login; `sites` are the origins by app."""
+
+    def __init__(
+        self,
+        console: str,
+        methods: Sequence[Method],
+        roles: Roles,
+        *,
+        identify: Identify,
+        sessions: Sessions,
+        issuers: Mapping[OAuth, LoginIssuer],
+        sites: Mapping[str, str],
+        hints: Hints,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._console = console
+        self._methods = methods
+        self._roles = roles
+        self._identify = identify
+        self._sessions = sessions
+        self._issuers = dict(zip(names(spec.issuer for spec in issuers), issuers.items(), strict=True))
+        self._sites = sites
+        self._hints = hints
+        self._clock = clock
+        self._cookies = SessionCookies(console)
+        self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes for the console's site; none of them needs a login."""
+        handlers = {
+            "": self._start,
+            "/link": self._by_link,
+            "/back": self._back,
+            "/back/{issuer}": self._back,
+            "/site": self._to_site,
+            "/out": _logged_out,
+        }
+        return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
+
+    async def end(self, request: web.Request, answer: web.StreamResponse) -> str:
+        """Log the browser of `request` out, here and on the sites of apps; return the next URL.
+        That may be the issuer's.
+        """
+        kept = await self._identify.session(request, self._place)
+        if kept is not None:
+            await self._sessions.end(kept.family)
+        self._identify.forget()
+        self._cookies.drop(answer, "session")
+        return (await self._issuers_end(kept) if kept is not None else None) or OUT
+
+    async def _issuers_end(self, kept: Kept) -> str | None:
+        for spec, issuer in self._issuers.values():
+            if spec.issuer == kept.principal.issuer:
+                return await issuer.logout_url(self._hint(kept), f"{self._console}{OUT}")
+        return None
+
+    def _sealed(self, id_token: Secret) -> dict[str, str]:
+        if len(id_token.reveal()) > HINT:
+            return {}
+        try:
+            return {NAME: self._hints.sealed(id_token)}
+        except StartError as error:
+            log.warning("the ID token of a login is not kept: %s", error)
+            return {}
+
+    def _hint(self, kept: Kept) -> str | None:
+        """Return the ID token of a login; None if its key is lost."""
+        try:
+            return self._hints.opened(kept.more)
+        except StartError:
+            return None
+
+    async def _start(self, request: web.Request) -> web.Response:
+        to = local(request.query.get("to"))
+        if is_open(self._methods):
+            return onwards(to)
+        known = dict(zip(map(str, range(len(self._issuers))), self._issuers, strict=True))
+        name = known.get(request.query.get("issuer", "0" if len(known) == 1 else ""))
+        if name is None:
+            return self._choice(to)
+        fresh = request.query.get("fresh") == "1"
+        begun = attempt(await self._sessions.secret(), name, to, self._clock(), fresh=fresh)
+        own = f"{self._back_url}/{name}" if len(known) > 1 else None
+        try:
+            url = await self._issuers[name][1].login_url(begun, self._back_url, own)
+        except Unidentified as error:
+            return page("Not logged in", error.detail, 503)
+        answer = web.Response(status=302, headers={"location": url, "cache-control": "no-store"})
+        self._cookies.keep(answer, "login", begun.cookie, WAY, crossing=True)
+        return answer
+
+    def _choice(self, to: str) -> web.Response:
+        """Return the page that offers several logins, or explains that there is none."""
+        if self._issuers:
+            rows = "; ".join(
+                f"{spec.issuer}: {self._console}/login?issuer={number}&to={quote(to, safe='')}"
+                for number, (spec, _) in enumerate(self._issuers.values())
+            )
+            return page("Log in", f"Log in at one of {rows}")
+        if any(isinstance(method, TokenAuth) for method in self._methods):
+            return page("Log in", _LINK_HELP)
+        return page(
+            "No login", "People cannot log in here: give `auth` an oauth entry with a client_id, or token.", 403
+        )
+
+    async def _by_link(self, request: web.Request) -> web.Response:
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
+        now = self._clock()
+        kept = await self._sessions.take(Kind.LINK, request.query.get("code", ""), now)
+        if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):
+            return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
+        return await self._enter(_seen(kept.principal, now), now + BY_LINK, local(request.query.get("to")))
+
+    async def _back(self, request: web.Request) -> web.Response:
+        """Handle the redirect from the issuer (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
+        now = self._clock()
+        begun = Attempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
+        if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
+            return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
+        spec, issuer = self._issuers[begun.issuer]
+        place = request.match_info.get("issuer")
+        if place not in (None, begun.issuer):
+            return page("Not logged in", "The answer came to the address of another authorization server.", 403)
+        guess = self._identify.guess(request)
+        if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
+            return page("Not logged in", "Too many failed logins came from this address. Wait a minute.", 429)
+        # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
+        named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
+        try:
+            person, id_token = await issuer.logged_in(request.query, begun, back, named=named)
+        except Unidentified as error:
+            answer = page("Not logged in", error.detail, 403)
+        else:
+            guess.right()
+            person = _seen(person, now) if begun.fresh else person
+            answer = await self._enter(person, now + spec.session, begun.to, **self._sealed(id_token))
+        self._cookies.drop(answer, "login")
+        return answer
+
+    async def _enter(self, person: Principal, until: float, to: str, **more: str) -> web.Response:
+        now = self._clock()
+        shown = await self._sessions.put(Kind.CONSOLE, person, now=now, life=until - now, origin=self._console, **more)
+        answer = onwards(to)
+        self._cookies.keep(answer, "session", shown.reveal(), until - now)
+        return answer
+
+    async def _to_site(self, request: web.Request) -> web.Response:
+        """Transfer the login of the console to the site of an app."""
+        app, state = request.query.get("app", ""), request.query.get("state", "")
+        if app not in self._sites or not 20 <= len(state) <= 100:
+            return refused(404, "unknown-app", "There is no such app here.")
+        kept = await self._identify.session(request, self._place)
+        if kept is None:
+            if request.headers.get("sec-fetch-site") not in ("same-origin", "none"):
+                return onwards(request.raw_path)
+            return web.Response(status=302, headers={"location": f"/login?{urlencode({'to': request.raw_path})}"})
+        try:
+            person = on_console(kept.principal, self._methods, self._roles)
+        except Unidentified as error:
+            return page("Not logged in", error.detail, 403)
+        if not person.may("app", app):
+            return page("Not allowed", f"You may not use the app {app} here.", 403)
+        return await self._handed_over(kept, app, state, local(request.query.get("to")))
+
+    async def _handed_over(self, kept: Kept, app: str, state: str, to: str) -> web.Response:
+        origin = self._sites[app]
+        more = {"app": app, "origin": origin, "state": state, "to": to, "until": str(kept.expires)}
+        code = await self._sessions.put(
+            Kind.CODE, kept.principal, now=self._clock(), life=CODE, family=kept.family, **more
+        )
+        query = urlencode({"code": code.reveal(), "state": state})
+        return web.Response(status=302, headers={"location": f"{origin}{VISIT}?{query}", "cache-control": "no-store"})
+
+    @property
+    def _back_url(self) -> str:
+        return f"{self._console}/login/back"
+
+
+def _seen(person: Principal, now: float) -> Principal:
+    """Return the person with `auth_time`, after a link or a forced login; the issuer's own value takes precedence."""
+    return replace(person, claims={"auth_time": int(now), **person.claims})
+
+
+def logs_in(methods: Sequence[Method]) -> bool:
+    """Whether people can log in and out."""
+    return any(not isinstance(method, NoAuth) for method in methods)
+
+
+async def _logged_out(request: web.Request) -> web.Response:
+    return page("Logged out", "This browser is logged out of the gateway.", link=("/login", "Log in again"))

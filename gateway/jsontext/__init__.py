@@ -1,0 +1,1 @@
+"""JSON text: reading, writing and sizes."""

@@ -1,0 +1,372 @@
+"""Sends the person behind an MCP client to a page of the console while a call waits; the call itself runs once.
+A client of protocol 2026-07-28 is answered with `InputRequiredResult` and repeats its call, which rejoins the running
+one; a client of the handshake protocols is asked within its call (`elicitation/create`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from gateway.bounds import Area, Bound
+from gateway.errors import Reason, Refusal
+from gateway.model import Principal, Tell, Visit
+from gateway.proving import shows
+from gateway.shares import Shares
+
+ROUND = 50.0
+"""Seconds that a repeated call waits before its client must repeat it once more."""
+
+AWAY = 50.0
+"""Seconds that a call continues without its client, which was asked to consult its person and come back."""
+
+KEPT = 30.0
+"""Seconds that a result is kept for a client that repeats its call."""
+
+RUNS_EACH = 256
+"""Calls of one principal at one mount that are in flight or may be resumed, of clients that can ask a person."""
+
+RUNS = 4096
+"""Such calls of all principals."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "calls of clients that can ask their person",
+        f"{RUNS_EACH} per principal, {RUNS:,} in all, of a mount, under way or to be come back for within {AWAY:g} s; "
+        f"a small share each once half of that is taken; the answer is kept for {KEPT:g} s",
+        "`rate-limited`",
+    ),
+)
+
+(_RUNS,) = BOUNDS
+
+TRIES = 3
+"""Attempts that a person has to type the code."""
+
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+"""Letters and digits that are not easily mistaken for one another."""
+
+_TOO_MANY: Final = "Too many calls of yours are under way here, or wait for you to come back. Try again later."
+
+log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+
+Answer = TypeVar("Answer")
+"""The result of a call."""
+
+STATE = "call-"
+"""Prefix of the `requestState` of a repeated call, which distinguishes it from those of other senders."""
+
+
+class Typed(Protocol):
+    """Takes a typed yes or no from a client that may ask by itself: `gateway.exchange.decisions.Answers`."""
+
+    async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The elicitation settings: off without `visits`; `interactive` clients ask for a typed code instead."""
+
+    visits: bool = True
+    interactive: Collection[str] = ()
+    typed: Typed | None = None
+
+    def of(self, visit: Visit, principal: Principal) -> Typed | None:
+        """Return the receiver of a typed answer by a client of `principal`, or None if only the page counts."""
+        return self.typed if visit.typed and principal.client in self.interactive else None
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """One page that the person was sent to. `code` must be typed in an interactive client."""
+
+    visit: Visit
+    takes: Typed | None
+    code: str = field(default_factory=lambda: "".join(secrets.choice(ALPHABET) for _ in range(4)))
+    tries: int = TRIES
+
+    def params(self) -> types.ElicitRequestParams:
+        """Return the elicitation for the client."""
+        if self.takes is None:
+            return types.ElicitRequestURLParams(
+                message=self.visit.message, url=self.visit.url, elicitation_id=self.visit.id
+            )
+        message = f"{self.visit.message}\nTo approve, type the code {self.code}. The raw request: {self.visit.url}"
+        code = {"type": "string", "title": "Code", "minLength": 4, "maxLength": 4}
+        schema = {"type": "object", "properties": {"code": code}, "required": ["code"]}
+        return types.ElicitRequestFormParams(message=message, requested_schema=schema)
+
+
+@dataclass(slots=True, eq=False)
+class _Run(Generic[Answer]):
+    """A running call.
+    `untold` are the pages not yet announced to the client, `over` those no longer needed; `handed` means that the
+    client received the call's id, to resume it. `refused` converts a refusal into an answer, `moved` is called with
+    each request by which the client resumes.
+    """
+
+    principal: Principal
+    refused: Callable[[Refusal], Answer]
+    moved: Callable[[Context], None]
+    id: str = field(default_factory=lambda: STATE + secrets.token_urlsafe(16))
+    untold: deque[_Ask] = field(default_factory=deque)
+    told: dict[str, _Ask] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    result: Answer | None = None
+    error: MCPError | None = None
+    task: asyncio.Task[None] | None = None
+    waiting: int = 0
+    handed: bool = False
+    away: asyncio.TimerHandle | None = None
+
+    def outcome(self) -> Answer | None:
+        """Return the result, None while the call runs. Raises the error that it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def ask(self, ask: _Ask) -> None:
+        """Announce this page to the client next."""
+        self.told[ask.visit.id] = ask
+        self.untold.append(ask)
+        self.news.set()
+
+    def end(self, refusal: Refusal | None = None) -> None:
+        """End the call; a client that repeats it receives `refusal`."""
+        if self.result is None and self.error is None:
+            self.result = self.refused(refusal or Refusal(Reason.CANCELLED, "This call was given up."))
+        if self.task is not None:
+            self.task.cancel()
+        self.news.set()
+
+
+class Calls(Generic[Answer]):
+    """The calls of one mount whose clients can ask a person.
+    `tasks` runs them, also without their client. `refused` converts a refusal into an answer.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, asking: Asking, refused: Callable[[Refusal], Answer]) -> None:
+        self._tasks = tasks
+        self._asking = asking
+        self._refused = refused
+        self._runs: dict[str, _Run[Answer]] = {}
+        self._room = Shares(RUNS_EACH, RUNS)
+
+    async def carry(
+        self,
+        context: Context,
+        params: types.CallToolRequestParams,
+        principal: Principal,
+        work: Callable[[Tell], Awaitable[Answer]],
+        moved: Callable[[Context], None] = lambda _: None,
+    ) -> Answer | types.InputRequiredResult:
+        """Return the answer of `work`, or the elicitation that must come first. Raises `MCPError`, as `work` does.
+        `work` receives a callback that announces the pages where a person answers. `moved` is called with each request
+        by which the client resumes.
+        """
+        opens = _opens_pages(context.session.client_capabilities)
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if (not modern or params.request_state is None) and not self._room.take(principal.id):
+            _RUNS.exceeded(principal.id)
+            return self._refused(Refusal(Reason.RATE_LIMITED, _TOO_MANY))
+        if not modern:
+            return await self._within(context, self._begin(principal, work, moved, opens=opens))
+        if params.request_state is None:
+            run = self._begin(principal, work, moved, opens=opens)
+        else:
+            found = self._runs.get(params.request_state)
+            if found is None or found.principal.id != principal.id:
+                return self._refused(Refusal(Reason.APPROVAL_EXPIRED, "This call is not known any more. Begin anew."))
+            run = found
+            run.moved(context)
+            for id, response in (params.input_responses or {}).items():
+                again = await _answered(run, run.told[id], response) if id in run.told else None
+                if again is not None:
+                    run.ask(again)
+        return await self._round(run)
+
+    def can_ask(self, capabilities: types.ClientCapabilities | None, principal: Principal) -> bool:
+        """Whether a client with these capabilities can send its person to a page or ask for a code."""
+        modes = capabilities.elicitation if capabilities is not None else None
+        if modes is None or not self._asking.visits:
+            return False
+        return _opens_pages(capabilities) or principal.client in self._asking.interactive
+
+    def close(self) -> None:
+        """End all running calls."""
+        for run in list(self._runs.values()):
+            run.end()
+
+    def _begin(
+        self,
+        principal: Principal,
+        work: Callable[[Tell], Awaitable[Answer]],
+        moved: Callable[[Context], None],
+        *,
+        opens: bool,
+    ) -> _Run[Answer]:
+        """Start `work`; `opens` means that its client can open pages."""
+        run = _Run(principal, self._refused, moved)
+
+        def tell(visit: Visit) -> None:
+            takes = self._asking.of(visit, principal)
+            if visit.over:
+                run.over.add(visit.id)
+                run.news.set()
+            elif visit.id not in run.told and (opens or takes is not None):
+                run.ask(_Ask(visit, takes))
+
+        self._runs[run.id] = run
+        run.task = self._tasks.create_task(self._carry_out(run, work, tell))
+        return run
+
+    async def _carry_out(self, run: _Run[Answer], work: Callable[[Tell], Awaitable[Answer]], tell: Tell) -> None:
+        try:
+            result = await work(tell)
+            run.result = run.result or result
+        except MCPError as error:
+            run.error = error
+        finally:
+            run.end()
+            if run.handed:
+                asyncio.get_running_loop().call_later(KEPT, self._forget, run)
+            else:  # the client has no state with which it could resume
+                self._forget(run)
+
+    def _forget(self, run: _Run[Answer]) -> None:
+        """Forget a call that can no longer be resumed, and free its place."""
+        if self._runs.pop(run.id, None) is not None:
+            self._room.give(run.principal.id)
+
+    async def _round(self, run: _Run[Answer]) -> Answer | types.InputRequiredResult:
+        """Wait until the call ends or needs an elicitation, or until its client must repeat it."""
+        run.waiting += 1
+        if run.away is not None:
+            run.away.cancel()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND):
+                    while run.outcome() is None and not run.untold:
+                        run.news.clear()
+                        await run.news.wait()
+        except asyncio.CancelledError:
+            if run.waiting == 1:
+                run.end()
+            raise
+        finally:
+            run.waiting -= 1
+        if (result := run.outcome()) is not None:
+            return result
+        asks: dict[str, types.InputRequest] = {
+            ask.visit.id: types.ElicitRequest(params=ask.params()) for ask in _drained(run)
+        }
+        run.handed = True
+        if not run.waiting:
+            gone = Refusal(Reason.APPROVAL_EXPIRED, "The client did not come back for this call in time.")
+            run.away = asyncio.get_running_loop().call_later(AWAY, run.end, gone)
+        return types.InputRequiredResult(input_requests=asks or None, request_state=run.id)
+
+    async def _within(self, context: Context, run: _Run[Answer]) -> Answer:
+        """Serve the whole call of a client that is asked over its connection."""
+        asked: dict[str, asyncio.Task[None]] = {}
+        try:
+            while (result := run.outcome()) is None:
+                for ask in _drained(run):
+                    asked[ask.visit.id] = self._tasks.create_task(_elicit(context, run, ask))
+                for id in run.over & asked.keys():
+                    self._end(context, id, asked.pop(id))
+                run.news.clear()
+                await run.news.wait()
+            return result
+        finally:
+            run.end()
+            self._forget(run)
+            for id, task in asked.items():
+                self._end(context, id, task)
+
+    def _end(self, context: Context, id: str, asking: asyncio.Task[None]) -> None:
+        """Cancel an elicitation that is no longer needed, and notify the client."""
+        asking.cancel()
+        self._tasks.create_task(_complete(context, id))
+
+
+def _opens_pages(capabilities: types.ClientCapabilities | None) -> bool:
+    modes = capabilities.elicitation if capabilities is not None else None
+    return modes is not None and modes.url is not None
+
+
+async def _elicit(context: Context, run: _Run[Any], ask: _Ask) -> None:
+    """Ask the client, and again after a mistyped code."""
+    session, request = context.session, context.request_id
+    asking: _Ask | None = ask
+    with _reachable():
+        while asking is not None:
+            params = asking.params()
+            if isinstance(params, types.ElicitRequestURLParams):
+                said = await session.elicit_url(params.message, params.url, asking.visit.id, request)
+            else:
+                said = await session.elicit_form(params.message, params.requested_schema, request)
+            asking = await _answered(run, asking, said)
+
+
+async def _complete(context: Context, id: str) -> None:
+    with _reachable():
+        await context.session.send_elicit_complete(id, context.request_id)
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Treat a disconnected client or an invalid reply as no answer; the other ways to ask continue."""
+    try:
+        yield
+    except (MCPError, ConnectionError, RuntimeError, ValueError, BrokenResourceError, ClosedResourceError) as error:
+        log.info("a client could not ask its person: %r", error)
+
+
+async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
+    """Process the client's reply to one question; return a question to repeat, or None."""
+    if not isinstance(said, types.ElicitResult) or said.action == "cancel":
+        return None  # no answer was given: the other ways to ask continue
+    if said.action == "decline":
+        if ask.takes is not None:
+            await _typed(run, ask, ask.takes, approve=False)
+        else:
+            run.end(Refusal(Reason.APPROVAL_DECLINED, "The person did not want to be asked about this call."))
+        return None
+    if ask.takes is None:
+        return None  # the person opens the page, where the answer is given
+    code = (said.content or {}).get("code")
+    typed = code.strip().upper() if isinstance(code, str) else ""
+    if shows(typed, ask.code):
+        await _typed(run, ask, ask.takes, approve=True)
+        return None
+    return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
+
+
+async def _typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
+    try:
+        await takes.typed(ask.visit.id, approve, run.principal)
+    except Refusal as refusal:
+        log.info("a typed answer was not taken: %s", refusal.detail)
+
+
+def _drained(run: _Run[Any]) -> list[_Ask]:
+    taken = [ask for ask in run.untold if ask.visit.id not in run.over]
+    run.untold.clear()
+    return taken

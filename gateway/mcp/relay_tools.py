@@ -1,0 +1,152 @@
+"""The tools by which a view polls for the model's calls, in hosts that know nothing but `tools/call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mcp_types as types
+from msgspec.structs import replace
+
+from gateway.errors import Reason, Refusal
+from gateway.jsontext.encodable import encodable
+from gateway.mcp import arguments as read
+from gateway.mcp.ports import Client, Views
+from gateway.mcp.tools import APP_ONLY
+from gateway.model import Caller, Json, Response
+from gateway.views.reading import Listing
+from gateway.views.relay import LONGEST_POLL, Event
+
+POLL = "webmcp_poll"
+RESULT = "webmcp_result"
+
+CALLS = "gateway-calls"
+"""The header that announces waiting calls to a proven view, so that it polls without a pause."""
+
+_VIEW = {"type": "string", "description": "The proof of a view that it makes the call itself."}
+
+Arguments = Mapping[str, Json]
+
+
+def poll_tool() -> types.Tool:
+    """Return the tool that delivers the model's calls to their view."""
+    properties = {
+        "_view": _VIEW,
+        "after": {"type": "integer", "minimum": 0, "description": "The number of the last event that arrived."},
+        "wait": {"type": "integer", "minimum": 0, "description": "Milliseconds to wait for an event."},
+        "tools": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What the page offers, if that changed.",
+        },
+        "hidden": {"type": "boolean", "description": "Nobody sees the view: it may be silent for longer."},
+        "closing": {"type": "boolean", "description": "The view is being closed."},
+        "leaving": {"type": "boolean", "description": "Its page goes, or loads again; if it stays, it asks anew."},
+    }
+    event = {
+        "type": "object",
+        "properties": {
+            "number": {"type": "integer"},
+            "call": {"type": "string"},
+            "tool": {"type": "string", "description": "Absent: the call is cancelled."},
+            "arguments": {"type": "object"},
+        },
+        "required": ["number", "call"],
+    }
+    output = {"events": {"type": "array", "items": event}, "overtaken": {"type": "boolean"}}
+    return types.Tool(
+        name=POLL,
+        title="Ask for calls",
+        description="Gives a view the calls of its page's tools, and takes the list of these.",
+        input_schema={"type": "object", "properties": properties, "required": ["_view"]},
+        output_schema={"type": "object", "properties": output, "required": ["events", "overtaken"]},
+        _meta=APP_ONLY,
+    )
+
+
+def result_tool() -> types.Tool:
+    """Return the tool that takes the answers of a page's tools."""
+    properties = {
+        "_view": _VIEW,
+        "call": {"type": "string", "description": "The call, as webmcp_poll gave it."},
+        "result": {"type": "object", "description": "The result of a tool as MCP writes it."},
+    }
+    return types.Tool(
+        name=RESULT,
+        title="Answer a call",
+        description="Takes the answer of a page's tool.",
+        input_schema={"type": "object", "properties": properties, "required": ["_view", "call", "result"]},
+        output_schema={"type": "object", "properties": {"taken": {"type": "boolean"}}, "required": ["taken"]},
+        _meta=APP_ONLY,
+    )
+
+
+class RelayTools:
+    """The implementation of both tools, for the views of `app`, or of every app. Both raise `Refusal`."""
+
+    def __init__(self, app: str | None, views: Views) -> None:
+        self._app = app
+        self._views = views
+
+    async def poll(self, arguments: Arguments, client: Client) -> dict[str, Json]:
+        """Wait for the view's next calls."""
+        proof = _proof(arguments, client)
+        after, wait = _number(arguments, "after"), _number(arguments, "wait")
+        listed = _listed(arguments)
+        closing, leaving = read.flag(arguments, "closing"), read.flag(arguments, "leaving")
+        if closing or leaving:
+            self._views.left(client.principal, self._app, proof, for_good=closing)
+            return {"events": [], "overtaken": True}
+        relay = self._views.relayed(client.principal, self._app, proof)
+        relay.spend()
+        if listed is not None:
+            relay.list(listed)
+        hidden = read.flag(arguments, "hidden")
+        handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
+        return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
+
+    async def result(self, arguments: Arguments, client: Client) -> dict[str, Json]:
+        """End a call of the view with its result."""
+        proof, call = _proof(arguments, client), read.text(arguments, "call")
+        result = read.mapping(arguments, "result")
+        relay = self._views.relayed(client.principal, self._app, proof)
+        relay.spend()
+        relay.answer(call, result)
+        return {"taken": True}
+
+    def noting_calls(self, response: Response, caller: Caller) -> Response:
+        """Return `response` with the header `gateway-calls` if calls wait for its proven view."""
+        if not caller.proven or not self._views.waits(caller.view):
+            return response
+        return replace(response, headers=(*response.headers, (CALLS, "1")))
+
+
+def _proof(arguments: Arguments, client: Client) -> str:
+    if client.caller is not None:
+        raise Refusal(Reason.BAD_REQUEST, "This view is told of calls by its connection.")
+    proof = read.optional_text(arguments, "_view")
+    if proof is None:
+        raise Refusal(Reason.VIEW_UNPROVEN, "Only an attached view has calls to ask for: `_view` is missing.")
+    return proof
+
+
+def _number(arguments: Arguments, name: str) -> int:
+    value = arguments.get(name, 0)
+    if type(value) is int and 0 <= value < 2**53:
+        return value
+    raise Refusal(Reason.BAD_REQUEST, f"`{name}` must be a whole number from 0 on.")
+
+
+def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
+    given = arguments.get("tools")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise Refusal(Reason.BAD_REQUEST, "`tools` must be a list.")
+    listing = Listing()
+    listing.add(given)
+    return listing.tools
+
+
+def _event(event: Event) -> dict[str, Json]:
+    told: dict[str, Json] = {"number": event.number, "call": event.call}
+    return told if event.tool is None else {**told, "tool": event.tool, "arguments": dict(event.arguments)}

@@ -1,0 +1,1 @@
+"""Calls of clients, carried to an upstream under its policy."""

@@ -1,0 +1,182 @@
+"""The client of an upstream: one MCP client in its era, and the channel back to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+
+from gateway.mcp.identity import principal_of
+from gateway.mcp.spliced import outlined
+from gateway.mcp.tools import shows_apps
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.model import Caller, Door, Initiator, Principal
+
+Context = ServerRequestContext[Any, Any]
+
+NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""The possible requests of an upstream to a client, and the client capability that each needs."""
+
+LONGEST_CAPABILITIES = 16 * 1024
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class _Words(BaseModel):
+    """A message with its original members."""
+
+    method: str
+    params: Message
+
+
+class _Answer(BaseModel):
+    """An answer with its original members."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """The channel back to a client: the request on whose stream messages are sent, which a later one may replace."""
+
+    session: ServerSession
+    request_id: str | int | None
+    request: Request | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamClient:
+    """One client and its request.
+    `who` is equal for all requests of one session, or of one modern client; it is "" for the gateway's own requests.
+    `way` is the channel back, or None. `caller` is the calling view or model of a tool call.
+    """
+
+    principal: Principal
+    who: str
+    version: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] | None = None
+    way: Way | None = None
+    level: str | None = None
+    is_app: bool = False
+    caller: Caller | None = None
+
+    @property
+    def modern(self) -> bool:
+        """Whether the client speaks protocol 2026-07-28 or later."""
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def key(self) -> str:
+        """The capabilities as a text, equal for clients with the same ones."""
+        return json.dumps(self.capabilities, sort_keys=True)
+
+    def calls(self, upstream: str) -> Caller:
+        """Return the caller of a tool of `upstream`."""
+        if self.caller is not None:
+            return self.caller
+        return Caller(self.principal, upstream, Door.MCP, Initiator.MODEL, "model-call")
+
+    def hears(self, level: object) -> bool:
+        """Whether a log message of `level` is for this client."""
+        if self.level is None or level not in _LEVELS or self.level not in _LEVELS:
+            return self.level is not None or not self.modern
+        return _LEVELS.index(level) >= _LEVELS.index(self.level)
+
+    def takes(self, method: str) -> bool:
+        """Whether the client declared support for such a request of an upstream."""
+        return NEEDED.get(method) in self.capabilities
+
+    def check_askable(self, method: str) -> None:
+        """Raise `MCPError` for a request that the client did not declare support for."""
+        if not self.takes(method):
+            raise MCPError(types.METHOD_NOT_FOUND, f"This client takes no {method[:64]}.")
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """Return the client's answer to a request of the upstream. Raises `MCPError`."""
+        self.check_askable(method)
+        if self.way is None:
+            raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
+        if (light := await outlined(_untasked(params), self.way.request)) is None:
+            raise MCPError(types.INVALID_REQUEST, "The connection of this client is gone.")
+        request = cast(types.ServerRequest, _Words(method=method, params=light))
+        try:
+            answer = await self.way.session.send_request(
+                request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.way.request_id)
+            )
+        except ValidationError as error:
+            raise MCPError(types.INVALID_PARAMS, "The client's answer is not one to this request.") from error
+        return answer.model_dump(by_alias=True, mode="json")
+
+    async def tell(self, method: str, params: Message) -> None:
+        """Send a notification on the stream of this request."""
+        if method == "notifications/message" and not self.hears(params.get("level")):
+            return
+        if self.way is not None and (light := await outlined(params, self.way.request)) is not None:
+            words = cast(types.ServerNotification, _Words(method=method, params=light))
+            await self.way.session.send_notification(words, related_request_id=self.way.request_id)
+
+    async def announce(self, method: str, params: Message) -> None:
+        """Send a notification that belongs to no request."""
+        if self.way is not None:
+            words = cast(types.ServerNotification, _Words(method=method, params=params))
+            await self.way.session.send_notification(words)
+
+
+def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
+    """Return the client of a request at a mount; `levels` are the log levels by session id."""
+    principal = principal_of(context.request)
+    session_id = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
+    modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    meta = context.meta if isinstance(context.meta, Mapping) else {}
+    capabilities, info = _declared(context, meta, modern=modern)
+    return UpstreamClient(
+        principal=principal,
+        who=session_id or f"{principal.id}\n{json.dumps(info, sort_keys=True)}",
+        version=context.protocol_version,
+        capabilities=capabilities,
+        info=info,
+        way=Way(context.session, context.request_id, context.request),
+        level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
+        is_app=shows_apps(context.session.client_capabilities),
+    )
+
+
+def _declared(
+    context: Context, meta: Mapping[str, Any], *, modern: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    if modern:
+        said = context.params.get("_meta") if context.params is not None else None
+        raw = said if isinstance(said, Mapping) else meta
+        capabilities, info = raw.get(types.CLIENT_CAPABILITIES_META_KEY), raw.get(types.CLIENT_INFO_META_KEY)
+    else:
+        params = context.session.client_params
+        capabilities = _dumped(params.capabilities) if params is not None else {}
+        info = _dumped(params.client_info) if params is not None else None
+    if not isinstance(capabilities, Mapping) or len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+        capabilities = {}
+    return able(capabilities), info if isinstance(info, Mapping) else None
+
+
+def able(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the capabilities that the gateway carries: those without the tasks of 2025-11-25."""
+    return {name: value for name, value in capabilities.items() if name != "tasks"}
+
+
+def _untasked(params: Message) -> Message:
+    """Return a request without its task, so that it is carried out at once."""
+    return {name: value for name, value in params.items() if name != "task"}
+
+
+def _dumped(model: BaseModel) -> Mapping[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

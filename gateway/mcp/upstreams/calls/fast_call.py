@@ -1,0 +1,179 @@
+"""The fast path of an upstream's mount: a plain `tools/call` of a modern client and its answer bypass the SDK.
+It handles only requests that the SDK would read and answer in the same way; all others are left to the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, cast
+
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types import methods as surface
+from pydantic import ValidationError
+
+from gateway.jsontext.decoding import Written
+from gateway.jsontext.pieces import gathered, is_large, written
+from gateway.mcp.envelope import (
+    CLIENTS,
+    LONGEST_CLIENT,
+    TRACE,
+    VERSION,
+    Fields,
+    Heads,
+    description_key,
+    tool_call,
+)
+from gateway.mcp.fast import SILENCE
+from gateway.mcp.tools import shows_apps
+from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
+from gateway.mcp.upstreams.catalog.mirrors import Mirrors
+from gateway.mcp.upstreams.fast_ports import Calls
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.model import Principal
+
+log = logging.getLogger(__name__)
+
+_PARAMS: Final = (frozenset({"name", "arguments", "_meta"}), frozenset({"name", "_meta"}))
+_NAME: Final = re.compile(rb"[A-Za-z0-9_./-]{1,128}")
+_ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
+"""Members that make the answer a stream."""
+
+_ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A client's description of itself: `said` is its `info` as a text."""
+
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any] | None
+    said: str
+    is_app: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A parsed call; `id` is the JSON text of its id."""
+
+    id: str
+    params: Message
+    client: _Client
+
+    @property
+    def trace(self) -> Mapping[str, Any]:
+        """The trace context of the call."""
+        meta: Mapping[str, Any] = self.params["_meta"]
+        return meta if "traceparent" in meta else {}
+
+
+class UpstreamFast:
+    """The fast path to `calls`; `hosts` and `origins` as in its mount, `silence` in seconds."""
+
+    def __init__(
+        self, calls: Calls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
+    ) -> None:
+        self._calls = calls
+        self._heads = Heads(hosts, origins, tools=None)
+        self.silence = silence
+        self._clients: dict[bytes, _Client | None] = {}
+        self._mirrors = Mirrors()
+
+    def tool(self, fields: Fields) -> bytes | None:
+        """Return the tool that the header fields name if the request is eligible, else None."""
+        return self._heads.tool(fields)
+
+    def read(self, tool: bytes, body: bytes) -> ToolCall | None:
+        """Return the call of `tool` in `body`; None, without a side effect, if the request must go through the SDK."""
+        said = tool_call(body)
+        if said is None:
+            return None
+        id, params, meta = said
+        if params.keys() not in _PARAMS or any(key in meta for key in _ASIDE):
+            return None
+        if not _NAME.fullmatch(tool) or params["name"].encode("utf-8", "replace") != tool:
+            return None
+        known = self._client(meta)
+        return ToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
+
+    async def message(self, call: ToolCall, principal: Principal) -> tuple[str | list[bytes], int]:
+        """Return the JSON-RPC message that answers, and its HTTP status."""
+        known = call.client
+        client = UpstreamClient(
+            principal=principal,
+            who=f"{principal.id}\n{known.said}",
+            version=VERSION,
+            capabilities=known.capabilities,
+            info=known.info,
+            is_app=known.is_app,
+        )
+        return await self._carried(client, call.params, call.id)
+
+    async def _carried(self, client: UpstreamClient, params: Message, id: str) -> tuple[str | list[bytes], int]:
+        """Return the JSON-RPC message that answers, and its HTTP status."""
+        try:
+            result = await self._calls.carry(client, params)
+            if not isinstance(result, Written) and is_large(result):
+                return await asyncio.to_thread(_pieces, id, result), 200
+        except MCPError as error:
+            failed = error.error
+        except Exception:  # as in the SDK: internal errors are only logged
+            log.exception("a call of a tool of an upstream failed")
+            failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
+        else:
+            text = result.text if isinstance(result, Written) else _ascii(result)
+            return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
+        said = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return f'{{"jsonrpc":"2.0","id":{id},"error":{_ascii(said)}}}', ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
+
+    def _client(self, meta: Message) -> _Client | None:
+        """Return the client that `meta` describes; None if the SDK has to judge that."""
+        plain = meta
+        if any(name in meta for name in TRACE):
+            if any(type(meta.get(name, "")) is not str for name in TRACE):
+                return None
+            plain = {name: value for name, value in meta.items() if name not in TRACE}
+        key = description_key(plain)
+        if key is None:
+            return None
+        if key in self._clients:
+            return self._clients[key]
+        known = _described(plain)
+        if len(key) <= LONGEST_CLIENT:
+            if len(self._clients) >= CLIENTS:
+                self._clients.clear()
+            self._clients[key] = known
+        return known
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether the tool is known, mirrors no arguments in header fields, and never asks a person."""
+        tool = self._calls.tool(name)
+        return tool is not None and not self._calls.may_ask(name) and self._mirrors.of(name, tool) == {}
+
+
+def _pieces(id: str, result: Message) -> list[bytes]:
+    return gathered(chain((f'{{"jsonrpc":"2.0","id":{id},"result":',), written(result), ("}",)))
+
+
+def _described(meta: Message) -> _Client | None:
+    capabilities, info = meta.get(types.CLIENT_CAPABILITIES_META_KEY), meta.get(types.CLIENT_INFO_META_KEY)
+    if meta.get(types.PROTOCOL_VERSION_META_KEY) != VERSION or not isinstance(capabilities, dict):
+        return None
+    try:
+        surface.validate_client_request("tools/call", VERSION, {"name": "tool", "arguments": {}, "_meta": meta})
+        connection = Connection.from_envelope(VERSION, cast(Any, info), cast(Any, capabilities))
+    except (KeyError, ValidationError):
+        return None
+    if len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+        return None
+    shown = info if isinstance(info, dict) else None
+    is_app = shows_apps(connection.client_capabilities)
+    return _Client(capabilities, shown, json.dumps(shown, sort_keys=True), is_app)

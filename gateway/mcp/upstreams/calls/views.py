@@ -1,0 +1,186 @@
+"""The answers to the views of an upstream's app: the upstream's own, under its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.methods import validate_client_request
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import BaseModel, ValidationError
+
+from gateway.config import UpstreamApp
+from gateway.errors import Refusal
+from gateway.mcp.greeting import GREETINGS, greeted, version_of
+from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.calls.eras import modern_result
+from gateway.mcp.upstreams.catalog.listing import ui_of, visibility
+from gateway.mcp.upstreams.changes.feed import KINDS, Follower
+from gateway.mcp.upstreams.changes.following import News
+from gateway.mcp.upstreams.mount import Proxy, as_error
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.mcp.view_calls import OwnAnswers, Params, Speaker
+from gateway.traces import arriving
+
+OURS = "webmcp-gateway/"
+"""Prefix of the `_meta` keys by which the gateway speaks to its own host page."""
+
+SHOWN = f"{OURS}shown"
+"""The `_meta` key under which the host page learns how to show an app; no upstream can set it."""
+
+CAPABILITIES: Mapping[str, Any] = {"extensions": {UI_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}}
+
+FORWARDED = (
+    "resources/list",
+    "resources/templates/list",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _View(UpstreamClient):
+    """A view as client of an upstream."""
+
+    speaker: Speaker | None = None
+
+    async def tell(self, method: str, params: Message) -> None:
+        logged = method == "notifications/message" and self.hears(params.get("level"))
+        if self.speaker is not None and (logged or method == "notifications/progress"):
+            await self.speaker.notify(method, params)
+
+
+def _client(speaker: Speaker, meta: object = None) -> _View:
+    """Return the view as a client, with the log level in the `_meta` of its request."""
+    caller = speaker.now()
+    level = meta.get(types.LOG_LEVEL_META_KEY) if isinstance(meta, dict) else None
+    return _View(
+        principal=caller.principal,
+        who=f"view {caller.view}",
+        version=LATEST_HANDSHAKE_VERSION,
+        capabilities=CAPABILITIES,
+        level=level if isinstance(level, str) else None,
+        is_app=True,
+        caller=caller,
+        speaker=speaker,
+    )
+
+
+class UpstreamAnswers:
+    """Answers the views of the app `source`. `proxies` returns the current upstreams.
+    `own` are the gateway's tools, for pages that have its view runtime. `sandbox` makes the signed address under which
+    a page with this `_meta.ui` is shown.
+    """
+
+    methods: Collection[str] = frozenset((*GREETINGS, *FORWARDED, "tools/list", "tools/call", "resources/read", "ping"))
+
+    def __init__(
+        self,
+        source: UpstreamApp,
+        *,
+        proxies: Callable[[], Mapping[str, Proxy]],
+        own: OwnAnswers,
+        sandbox: Callable[[Mapping[str, Any]], str],
+    ) -> None:
+        self._source = source
+        self._proxies = proxies
+        self._own = own
+        self._sandbox = sandbox
+
+    async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
+        """Return the upstream's result. Raises `MCPError`."""
+        proxy = self._proxies().get(self._source.upstream)
+        if proxy is None:
+            raise MCPError(types.INTERNAL_ERROR, f"There is no upstream {self._source.upstream} any more.")
+        own = proxy.upstream.spec.runtime and method == "tools/call" and self._own.has(params.get("name"))
+        if own or method == "ping":
+            return await self._own.answer(method, params, speaker)
+        try:
+            validate_client_request(method, version_of(params), dict(params))
+        except ValidationError as error:
+            raise MCPError(types.INVALID_PARAMS, f"These are no parameters of {method}.") from error
+        meta = params.get("_meta")
+        try:
+            with arriving(meta if isinstance(meta, dict) else None):
+                if method in GREETINGS:
+                    return await _greeted(proxy, method, params, speaker)
+                result = await self._ask(proxy, method, dict(params), speaker)
+                return result if version_of(params) == LATEST_HANDSHAKE_VERSION else modern_result(method, result)
+        except Refusal as refusal:
+            raise as_error(refusal) from refusal
+
+    async def follow(self, speaker: Speaker) -> None:
+        """Notify the view when the lists of its upstream change, also after a replacement of that upstream."""
+        news = News()
+        while True:
+            proxy = self._proxies().get(self._source.upstream)
+            if proxy is None or proxy.upstream.closed:
+                return  # the app ends with its upstream or with the gateway
+            follower = Follower(news.tell)
+            joined = proxy.upstream.link(_client(speaker))
+            joined.feed.add(follower)
+            try:
+                if (session := joined.link.now) is not None:
+                    await joined.feed.listen(session)
+                while not proxy.upstream.closed:
+                    method, _ = await news.get()
+                    if method in KINDS.values():
+                        await speaker.notify(method, {})
+            finally:
+                proxy.upstream.spawn(joined.feed.remove(joined.link, follower))
+
+    async def _ask(self, proxy: Proxy, method: str, params: Message, speaker: Speaker) -> Message:
+        client = _client(speaker, params.get("_meta"))
+        match method:
+            case "tools/list":
+                result = _theirs(await proxy.list_tools(client, params))
+                return {**result, "tools": [tool for tool in result["tools"] if "app" in visibility(tool)]}
+            case "tools/call":
+                return _theirs(await proxy.call_tool(client, params))
+            case "resources/read":
+                result = _theirs(await proxy.read_resource(client, params))
+                if params.get("uri") != self._source.resource:
+                    return result
+                return await self._shown(proxy, client, result)
+            case _:
+                return _theirs(await proxy.relay.forward(client, method, params))
+
+    async def _shown(self, proxy: Proxy, client: UpstreamClient, result: Message) -> Message:
+        """Return the app with its display settings, which are declared with its content, or else in the list."""
+        contents = result.get("contents")
+        first = contents[0] if isinstance(contents, list) and contents else None
+        ui = ui_of(first if isinstance(first, dict) else None)
+        if not ui:
+            listed = await proxy.pages(client, "resources/list")
+            ui = ui_of(next((one for one in listed if one.get("uri") == self._source.resource), None))
+        shown: Message = {"sandbox": self._sandbox(ui), "ui": dict(ui)}
+        if self._source.tool is not None:
+            shown["tool"] = self._source.tool
+        meta = result.get("_meta")
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), SHOWN: shown}}
+
+
+def _theirs(result: Message) -> Message:
+    """Return an upstream's result without `_meta` keys that the host page would attribute to the gateway."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict):
+        return result
+    return {**result, "_meta": {key: value for key, value in meta.items() if not key.startswith(OURS)}}
+
+
+async def _greeted(proxy: Proxy, method: str, params: Params, speaker: Speaker) -> BaseModel:
+    """Return the upstream's capabilities for views, with its own instructions."""
+    _, session = await proxy.upstream.session(_client(speaker))
+    terms = session.terms
+    capabilities = types.ServerCapabilities(
+        tools=types.ToolsCapability(list_changed=True) if terms.can("tools") else None,
+        resources=types.ResourcesCapability(list_changed=True) if terms.can("resources") else None,
+        prompts=types.PromptsCapability(list_changed=True) if terms.can("prompts") else None,
+        completions=types.CompletionsCapability() if terms.can("completions") else None,
+    )
+    return greeted(method, params, capabilities, terms.instructions)

@@ -1,0 +1,78 @@
+"""Fingerprints of an upstream's tools as they were accepted, so that changes are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gateway.eventloop.turns import by_turns
+from gateway.mcp.upstreams.catalog.listing import KEYS, pin_of
+from gateway.mcp.upstreams.catalog.remembered import Remembered
+from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
+
+
+class Fingerprints:
+    """The tools of one upstream, and the names of its other things.
+    `changed` is called with a changed tool's name, its former and its present form. The first form of a tool is
+    accepted, and every form that the policy pins, by `pinned`. `held_back` is the last tool beyond the limit.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        store: UpstreamTools,
+        pinned: Callable[[str], str | None],
+        changed: Callable[[str, str, str], None],
+    ) -> None:
+        self._tools = Remembered(upstream, store)
+        self._others = {method: Remembered(f"{upstream} {method}", store) for method in KEYS.keys() - {"tools/list"}}
+        self._pinned = pinned
+        self._changed = changed
+        self.flagged: dict[str, tuple[str, str]] = {}
+        self.held_back: str | None = None
+
+    async def look(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        """Compare `tools` with their former forms; `flagged` are those that differ, with both forms."""
+        await self._tools.load()
+        news: dict[str, Known] = {}
+        async for tool in by_turns(tools):
+            name, now = str(tool["name"]), pin_of(tool)
+            key = key_of(name)
+            known = self._tools.known.get(key)
+            if known is None and self._tools.full:
+                self.held_back = name if self.holds_back(name) else self.held_back
+                continue
+            accepted = now if known is None or self._pinned(name) == now else known.accepted
+            if known is not None and now not in (known.latest, accepted):
+                self._changed(name, known.latest, now)
+            if accepted != now:
+                self.flagged[name] = (accepted, now)
+            else:
+                self.flagged.pop(name, None)
+            if known != (found := Known(accepted, now)):
+                self._tools.known[key] = news[key] = found
+        await self._tools.keep(news)
+
+    async def meet(self, method: str, names: Iterable[str]) -> None:
+        """Remember the names, or addresses, of listed things other than tools."""
+        await self._others[method].meet(names)
+
+    def had(self, method: str, name: str) -> bool:
+        """Whether a thing of this name, or address, was listed before."""
+        return self._of(method).knew(name)
+
+    def may_have(self, method: str, name: str) -> bool:
+        """Whether an unknown list may have such a thing: it had, or nothing of it is remembered."""
+        return self._of(method).knew(name) or not self._of(method).known
+
+    def holds_back(self, name: str) -> bool:
+        """Whether a change of the tool would go unnoticed, for lack of room to remember it."""
+        return self._tools.full and not self._tools.knew(name) and self._pinned(name) is None
+
+    async def load(self, method: str) -> None:
+        """Load what was listed before the gateway started."""
+        await self._of(method).load()
+
+    def _of(self, method: str) -> Remembered:
+        return self._others.get(method, self._tools)

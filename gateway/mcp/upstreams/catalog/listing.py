@@ -1,0 +1,139 @@
+"""The lists of an upstream as its clients may see them, filtered by configuration, policy and visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gateway.config import Upstream
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.policy import ToolRule, tool_pin
+
+BOTH = frozenset(("model", "app"))
+MODEL = frozenset(("model",))
+
+KEYS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The lists, by their methods, and the keys of their entries in a result."""
+
+RESOURCE_URI = "ui/resourceUri"
+"""The older key of `_meta.ui.resourceUri` in MCP Apps; hosts differ in which they read."""
+
+VISIBILITY = "ui/visibility"
+"""The flat key of `_meta.ui.visibility`, which some servers write and no host reads."""
+
+APP_SCHEMES = ("ui://", "mcp-app://")
+
+
+def tools_of(listed: object) -> Iterator[Message]:
+    """Yield the tools in a result of `tools/list`; an invalid one is left out, so that it never spoils the list.
+    So is a repeated name: two forms of one name would count as a change each time.
+    """
+    tools = listed.get("tools") if isinstance(listed, dict) else None
+    names = set[str]()
+    for tool in tools if isinstance(tools, list) else ():
+        if _is_tool(tool) and tool["name"] not in names:
+            names.add(tool["name"])
+            yield tool
+
+
+def rule_of(spec: Upstream, name: str) -> ToolRule | None:
+    """Return the policy's rule for a tool; None without one."""
+    return spec.policy.tools.get(name) if spec.policy is not None else None
+
+
+def pin_of(tool: Mapping[str, Any]) -> str:
+    """Return the digest of everything that a model relies on, as `pin` in a policy."""
+    annotations, schema, output = tool.get("annotations"), tool.get("inputSchema"), tool.get("outputSchema")
+    return tool_pin(
+        str(tool.get("name")),
+        title=str(tool.get("title") or ""),
+        description=str(tool.get("description") or ""),
+        input_schema=schema if isinstance(schema, dict) else {},
+        annotations=annotations if isinstance(annotations, dict) else {},
+        output_schema=output if isinstance(output, dict) else None,
+    )
+
+
+def offered(spec: Upstream, tool: Mapping[str, Any]) -> bool:
+    """Whether the configuration and the policy offer the tool at all."""
+    name = str(tool["name"])
+    if not spec.includes(name):
+        return False
+    if spec.policy is None:
+        return True
+    rule = rule_of(spec, name)
+    return rule is not None and rule.deny is None and not held_back(rule, tool)
+
+
+def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
+    """Whether the policy pins the tool to another form."""
+    return rule.pin is not None and rule.pin != pin_of(tool)
+
+
+def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -> frozenset[str]:
+    """Return the permitted callers of a tool: `model`, `app`, both or none; `default` applies without a declaration."""
+    said = ui_of(tool).get("visibility")
+    if said is None:
+        said = _meta_of(tool).get(VISIBILITY)
+    if said is None:
+        return default
+    words = said if isinstance(said, list) else [said]
+    return frozenset(word for word in words if isinstance(word, str) and word in BOTH)
+
+
+def ui_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return `_meta.ui` of a tool or a resource."""
+    ui = _meta_of(thing).get("ui")
+    return ui if isinstance(ui, dict) else {}
+
+
+def _meta_of(thing: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    meta = thing.get("_meta") if thing is not None else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def app_of(tool: Mapping[str, Any]) -> str | None:
+    """Return the URI of the app that a call of the tool shows."""
+    uri = ui_of(tool).get("resourceUri", _meta_of(tool).get(RESOURCE_URI))
+    return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
+
+
+def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
+    """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
+    callers = BOTH if to_app else MODEL
+    return [described(spec, _nested(tool)) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
+
+
+def _nested(tool: Message) -> Message:
+    """Return the tool with the visibility of its flat key in the place where hosts read it."""
+    ui, meta = ui_of(tool), _meta_of(tool)
+    if VISIBILITY not in meta or ui.get("visibility") is not None:
+        return tool
+    return {**tool, "_meta": {**meta, "ui": {**ui, "visibility": sorted(visibility(tool), reverse=True)}}}
+
+
+def described(spec: Upstream, tool: Message) -> Message:
+    """Return the tool with the policy's description, if there is one."""
+    rule = rule_of(spec, str(tool["name"]))
+    return tool if rule is None or rule.description is None else {**tool, "description": rule.description}
+
+
+def is_shown(name: str) -> bool:
+    """Whether a name has only printable characters, so that no display misrepresents it, not even a terminal."""
+    return name.isprintable()
+
+
+def _is_tool(tool: object) -> bool:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or not isinstance(name, str) or not (name and is_shown(name)):
+        return False
+    schema, output = tool.get("inputSchema"), tool.get("outputSchema", {})
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(output, dict):
+        return False
+    objects = all(isinstance(tool.get(key, {}), dict) for key in ("_meta", "annotations"))
+    return objects and all(isinstance(tool.get(key, ""), str) for key in ("description", "title"))

@@ -1,0 +1,207 @@
+"""A cache of the upstreams' lists, refreshed concurrently; a slow upstream delays none of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from mcp.shared.exceptions import MCPError
+
+from gateway.config.upstreams import Kind
+from gateway.errors import Refusal
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.catalog import accounts
+from gateway.mcp.upstreams.catalog.listing import KEYS
+from gateway.mcp.upstreams.catalog.offers import Offer
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.mount import Proxy
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.mcp.upstreams.transport.link import unreachable
+from gateway.mcp.upstreams.upstream import Joined
+from gateway.model import Principal
+
+FIRST = 3.0
+"""Seconds that lists wait for an upstream started by the gateway.
+They are counted from the first request for any of its lists; no client waits that long again.
+"""
+
+NEW = 1.0
+"""Seconds that they wait for a remote upstream, or for a new list of one that gave others; later it is announced."""
+
+LATER = 0.25
+"""Seconds that they wait for an upstream whose last list is known."""
+
+NEEDS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "prompts/list": "prompts",
+}
+
+STARTED = frozenset((Kind.COMMAND, Kind.INSIDE))
+"""The kinds of upstreams that the gateway itself starts."""
+
+NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}
+"""The member that identifies an entry of a list."""
+
+
+@dataclass(eq=False, slots=True)
+class Heard:
+    """The known lists of one upstream for one offer, by method, the running requests, and the last refusals.
+    `since` is the time of each list's first request. `missed` are those without which clients were answered, and `slow`
+    those that are not awaited until they arrive.
+    """
+
+    known: dict[str, list[Message]] = field(default_factory=dict)
+    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
+    missed: set[str] = field(default_factory=set)
+    slow: set[str] = field(default_factory=set)
+    watched: Joined | None = None
+
+    def patience(self, method: str, *, starts: bool) -> float:
+        """Return the seconds to wait for this list now; `starts` means that the gateway itself starts the upstream."""
+        now = time.monotonic()
+        self.since.setdefault(method, now)
+        if method in self.slow:
+            return 0.0
+        if method in self.known:
+            return LATER
+        if self.known:
+            return self.since[method] + NEW - now
+        return min(self.since.values()) + (FIRST if starts else NEW) - now
+
+
+class Lists:
+    """The lists of all upstreams. `proxies` returns the current ones.
+    `changed` is called for each list that differs from what clients received.
+    """
+
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[str], None]) -> None:
+        self._proxies = proxies
+        self._changed = changed
+        self._heard: WeakKeyDictionary[Offer, Heard] = WeakKeyDictionary()
+
+    def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
+        """Return what each upstream lists to `principal`, in the order of the configuration."""
+        found: dict[str, list[Message]] = {}
+        for name, proxy in self._proxies().items():
+            heard = self._heard.get(proxy.upstream.offer(principal))
+            if heard is not None and (listed := heard.known.get(method)) is not None:
+                found[name] = listed
+        return found
+
+    async def refresh(self, client: UpstreamClient, method: str) -> None:
+        """Request every upstream's list concurrently, and wait for each no longer than `Heard.patience` allows."""
+        waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies().values()]
+        await asyncio.gather(*waiting)
+
+    async def _refreshed(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
+        heard, task = self._asked(proxy, client, method)
+        patience = heard.patience(method, starts=proxy.upstream.spec.kind in STARTED)
+        if patience > 0:
+            await asyncio.wait({task}, timeout=patience)
+        if not task.done():
+            heard.slow.add(method)
+        if method not in heard.known:
+            heard.missed.add(method)
+
+    async def hear(
+        self, client: UpstreamClient, methods: Iterable[str], names: Iterable[str], enough: Callable[[], bool]
+    ) -> None:
+        """Wait for these lists of upstreams, concurrently, until `enough` returns True.
+        Raises the first `Refusal` if they all end before that.
+        """
+        proxies = self._proxies()  # once: the configuration may be reloaded meanwhile
+        hearing = [asyncio.ensure_future(self._hear(client, methods, name, proxies[name])) for name in names]
+        pending = set(hearing)
+        try:
+            while pending and not enough():
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in pending:
+                one.cancel()
+        if not enough() and (refused := [refusal for one in hearing if (refusal := one.result()) is not None]):
+            raise refused[0]
+
+    async def _hear(self, client: UpstreamClient, methods: Iterable[str], name: str, proxy: Proxy) -> Refusal | None:
+        """Wait for lists of one upstream, each as long as one of its calls may take; return the refusal, if any."""
+        for method in methods:
+            heard, task = self._asked(proxy, client, method)
+            await asyncio.wait({task}, timeout=proxy.upstream.spec.timeout)
+            if name not in self.known(method, client.principal):
+                return heard.refused.get(method) or unreachable(name, "it has not answered yet")
+        return None
+
+    async def remember(self, principal: Principal | None, *methods: str) -> None:
+        """Load what all upstreams listed before the gateway started, concurrently, as the database may be down."""
+        offers = [proxy.upstream.offer(principal) for proxy in self._proxies().values()]
+        await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
+
+    def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:
+        """Return what is known of an upstream, and the task that requests a list now."""
+        heard = self._heard.setdefault(proxy.upstream.offer(client.principal), Heard())
+        task = heard.asking.get(method)
+        if task is None or task.done():
+            task = heard.asking[method] = proxy.upstream.spawn(self._ask(proxy, client, method, heard))
+        return heard, task
+
+    async def _ask(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
+        heard.refused.pop(method, None)
+        try:
+            await self._read(proxy, client, method, heard)
+        except Refusal as refusal:
+            heard.refused[method] = refusal
+            raise
+
+    async def _read(self, proxy: Proxy, client: UpstreamClient, method: str, heard: Heard) -> None:
+        alone = UpstreamClient(client.principal, "", client.version, client.capabilities, client.info)
+        fingerprints = proxy.upstream.offer(client.principal).fingerprints
+        await self.remember(client.principal, method)  # otherwise its names would go to a faster upstream
+        try:
+            joined, session = await proxy.upstream.session(alone)
+        except Refusal as refusal:
+            if not accounts.is_missing(refusal):
+                raise
+            heard.known[method] = accounts.listed(proxy.upstream.spec, method)[KEYS[method]]
+            heard.slow.discard(method)
+            return
+        await self._watch(proxy, joined, heard)
+        before = heard.known.get(method)
+        now: list[Message] = []
+        if session.terms.can(NEEDS[method]):
+            try:
+                pages = proxy.all_tools(alone) if method == "tools/list" else proxy.pages(alone, method)
+                now = await pages
+            except MCPError:
+                now = []  # the upstream has none
+        if before != now:  # keep the known list if it is equal, so that caches made from it stay valid
+            heard.known[method] = now
+        told = method in heard.missed or (method == "tools/list" and before is not None)
+        heard.missed.discard(method)
+        heard.slow.discard(method)
+        if method != "tools/list":
+            await fingerprints.meet(method, (name for one in now if isinstance(name := one.get(NAMES[method]), str)))
+        else:
+            proxy.upstream.offer(client.principal).keep(now)
+        if told and before != now:
+            self._changed(method)
+
+    async def _watch(self, proxy: Proxy, joined: Joined, heard: Heard) -> None:
+        """Follow its changes on one of its connections, as the others may be closed."""
+        if heard.watched is not None and proxy.upstream.has(heard.watched):
+            return
+        heard.watched = joined
+
+        def tell(method: str, _: Message) -> None:
+            if method == feed.KINDS["toolsListChanged"]:
+                self._changed("tools/list")
+
+        joined.feed.add(Follower(tell))
+        if joined.link.now is not None:
+            await joined.feed.listen(joined.link.now)

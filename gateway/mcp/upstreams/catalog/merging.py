@@ -1,0 +1,217 @@
+"""Stable names and addresses of upstreams that share a mount."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.bounds import Area, Bound
+from gateway.config import Upstream
+from gateway.mcp.upstreams.catalog.listing import (
+    APP_SCHEMES,
+    MODEL,
+    RESOURCE_URI,
+    VISIBILITY,
+    app_of,
+    ui_of,
+    visibility,
+)
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.views.names import marked_name, model_name
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+"""A valid tool name in MCP (2026-07-28, Tools): no two of these look alike."""
+
+MOST_NAMES = 100_000
+"""Names remembered per upstream: one that keeps listing new names exhausts only its own share."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "names of upstreams without a prefix",
+        f"{MOST_NAMES:,}, a share for each upstream",
+        "further ones are not offered",
+    ),
+)
+
+(_NAMES_KEPT,) = BOUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A thing of an upstream under its public name on `/mcp`."""
+
+    upstream: str
+    original: str
+    thing: Message
+
+
+class Names:
+    """Public names of one kind of things. `taken` tells whether the gateway itself uses a name.
+    If several upstreams want a name, the first in the configuration has it, also before it answers, if it had the name
+    before the gateway started. A name once listed to a client stays with its upstream while that exists, also if an
+    earlier one answers later: no call may reach another upstream than intended.
+    """
+
+    def __init__(self, taken: Callable[[str], bool] = lambda _: False) -> None:
+        self._taken = taken
+        self._given: dict[str, tuple[str, str]] = {}
+        self._kept = Counter[str]()
+
+    def of(
+        self,
+        offered: Iterable[tuple[Upstream, Sequence[Message]]],
+        awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
+    ) -> dict[str, Named]:
+        """Return the things by their public names.
+        `awaited` returns the earlier upstream, not listed yet, for which a public name is reserved.
+        """
+        found: dict[str, Named] = {}
+        for spec, things in offered:
+            for thing in things:
+                name = str(thing["name"])
+                for public in _names(spec, name):
+                    if awaited(spec.name, public, name) is None and self._free(public, spec.name, name):
+                        break
+                else:
+                    continue
+                if public not in found:
+                    found[public] = Named(spec.name, name, thing)
+                    self._keep(public, spec.name, name)
+        return found
+
+    def forget(self, upstreams: Collection[str]) -> None:
+        """Forget the names of these upstreams, which were replaced or removed."""
+        self._given = {public: owner for public, owner in self._given.items() if owner[0] not in upstreams}
+        self._kept = Counter(owner for owner, _ in self._given.values())
+
+    def _keep(self, public: str, upstream: str, name: str) -> None:
+        if public in self._given:
+            return
+        if self._kept[upstream] >= MOST_NAMES:
+            _NAMES_KEPT.exceeded()
+            return
+        self._given[public] = (upstream, name)
+        self._kept[upstream] += 1
+
+    def _free(self, public: str, upstream: str, name: str) -> bool:
+        return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)
+
+
+def _names(spec: Upstream, name: str) -> Iterator[str]:
+    """Yield the possible public names of a thing, the best first."""
+    yield best_name(spec, name)
+    public = model_name(spec.name, name)
+    yield public
+    mark = hashlib.sha256(f"{spec.name}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    yield f"{public[:57]}_{mark}"
+
+
+def best_name(spec: Upstream, name: str) -> str:
+    """Return a thing's public name without conflicts: without a prefix its own, if that is valid in MCP."""
+    if spec.prefix is not None:
+        return model_name(spec.prefix, name)
+    return name if _LEGAL.fullmatch(name) else marked_name(name, name)
+
+
+def original_name(spec: Upstream, public: str) -> str | None:
+    """Return the upstream's own name of a thing from the best public name; None if that is not this upstream's."""
+    if spec.prefix is None:
+        return public
+    before, _, name = public.partition(f"{spec.prefix}_")
+    return name if name and not before else None
+
+
+def public_uri(upstream: str, uri: str) -> str:
+    """Return the address of an app on the common mount; other addresses stay."""
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme}://{upstream}/{rest}" if names_app(uri) else uri
+
+
+def names_app(uri: str) -> bool:
+    """Whether this is the address of an app, an upstream's or the gateway's own."""
+    return uri.lower().startswith(APP_SCHEMES)
+
+
+def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
+    """Return the upstream and its own address of an app; None for any other address."""
+    scheme, _, rest = uri.partition("://")
+    name, slash, path = rest.partition("/")
+    if not names_app(uri) or not slash or name not in upstreams:
+        return None
+    return name, f"{scheme}://{path}"
+
+
+def apps_may_stand(specs: Iterable[Upstream]) -> bool:
+    """Whether the apps of these upstreams may share a mount: a single one, or all of one trust group."""
+    groups = [spec.trust for spec in specs]
+    return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)
+
+
+def public_tool(name: str, named: Named, *, apps: bool) -> Message:
+    """Return a tool as offered on `/mcp`; by default it is for the model alone."""
+    tool = named.thing
+    meta: Message = _readdressed(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
+    ui, uri = dict(ui_of(tool)), app_of(tool)
+    ui.pop("resourceUri", None)
+    meta.pop(RESOURCE_URI, None)
+    flat = meta.pop(VISIBILITY, None)
+    if uri is not None and apps:
+        ui["resourceUri"] = meta[RESOURCE_URI] = public_uri(named.upstream, uri)
+    seen = visibility(tool, MODEL) if apps else visibility(tool, MODEL) & MODEL
+    if ui or uri is not None or flat is not None:
+        meta["ui"] = {**ui, "visibility": sorted(seen, reverse=True)}
+    return {**tool, "name": name, **({"_meta": meta} if meta else {})}
+
+
+def public_content(upstream: str, result: Message) -> Message:
+    """Return a result with the app addresses of `/mcp`, so that it refers to no other upstream's apps."""
+    made = _readdressed(upstream, result)
+    for key in ("content", "contents"):
+        if key in result:
+            made[key] = _blocks(upstream, result[key])
+    messages = result.get("messages")
+    if isinstance(messages, list):
+        made["messages"] = [
+            {**one, "content": _blocks(upstream, one["content"])} if isinstance(one, dict) and "content" in one else one
+            for one in messages
+        ]
+    return made
+
+
+def bears_apps(tools: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether some tool shows an app."""
+    return any(app_of(tool) is not None for tool in tools)
+
+
+def _blocks(upstream: str, blocks: object) -> object:
+    """Return content blocks, or one of them, with public addresses."""
+    if isinstance(blocks, list):
+        return [_blocks(upstream, block) if isinstance(block, dict) else block for block in blocks]
+    if not isinstance(blocks, dict):
+        return blocks
+    made = _readdressed(upstream, blocks)
+    if isinstance(inner := blocks.get("resource"), dict):
+        made["resource"] = _readdressed(upstream, inner)
+    return made
+
+
+def _readdressed(upstream: str, thing: Message) -> Message:
+    """Return `thing` with its address and those in its `_meta` made public."""
+    made, meta = dict(thing), thing.get("_meta")
+    if isinstance(uri := thing.get("uri"), str):
+        made["uri"] = public_uri(upstream, uri)
+    if isinstance(meta, dict):
+        made["_meta"] = {key: _addresses(upstream, value) for key, value in meta.items()}
+    return made
+
+
+def _addresses(upstream: str, said: object) -> object:
+    """Return a value of `_meta`, or its members, with app addresses made public."""
+    if isinstance(said, dict):
+        return {key: public_uri(upstream, one) if isinstance(one, str) else one for key, one in said.items()}
+    return public_uri(upstream, said) if isinstance(said, str) else said

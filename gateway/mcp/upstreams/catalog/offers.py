@@ -1,0 +1,165 @@
+"""The known offer of an upstream: to all, or to each principal if each has an account there."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+from weakref import WeakValueDictionary
+
+from gateway.bounds import Area, Bound, size
+from gateway.eventloop.turns import by_turns
+from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
+from gateway.mcp.upstreams.catalog.listing import tools_of
+from gateway.mcp.upstreams.catalog.pagination import LARGEST, size_of
+from gateway.mcp.upstreams.catalog.remembered import MOST_THINGS
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.model import Principal
+from gateway.stores.upstream_tools import key_of
+
+MOST = 1000
+"""Principals whose offers are remembered; the least recently used one is evicted."""
+
+ROOM = 256 * 1024 * 1024
+"""Bytes of all their lists; beyond, the least recently used ones are evicted."""
+
+WALKS = 16
+"""Concurrent page-by-page reads of one list whose pages are put together."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "lists of upstreams that are read page by page",
+        f"{WALKS} per list, {size(ROOM)} of all lists, of {MOST:,} principals",
+        "the one that was not used for longest is asked for anew",
+        uncounted="a cache",
+    ),
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Offer:
+    """The tools by name, as listed last; `asked` means that all were requested once, `whole` that all were received.
+    `left_out` are the keys of those beyond the limits: their definition and audience are unknown. Code that caches more
+    of the lists reports its size with `holds`, and keeps it no longer than this. `grown` is called when the size grows.
+    """
+
+    fingerprints: Fingerprints
+    grown: Callable[[], None]
+    tools: dict[str, Message] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    asked: bool = False
+    whole: bool = False
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _size: int = 0
+    _others: dict[str, int] = field(default_factory=dict)
+    _walks: dict[str, list[Message]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the lists, serialized as JSON."""
+        return self._size + sum(self._others.values())
+
+    def holds(self, method: str, size: int) -> None:
+        """Account for the size of another list than that of the tools."""
+        self._others[method] = size
+        self.grown()
+
+    async def take(self, result: Message, before: Collection[str] = ()) -> list[Message]:
+        """Store and return the tools of one page, without those held back because a change would go unnoticed, those
+        beyond the limits, and those whose names were on the pages `before`.
+        """
+        listed = list(islice((tool for tool in tools_of(result) if tool["name"] not in before), MOST_THINGS))
+        await self.fingerprints.look(listed)
+        taken = [
+            tool
+            async for tool in by_turns(listed)
+            if not self.fingerprints.holds_back(tool["name"]) and self._take(tool)
+        ]
+        self.grown()
+        return taken
+
+    def _take(self, tool: Message) -> bool:
+        """Store the tool; return whether there is room."""
+        name, size = tool["name"], size_of(tool)
+        self._forget(name)
+        if len(self.tools) >= MOST_THINGS or self._size + size > LARGEST:
+            self.left_out[key_of(name)] = name[:128]
+            return False
+        self.tools[name], self._sizes[name] = tool, size
+        self._size += size
+        return True
+
+    def _forget(self, name: str) -> None:
+        self.tools.pop(name, None)
+        self._size -= self._sizes.pop(name, 0)
+        self.left_out.pop(key_of(name), None)
+
+    def before(self, cursor: object) -> Collection[str]:
+        """Return the names of the tools on the pages before that of `cursor`, as far as known."""
+        walk = self._walks.get(cursor, []) if isinstance(cursor, str) else []
+        return {tool["name"] for tool in walk}
+
+    def page(self, tools: list[Message], cursor: object, following: object) -> None:
+        """Record the page of `cursor`; after the last page, tools on none of them are forgotten."""
+        before = self._walks.pop(cursor, None) if isinstance(cursor, str) else []
+        if before is None:
+            return
+        if following is None:
+            self.keep([*before, *tools])
+        elif isinstance(following, str) and len(before) < MOST_THINGS:
+            self._walks[following] = [*before, *tools]
+            if len(self._walks) > WALKS:
+                del self._walks[next(iter(self._walks))]
+
+    def keep(self, tools: Iterable[Message]) -> None:
+        """Forget every tool but these."""
+        names = {str(tool["name"]) for tool in tools}
+        if len(names) < MOST_THINGS:
+            for gone in self.tools.keys() - names:
+                self._forget(gone)
+
+
+class Offers:
+    """The offers of the upstream `name`; `make` returns the fingerprints of the offer to a person, or to all (None).
+    Clients of one person have separate offers, like connections, but share the fingerprints. `full` means that some
+    were evicted for lack of room.
+    """
+
+    def __init__(self, name: str, make: Callable[[Principal | None], Fingerprints]) -> None:
+        self.full = False
+        self._name = name
+        self._make = make
+        self._of: OrderedDict[str, Offer] = OrderedDict()
+        self._fingerprints: WeakValueDictionary[str, Fingerprints] = WeakValueDictionary()
+
+    def of(self, principal: Principal | None) -> Offer:
+        """Return the offer to `principal`; to all if that is None."""
+        owner = principal.id if principal is not None else ""
+        offer = self._of.get(owner)
+        if offer is None:
+            person = principal.person if principal is not None else ""
+            fingerprints = self._fingerprints.get(person) or self._make(principal)
+            self._fingerprints[person] = fingerprints
+            offer = self._of[owner] = Offer(fingerprints, self._fit)
+            if len(self._of) > MOST:
+                self._of.popitem(last=False)
+        self._of.move_to_end(owner)
+        return offer
+
+    def _fit(self) -> None:
+        size = sum(offer.size for offer in self._of.values())
+        while size > ROOM and len(self._of) > 1:
+            size -= self._of.popitem(last=False)[1].size
+            if not self.full:
+                self.full = True
+                log.warning("upstream %s: its lists for all persons have more than %d bytes", self._name, ROOM)
+
+    def all(self) -> list[Offer]:
+        """Return every offer in memory."""
+        return list(self._of.values())

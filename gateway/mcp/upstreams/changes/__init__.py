@@ -1,0 +1,1 @@
+"""Change notifications of upstreams and their subscribers."""

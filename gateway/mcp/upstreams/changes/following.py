@@ -1,0 +1,256 @@
+"""The followers of one upstream's changes: sessions of the handshake protocols, and streams of modern clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+from gateway.bounds import Area, Bound
+from gateway.errors import Reason, Refusal
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.catalog.accounts import is_missing
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
+from gateway.mcp.upstreams.upstream import Joined, Upstream
+from gateway.model import Principal
+
+BACKLOG = 256
+"""Notifications of other kinds queued for one client; beyond, further ones are dropped."""
+
+MOST = 2 * feed.MAX_URIS
+"""Limit of list and resource notifications in the queue: an upstream may report ever new parts of a resource."""
+
+MAX_STREAMS = 1024
+
+STREAMS_EACH = 128
+"""Streams of one principal."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.UPSTREAMS,
+        "streams of changes of an upstream",
+        f"{STREAMS_EACH} per principal, {MAX_STREAMS:,} in all",
+        "an error",
+    ),
+    Bound(
+        Area.UPSTREAMS,
+        "notifications that wait for a client",
+        f"{BACKLOG} per client; of lists and resources the last one each, {MOST:,}",
+        "further ones are left out",
+    ),
+)
+
+_STREAMS, _NEWS = BOUNDS
+
+
+class News:
+    """The queue of notifications for a client, with at most one for each list and each resource that changed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, object], Message] = {}
+        self._some = asyncio.Event()
+
+    def tell(self, method: str, params: Message) -> None:
+        """Add a notification; must not block."""
+        if method == feed.UPDATED:
+            key = (method, str(params.get("uri")))
+            if key in self._waiting or self._has_room(MOST):
+                self._waiting[key] = params
+        elif method in feed.KINDS.values():
+            self._waiting[method, None] = params
+        elif self._has_room(BACKLOG):
+            self._waiting[method, object()] = params
+        self._some.set()
+
+    def _has_room(self, most: int) -> bool:
+        if len(self._waiting) < most:
+            return True
+        _NEWS.exceeded()
+        return False
+
+    async def get(self) -> tuple[str, Message]:
+        """Return the oldest notification, once there is one."""
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        key = next(iter(self._waiting))
+        return key[0], self._waiting.pop(key)
+
+
+class Streams:
+    """The open streams of modern clients at one mount."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.Event, Principal] = {}
+
+    @contextmanager
+    def one(self, principal: Principal) -> Iterator[asyncio.Event]:
+        """Register a stream; yield the event that ends it. Raises `MCPError` beyond the limits."""
+        mine = sum(other == principal for other in self._open.values())
+        if len(self._open) >= MAX_STREAMS or mine >= STREAMS_EACH:
+            _STREAMS.exceeded(principal.id)
+            raise MCPError(types.INTERNAL_ERROR, "Too many clients listen already.")
+        over = asyncio.Event()
+        self._open[over] = principal
+        try:
+            yield over
+        finally:
+            del self._open[over]
+
+    def drain(self) -> None:
+        """End all streams."""
+        for stream in list(self._open):
+            stream.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One session of the handshake protocols: its follower, and its queue."""
+
+    joined: Joined
+    follower: Follower
+    news: News = field(default_factory=News)
+
+
+class Following:
+    """The followers of `upstream` at its own mount."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._sessions: dict[str, _Session] = {}
+        self.streams = Streams()
+
+    async def follow(self, client: UpstreamClient) -> None:
+        """Notify a session of changes, until cancelled."""
+        try:
+            known = self._session(client)
+            await self._listen(client, known.joined)
+            while True:
+                await client.announce(*await known.news.get())
+        except Refusal:
+            return  # a removed upstream sends no changes
+        finally:
+            self.ended(client.who)
+
+    def ended(self, who: str) -> None:
+        """Forget a session that has ended."""
+        gone = self._sessions.pop(who, None)
+        if gone is not None:
+            self._upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
+
+    async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """Send a session updates of one resource."""
+        known = self._session(client)
+        with lost_is_refused():
+            await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
+        return {}
+
+    async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """Send a session no more updates of the resource."""
+        known = self._session(client)
+        await known.joined.feed.unsubscribe(known.joined.link, known.follower, str(params["uri"]))
+        return {}
+
+    async def listen(self, client: UpstreamClient, params: Message) -> Message:
+        """Serve the stream of changes of a modern client."""
+        with self.streams.one(client.principal) as over:
+            joined = self._upstream.link(client)
+            news = News()
+            follower = Follower(news.tell, client.principal.id)
+            joined.feed.add(follower)
+            try:
+                with refused_is_left_out(params), lost_is_refused():
+                    await joined.feed.subscribe(joined.link, follower, *uris_of(params))
+                if not follower.uris:
+                    with lost_is_refused():
+                        await self._listen(client, joined)
+                return await tell_all(client, params, follower.uris, news, over)
+            finally:
+                self._upstream.spawn(joined.feed.remove(joined.link, follower))
+
+    async def _listen(self, client: UpstreamClient, joined: Joined) -> None:
+        """Open the upstream's stream of changes; one that needs an account opens once that is connected."""
+        try:
+            _, session = await self._upstream.session(client)
+        except Refusal as refusal:
+            if not is_missing(refusal):
+                raise
+        else:
+            await joined.feed.listen(session)
+
+    def _session(self, client: UpstreamClient) -> _Session:
+        known = self._sessions.get(client.who)
+        if known is None:
+            joined = self._upstream.link(client)
+            news = News()
+            known = self._sessions[client.who] = _Session(joined, Follower(news.tell, client.principal.id), news)
+            joined.feed.add(known.follower)
+        return known
+
+
+async def tell_all(
+    client: UpstreamClient, params: Message, followed: Collection[str], news: News, over: asyncio.Event
+) -> Message:
+    """Acknowledge a modern client's stream, and send it all notifications until `over`; return the stream's result."""
+    honored: Message = dict.fromkeys(_kinds_of(params), True)
+    methods = {feed.KINDS[kind] for kind in honored} | {feed.UPDATED}
+    if uris := [uri for uri in uris_of(params) if uri in followed]:
+        honored["resourceSubscriptions"] = uris
+    meta = {SUBSCRIPTION_ID_META_KEY: client.way.request_id if client.way is not None else None}
+    await client.tell(feed.ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
+    while (told := await _next(news, over)) is not None:
+        method, told_params = told
+        if method in methods:
+            await client.tell(method, {**told_params, "_meta": meta})
+    return {"resultType": "complete", "_meta": meta}
+
+
+def uris_of(params: Message) -> list[str]:
+    """Return the resources that a modern client wants to follow."""
+    wanted = params.get("notifications")
+    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    return [str(uri) for uri in uris] if isinstance(uris, list) else []
+
+
+def _kinds_of(params: Message) -> list[str]:
+    """Return the kinds of lists that a modern client wants to follow."""
+    wanted = params.get("notifications")
+    return [kind for kind in feed.KINDS if isinstance(wanted, dict) and wanted.get(kind) is True]
+
+
+@contextmanager
+def refused_is_left_out(params: Message) -> Iterator[None]:
+    """Suppress a refusal of all resources if the client also follows lists."""
+    try:
+        yield
+    except (MCPError, Refusal):
+        if not _kinds_of(params):
+            raise
+
+
+@contextmanager
+def lost_is_refused() -> Iterator[None]:
+    """Convert an unavailable or silent upstream into a `Refusal`."""
+    try:
+        yield
+    except (UpstreamLost, TimeoutError) as error:
+        raise Refusal(Reason.BACKEND_UNAVAILABLE, f"The upstream did not answer: {error}.") from error
+
+
+async def _next(news: News, over: asyncio.Event) -> tuple[str, Message] | None:
+    """Return the next notification; None when the stream ends."""
+    coming, ending = asyncio.ensure_future(news.get()), asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+        return coming.result() if coming.done() else None
+    finally:
+        coming.cancel()
+        ending.cancel()

@@ -1,0 +1,218 @@
+"""Subscriptions of clients of `/mcp`: to the changes of all upstreams, and to single resources of any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Refusal
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.catalog.merging import public_uri
+from gateway.mcp.upstreams.changes import feed
+from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.following import (
+    News,
+    Streams,
+    lost_is_refused,
+    refused_is_left_out,
+    tell_all,
+    uris_of,
+)
+from gateway.mcp.upstreams.mount import Proxy
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.mcp.upstreams.upstream import Joined
+from gateway.model import Principal
+
+TOOLS = feed.KINDS["toolsListChanged"]
+
+AT_ONCE = 64
+"""Resources whose upstreams are looked up concurrently: a client may name any number of them."""
+
+_CHANGES = {
+    "prompts/list": feed.KINDS["promptsListChanged"],
+    "resources/list": feed.KINDS["resourcesListChanged"],
+    "resources/templates/list": feed.KINDS["resourcesListChanged"],
+}
+"""The notification for a list that came late."""
+
+Owner = Callable[[UpstreamClient, str], Awaitable[tuple[str, str] | None]]
+"""Returns the upstream that has a resource of `/mcp`, and its own address of it."""
+
+OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
+"""Registers a listener for changes of a principal's tools on `/mcp`; the result unsubscribes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    name: str
+    proxy: Proxy
+    joined: Joined
+    follower: Follower
+
+
+class Gathered:
+    """One client's subscriptions at the current upstreams, `uris` with their owners; ended by `close`."""
+
+    def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+        self.client = client
+        self.news = News()
+        self._proxies = proxies
+        self._owner = owner
+        self.uris: dict[str, str] = {}
+        self._parts: dict[str, _Part] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """Follow the current upstreams."""
+        proxies = self._proxies()
+        for name in [name for name, part in self._parts.items() if proxies.get(name) is not part.proxy]:
+            del self._parts[name]
+        for name, proxy in proxies.items():
+            if name not in self._parts:
+                self._follow(name, proxy)
+
+    async def subscribe(self, *uris: str) -> None:
+        """Follow those of these resources that are not refused. Raises `MCPError` or `Refusal` if all are."""
+        own: dict[_Part, dict[str, str]] = {}
+        refused: list[MCPError | Refusal] = []
+        for begin in range(0, len(uris), AT_ONCE):
+            some = uris[begin : begin + AT_ONCE]
+            for uri, found in zip(some, await asyncio.gather(*map(self._owned, some)), strict=True):
+                if isinstance(found, tuple):
+                    part, theirs = found
+                    own.setdefault(part, {})[theirs] = uri
+                else:
+                    refused.append(found)
+        for part, asked in own.items():
+            try:
+                with lost_is_refused():
+                    await part.joined.feed.subscribe(part.joined.link, part.follower, *asked)
+            except (MCPError, Refusal) as error:
+                refused.append(error)
+            self.uris |= {uri: part.name for theirs, uri in asked.items() if theirs in part.follower.uris}
+        if refused and self.uris.keys().isdisjoint(uris):
+            raise refused[0]
+
+    async def _owned(self, uri: str) -> tuple[_Part, str] | MCPError | Refusal:
+        """Return the upstream of a resource, and its own address of it, or the error."""
+        try:
+            with lost_is_refused():
+                found = await self._owner(self.client, uri)
+        except (MCPError, Refusal) as error:
+            return error
+        part = self._parts.get(found[0]) if found is not None else None
+        if found is None or part is None:
+            return MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
+        return part, found[1]
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Stop following a resource."""
+        part = self._parts.get(self.uris.pop(uri, ""))
+        found = await self._owner(self.client, uri)
+        if part is not None and found is not None:
+            await part.joined.feed.unsubscribe(part.joined.link, part.follower, found[1])
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for part in self._parts.values():
+            part.proxy.upstream.spawn(part.joined.feed.remove(part.joined.link, part.follower))
+
+    def _follow(self, name: str, proxy: Proxy) -> None:
+        try:
+            joined = proxy.upstream.link(self.client)
+        except Refusal:
+            return  # no room for this client at this upstream; the others are followed
+        follower = Follower(partial(self._heard, name), self.client.principal.id)
+        self._parts[name] = _Part(name, proxy, joined, follower)
+        joined.feed.add(follower)
+        if joined.link.now is not None:
+            proxy.upstream.spawn(joined.feed.listen(joined.link.now))
+        for uri in [uri for uri, owner in self.uris.items() if owner == name]:
+            proxy.upstream.spawn(self.subscribe(uri))
+
+    def _heard(self, name: str, method: str, params: Message) -> None:
+        if method == feed.UPDATED:
+            params = {**params, "uri": public_uri(name, str(params.get("uri")))}
+        if method != TOOLS:  # `/mcp` has its own names of tools, and reports their changes itself
+            self.news.tell(method, params)
+
+    def own_tools_changed(self) -> None:
+        """Queue a notification that the tools of `/mcp` changed."""
+        self.news.tell(TOOLS, {})
+
+
+class Gathering:
+    """The clients with subscriptions. `own` reports changes of the tools on `/mcp`."""
+
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+        self._proxies = proxies
+        self._owner = owner
+        self._all: set[Gathered] = set()
+        self._sessions: dict[str, Gathered] = {}
+        self.streams = Streams()
+        self.own: OwnChanges = lambda _, __: lambda: None
+
+    def renew(self) -> None:
+        """Follow the new upstreams of a changed configuration."""
+        for one in list(self._all):
+            one.renew()
+
+    def changed(self, method: str) -> None:
+        """Notify clients of a list's change that no upstream reports."""
+        for one in list(self._all):
+            one.news.tell(_CHANGES[method], {})
+
+    async def follow(self, client: UpstreamClient) -> None:
+        """Notify a session of the handshake protocols of changes, except those of tools, until cancelled."""
+        known = self._session(client)
+        try:
+            while True:
+                await client.announce(*await known.news.get())
+        finally:
+            self.ended(client.who)
+
+    def ended(self, who: str) -> None:
+        """Forget a session that has ended."""
+        gone = self._sessions.pop(who, None)
+        if gone is not None:
+            self._end(gone)
+
+    async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """Send a session updates of one resource."""
+        await self._session(client).subscribe(str(params["uri"]))
+        return {}
+
+    async def unsubscribe(self, client: UpstreamClient, params: Message) -> Message:
+        """Send a session no more updates of the resource."""
+        await self._session(client).unsubscribe(str(params["uri"]))
+        return {}
+
+    async def listen(self, client: UpstreamClient, params: Message) -> Message:
+        """Serve the stream of changes of a modern client."""
+        with self.streams.one(client.principal) as over:
+            one = Gathered(client, self._proxies, self._owner)
+            self._all.add(one)
+            stop = self.own(client.principal, one.own_tools_changed)
+            try:
+                with refused_is_left_out(params):
+                    await one.subscribe(*uris_of(params))
+                return await tell_all(client, params, one.uris, one.news, over)
+            finally:
+                stop()
+                self._end(one)
+
+    def _session(self, client: UpstreamClient) -> Gathered:
+        known = self._sessions.get(client.who)
+        if known is None:
+            known = self._sessions[client.who] = Gathered(client, self._proxies, self._owner)
+            self._all.add(known)
+        return known
+
+    def _end(self, one: Gathered) -> None:
+        self._all.discard(one)
+        one.close()

@@ -1,0 +1,342 @@
+"""The mount of one upstream: a reverse proxy for MCP requests, under a policy, with answers in the client's era."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.streamable_http import REQUEST_CANCELLED
+from mcp.shared.exceptions import MCPError
+from mcp_types.methods import validate_client_request
+
+from gateway.errors import Refusal
+from gateway.mcp.asgi import ending_of
+from gateway.mcp.elicitation import Calls
+from gateway.mcp.identity import current_principal
+from gateway.mcp.upstreams.calls.calling import Held, ShownIn, ToolCalls
+from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of
+from gateway.mcp.upstreams.calls.eras import modern_result
+from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
+from gateway.mcp.upstreams.calls.relay import Relay
+from gateway.mcp.upstreams.calls.tool_policy import Gate
+from gateway.mcp.upstreams.catalog import accounts, listing
+from gateway.mcp.upstreams.catalog.pages import with_runtime
+from gateway.mcp.upstreams.catalog.pagination import whole
+from gateway.mcp.upstreams.catalog.shapes import readable
+from gateway.mcp.upstreams.changes.following import Following
+from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.mcp.upstreams.transport.handshake import Terms
+from gateway.mcp.upstreams.upstream import Upstream
+from gateway.traces import arriving
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class Proxy:
+    """The outermost middleware of a mount, before the SDK's own handlers.
+    `calls` are the calls whose clients can ask a person, `shown_in` finds the view that shows what a tool opens; `held`
+    keeps calls that continue without a connection.
+    """
+
+    follows = True
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        gate: Gate,
+        runtime: str,
+        calls: Calls[Message],
+        shown_in: ShownIn,
+        held: Held,
+    ) -> None:
+        self.upstream = upstream
+        self.relay = Relay(upstream)
+        self._runtime = runtime
+        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, held, self._tool)
+        self._following = Following(upstream)
+        self._levels: dict[str, str] = {}
+        self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
+            "tools/list": self.list_tools,
+            "resources/list": self._list("resources/list"),
+            "resources/templates/list": self._list("resources/templates/list"),
+            "resources/read": self.read_resource,
+            "resources/subscribe": self._following.subscribe,
+            "resources/unsubscribe": self._following.unsubscribe,
+            "prompts/list": self._list("prompts/list"),
+            "prompts/get": self._plain("prompts/get"),
+            "completion/complete": self._plain("completion/complete"),
+            "logging/setLevel": self.set_level,
+            "subscriptions/listen": self._following.listen,
+        }
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a request, or pass it on to the SDK."""
+        context = ctx
+        match context.method:
+            case "initialize" | "server/discover":
+                return await self._introduced(context, await call_next(context))
+            case "notifications/initialized":
+                await call_next(context)
+                await self._follow(context)
+                return None
+            case "notifications/roots/list_changed":
+                await self.tell_roots(client_of(context, self._levels))
+                return None
+            case _:
+                return await self._answer(context, call_next)
+
+    async def _answer(self, context: Context, call_next: CallNext) -> HandlerResult:
+        handler = self._handlers.get(context.method)
+        if (handler is None and context.method != "tools/call") or context.request_id is None:
+            return await call_next(context)
+        try:
+            validate_client_request(context.method, context.protocol_version, context.params)
+        except KeyError:
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method) from None
+        client = client_of(context, self._levels)
+        params = dict(context.params or {})
+        # A session of the handshake protocols would continue for a disconnected client, as only upstream calls may.
+        with (
+            anyio.CancelScope() as scope,
+            ending_of(context.request).calling(scope.cancel),
+            arriving(said_trace(context)),
+        ):
+            answering = self.call_tool(client, params, context) if handler is None else handler(client, params)
+            return await self._answered(client, answering)
+        raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
+
+    async def carry(self, client: UpstreamClient, params: Message) -> Message:
+        """Return the answer to a tool call, in the form for `client`. Raises `MCPError`."""
+        return await self._answered(client, self.call_tool(client, params))
+
+    def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> UpstreamFast:
+        """Return the fast path of this mount."""
+        return UpstreamFast(self, hosts, origins, silence)
+
+    def tool(self, name: str) -> Mapping[str, Any] | None:
+        """Return a tool as listed to all; None for an unknown one."""
+        return self.upstream.offer(None).tools.get(name)
+
+    def may_ask(self, name: str) -> bool:
+        """Whether a call of the tool may send the client's person to a page."""
+        return self._tool_calls.may_ask(name)
+
+    async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
+        try:
+            return self._stamped(client, await answering)
+        except Refusal as refusal:
+            raise as_error(refusal) from refusal
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the input schema of a tool as listed to the current caller; any object for an unknown tool."""
+        tool = self.upstream.offer(current_principal()).tools.get(name)
+        return tool["inputSchema"] if tool is not None else {"type": "object"}
+
+    def drain(self) -> None:
+        """End the long-lived streams."""
+        self._following.streams.drain()
+
+    async def close(self) -> None:
+        """End the calls that wait for a client to return, or for a person."""
+        self._tool_calls.close()
+        await self.relay.close()
+
+    async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
+        """Return one page of the tools that the client may see."""
+        try:
+            result = await self.relay.forward(client, "tools/list", params)
+        except Refusal as refusal:
+            return self._without_account(client, "tools/list", refusal)
+        offer = self.upstream.offer(client.principal)
+        tools = await offer.take(result, offer.before(params.get("cursor")))
+        offer.page(tools, params.get("cursor"), result.get("nextCursor"))
+        shown = listing.shown(self.upstream.spec, tools, to_app=client.is_app)
+        return await self._readable(client, "tools/list", {**result, "tools": shown})
+
+    async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
+        """Return the result of a call; the gateway's refusals are results, too.
+        With its `context`, a client that can ask its person is sent to a page if the call needs that.
+        """
+        return await self._tool_calls.call(client, params, context)
+
+    async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
+        """Return a resource, with the view runtime in an app if configured."""
+        result = await self.relay.forward(client, "resources/read", params)
+        return with_runtime(result, self._runtime) if self.upstream.spec.runtime else result
+
+    async def all_tools(self, client: UpstreamClient) -> list[Message]:
+        """Return every tool that the upstream lists, whatever its visibility. Raises `MCPError` and `Refusal`."""
+        offer, before = self.upstream.offer(client.principal), set[str]()
+
+        async def page(params: Message) -> tuple[list[Message], object]:
+            result = await self.relay.forward(client, "tools/list", params)
+            tools = await offer.take(result, before)
+            before.update(tool["name"] for tool in tools)
+            return tools, None if offer.left_out else result.get("nextCursor")
+
+        tools, _ = await whole(page, f"the tools of {self.upstream.spec.name}")
+        offer.whole = not offer.left_out
+        return tools
+
+    async def pages(self, client: UpstreamClient, method: str) -> list[Message]:
+        """Return every page of a list. Raises `MCPError` and `Refusal`."""
+
+        async def page(params: Message) -> tuple[list[Message], object]:
+            result = await self.relay.forward(client, method, params)
+            return await readable(method, result[listing.KEYS[method]], client.version), result.get("nextCursor")
+
+        things, size = await whole(page, f"{method} of {self.upstream.spec.name}")
+        self.upstream.offer(client.principal).holds(method, size)
+        return things
+
+    async def _tool(self, client: UpstreamClient, name: str) -> Message | None:
+        """Return the tool as its upstream lists it; requested once if it is unknown."""
+        offer = self.upstream.offer(client.principal)
+        if name not in offer.tools and not offer.asked:
+            try:
+                await self.all_tools(client)
+            except MCPError as error:
+                if error.error.code != types.METHOD_NOT_FOUND:  # an upstream may have tools without listing them
+                    raise
+            offer.asked = True
+        return offer.tools.get(name)
+
+    def _list(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
+        async def forward(client: UpstreamClient, params: Message) -> Message:
+            try:
+                result = await self.relay.forward(client, method, params)
+            except Refusal as refusal:
+                return self._without_account(client, method, refusal)
+            return await self._readable(client, method, result)
+
+        return forward
+
+    async def _readable(self, client: UpstreamClient, method: str, result: Message) -> Message:
+        """Return one page of a list without the entries that the client cannot parse."""
+        key = listing.KEYS[method]
+        made = {**result, key: await readable(method, result[key], client.version)}
+        if not isinstance(made.get("nextCursor", ""), str):
+            del made["nextCursor"]
+        return made
+
+    def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
+        """Return the list for a principal without an account there. Raises any other `refusal`."""
+        if not accounts.is_missing(refusal):
+            raise refusal
+        result = accounts.listed(self.upstream.spec, method)
+        return modern_result(method, result) if client.modern else result
+
+    def _plain(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
+        async def forward(client: UpstreamClient, params: Message) -> Message:
+            return await self.relay.forward(client, method, params)
+
+        return forward
+
+    async def _introduced(self, context: Context, result: HandlerResult) -> HandlerResult:
+        """Return the introduction for the client: the upstream's own description, and the gateway's versions."""
+        if not isinstance(result, dict):
+            return result
+        params = context.params or {}
+        meta = params.get("_meta")
+        modern = context.method == "server/discover"
+        said = meta.get(types.CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, dict) else None
+        capabilities = said if modern else params.get("capabilities")
+        client = client_of(context, self._levels)
+        asked = UpstreamClient(
+            client.principal,
+            client.who,
+            context.protocol_version,
+            able(capabilities) if isinstance(capabilities, dict) else {},
+        )
+        try:
+            _, session = await self.upstream.session(asked)
+        except Refusal as refusal:
+            if accounts.is_missing(refusal):
+                return {**result, "instructions": accounts.instructions(self.upstream.spec)}
+            if modern:  # clients take an error here for another protocol version; the next request reports it
+                return {key: value for key, value in result.items() if key != "instructions"}
+            raise as_error(refusal) from refusal
+        made = {**result, **_introduction(session.terms)}
+        if not modern and session.terms.info is not None:
+            made["serverInfo"] = session.terms.info
+        if "instructions" in result and session.terms.instructions is None:
+            del made["instructions"]
+        if modern and session.terms.info is not None:
+            made["_meta"] = {**result.get("_meta", {}), types.SERVER_INFO_META_KEY: session.terms.info}
+        return made
+
+    def _stamped(self, client: UpstreamClient, result: Message) -> Message:
+        """Return a modern answer with the name of the server that made it."""
+        if not client.modern:
+            return result
+        meta = result.get("_meta")
+        joined = self.upstream.found(client)
+        session = joined.link.now if joined is not None else None
+        info = session.terms.info if session is not None else None
+        if info is None or (isinstance(meta, dict) and types.SERVER_INFO_META_KEY in meta):
+            return result
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), types.SERVER_INFO_META_KEY: info}}
+
+    async def set_level(self, client: UpstreamClient, params: Message) -> Message:
+        """Set a session's log level; the upstream receives the most verbose of all."""
+        levels = {**self._levels, client.who: str(params["level"])}
+        known = [level for level in levels.values() if level in LEVELS]
+        joined, session = await self.upstream.session(client)
+        if not session.terms.modern:
+            wanted = min(known, key=LEVELS.index) if params["level"] in LEVELS else params["level"]
+            await self.relay.forward(client, "logging/setLevel", {**params, "level": wanted})
+            joined.feed.level = wanted
+        self._levels[client.who] = str(params["level"])
+        return {}
+
+    async def keep_level(self, client: UpstreamClient) -> None:
+        """Pass the log level of a session of `/mcp` to its upstream before a call."""
+        if not client.modern and client.level is not None and self._levels.get(client.who) != client.level:
+            await self.set_level(client, {"level": client.level})
+
+    def ended(self, session: str) -> None:
+        """Forget a session of the handshake protocols that has ended."""
+        self._levels.pop(session, None)
+        self._following.ended(session)
+
+    async def _follow(self, context: Context) -> None:
+        """Notify a session of changes for as long as it lives; the SDK cancels this when it ends."""
+        client = client_of(context, self._levels)
+        try:
+            await self._following.follow(client)
+        finally:
+            self.ended(client.who)
+
+    async def tell_roots(self, client: UpstreamClient) -> None:
+        """Notify the upstream that the client's roots changed."""
+        joined = self.upstream.found(client)
+        session = joined.link.now if joined is not None else None
+        if session is not None and not session.terms.modern:
+            await session.conversation.notify("notifications/roots/list_changed", {})
+
+
+def said_trace(context: Context) -> Mapping[str, Any]:
+    """Return the carrier of a request's trace context: its `_meta`, else the header fields."""
+    meta = (context.params or {}).get("_meta")
+    said = meta if isinstance(meta, dict) else {}
+    return said if "traceparent" in said or context.request is None else context.request.headers
+
+
+def as_error(refusal: Refusal) -> MCPError:
+    """Return the error for a refusal of anything but a tool call."""
+    data = {"reason": refusal.reason.value}
+    if refusal.connect_url is not None:
+        data["connect_url"] = refusal.connect_url
+    return MCPError(types.INTERNAL_ERROR, refusal.detail, data)
+
+
+def _introduction(terms: Terms) -> Message:
+    """Return the upstream's description of itself."""
+    made: Message = {"capabilities": able(terms.capabilities)}
+    if terms.instructions is not None:
+        made["instructions"] = terms.instructions
+    return made

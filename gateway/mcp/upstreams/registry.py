@@ -1,0 +1,300 @@
+"""All upstreams of a gateway, each with a separate mount; they change at runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.backends.connect import Connections
+from gateway.config import Kind, Notice, Notices, same_connection, same_upstream
+from gateway.config import Upstream as Spec
+from gateway.errors import Problem
+from gateway.exchange.approve import Approvals
+from gateway.exchange.authenticate import Authenticator
+from gateway.exchange.grants import Grants
+from gateway.exchange.limit import Limiter
+from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.record import Recorder
+from gateway.mcp.elicitation import Asking, Calls
+from gateway.mcp.server import Face
+from gateway.mcp.upstreams.calls.calling import Held, ShownIn, refused
+from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.calls.tool_policy import Gate
+from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
+from gateway.mcp.upstreams.catalog.listing import rule_of
+from gateway.mcp.upstreams.catalog.offers import ROOM
+from gateway.mcp.upstreams.catalog.pagination import LARGEST
+from gateway.mcp.upstreams.catalog.remembered import MOST_THINGS
+from gateway.mcp.upstreams.mount import Proxy
+from gateway.mcp.upstreams.transport.link import State
+from gateway.mcp.upstreams.upstream import Upstream
+from gateway.model import Caller, Door, Initiator, Principal
+from gateway.stores.upstream_tools import UpstreamTools, key_of
+from gateway.telemetry import level
+
+GATEWAY = Principal(issuer="gateway", client="gateway", subject="upstreams")
+"""The principal of the gateway's own requests to upstreams."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """An upstream with its mount."""
+
+    upstream: Upstream
+    proxy: Proxy
+    face: Face
+
+
+class Upstreams:
+    """The upstreams by name.
+    `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `page` with an id is the page
+    where a person answers one question; `asking` defines which clients may send them there. `shown_in` finds, for an
+    upstream, the view in a host page of the gateway that shows one of its apps. `held` keeps calls that continue
+    without a connection.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        *,
+        connections: Connections,
+        authenticator: Authenticator,
+        approvals: Approvals,
+        grants: Grants,
+        limiter: Limiter,
+        recorder: Recorder,
+        absences: Absences,
+        tools: UpstreamTools,
+        asking: Asking,
+        page: str,
+        shown_in: Callable[[str], ShownIn],
+        held: Held,
+        runtime: str,
+        tasks: asyncio.TaskGroup,
+        notices: Notices,
+        file: str,
+        face: Callable[[str, Proxy], Face],
+    ) -> None:
+        self._connections = connections
+        self._authenticator = authenticator
+        self._recorder = recorder
+        self._runtime = runtime
+        self._tasks = tasks
+        self._face = face
+        self._notices = notices
+        self._file = file
+        self._tools = tools
+        self._asking = asking
+        self._shown_in = shown_in
+        self._held = held
+        self._gate = Gate(
+            approvals=approvals,
+            grants=grants,
+            limiter=limiter,
+            recorder=recorder,
+            authenticator=authenticator,
+            absences=absences,
+            page=page,
+            spec_now=self._spec,
+        )
+        self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
+
+    @property
+    def faces(self) -> Mapping[str, Face]:
+        """The current mounts by name."""
+        return {name: one.face for name, one in self.mounted.items()}
+
+    @property
+    def proxies(self) -> Mapping[str, Proxy]:
+        """The proxies before the mounts, in the order of the configuration."""
+        return {name: one.proxy for name, one in self.mounted.items()}
+
+    def get(self, name: str) -> Face | None:
+        """Return the mount of the upstream `name`."""
+        one = self.mounted.get(name)
+        return one.face if one is not None else None
+
+    def states(self) -> Mapping[str, tuple[State, str | None]]:
+        """Return the state of each, and its problem if there is one."""
+        return {name: one.upstream.state for name, one in self.mounted.items()}
+
+    def say(self) -> None:
+        """Report failing upstreams and changed tools on the console."""
+        failed = [
+            f"{name}: {problem}"
+            for name, (state, problem) in self.states().items()
+            if state is State.FAILED and problem
+        ]
+        changed = [
+            f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: look at it, and pin it in its policy"
+            for name, one in self.mounted.items()
+            for offer in one.upstream.offers.all()
+            for tool, (accepted, now) in offer.fingerprints.flagged.items()
+        ]
+        held = [
+            f"{name}: the tool {tool[:128]} is new, and held back: there were {MOST_THINGS} before; "
+            "pin it in its policy"
+            for name, one in self.mounted.items()
+            for offer in one.upstream.offers.all()
+            if (tool := offer.fingerprints.held_back) is not None
+        ]
+        large = [
+            f"{name}: the tool {tool} is left out: the list of tools has more than {LARGEST} bytes"
+            for name, one in self.mounted.items()
+            for offer in one.upstream.offers.all()
+            for tool in list(offer.left_out.values())[:1]
+        ]
+        full = [
+            f"{name}: its lists for all persons have more than {ROOM} bytes: it is asked for them anew more often"
+            for name, one in self.mounted.items()
+            if one.upstream.offers.full
+        ]
+        unknown = [
+            f"{name}: its policy names tools that it does not have: {', '.join(missing)[:200]}"
+            for name, one in self.mounted.items()
+            if (missing := _unknown(one.upstream))
+        ]
+        texts = dict.fromkeys((*failed, *changed, *held, *large, *full, *unknown))
+        problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
+        self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
+
+    def look(self) -> None:
+        """Set the gauge of each upstream."""
+        states = self.states()
+        level(self._recorder.metrics.upstreams, {(name,): state is State.READY for name, (state, _) in states.items()})
+
+    async def keep(self) -> None:
+        """Update the console's notices every second, until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            self.say()
+
+    def start(self) -> None:
+        """Start those that are not lazy."""
+        for one in self.mounted.values():
+            self._wake_early(one)
+
+    async def replace(
+        self,
+        specs: Mapping[str, Spec],
+        enter: Callable[[Face], Awaitable[None]],
+        leave: Callable[[Face], Awaitable[None]],
+    ) -> None:
+        """Replace the upstreams; those with an unchanged connection keep it. `enter` and `leave` are for mounts.
+        Removed ones end in the background, as they may take their time.
+        """
+        before, now = self.mounted, {}
+        for name, spec in specs.items():
+            old = before.get(name)
+            if old is not None and same_connection(old.upstream.spec, spec):
+                now[name] = old
+            else:
+                now[name] = self._mount(spec)
+                await enter(now[name].face)
+        gone = [one for name, one in before.items() if now.get(name) is not one]
+        self.mounted = now
+        for name, one in now.items():
+            if before.get(name) is not one:
+                self._wake_early(one)
+            elif not same_upstream(one.upstream.spec, specs[name]):
+                one.upstream.spec = specs[name]
+                one.upstream.tools_changed()
+        for one in gone:
+            self._tasks.create_task(_ended(one, leave))
+        self.say()
+
+    async def close(self) -> None:
+        """End all connections concurrently: a slow or failing one keeps no other open."""
+        ending = [_closed(one) for one in self.mounted.values()]
+        for name, failure in zip(self.mounted, await asyncio.gather(*ending, return_exceptions=True), strict=True):
+            if isinstance(failure, BaseException):
+                log.error("the connections of upstream %s did not end as they should: %r", name, failure)
+
+    def _wake_early(self, one: Mounted) -> None:
+        if not one.upstream.spec.lazy:
+            one.upstream.spawn(self._wake(one))
+
+    async def _wake(self, one: Mounted) -> None:
+        await one.upstream.session(UpstreamClient(GATEWAY, "", "2025-11-25"))
+
+    def _spec(self, name: str) -> Spec | None:
+        one = self.mounted.get(name)
+        return one.upstream.spec if one is not None else None
+
+    def _mount(self, spec: Spec) -> Mounted:
+        def echoed(principal: Principal, first: bool) -> None:
+            self._recorder.metrics.secrets_masked.labels(str(spec.credential)).inc()
+            if first:
+                log.warning("upstream %s echoed what was injected of %s; it is masked", spec.name, spec.credential)
+                upstream.spawn(self._record_echo(spec, principal if spec.personal else GATEWAY))
+
+        def pinned(tool: str) -> str | None:
+            rule = rule_of(upstream.spec, tool)
+            return rule.pin if rule is not None else None
+
+        def fingerprints(principal: Principal | None) -> Fingerprints:
+            def changed(tool: str, before: str, now: str) -> None:
+                self._recorder.metrics.upstream_changes.labels(spec.name).inc()
+                log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
+                upstream.spawn(self._record_change(spec.name, principal or GATEWAY, tool, before, now))
+
+            name = spec.name if principal is None else f"{spec.name} {key_of(principal.person)}"
+            return Fingerprints(name, store=self._tools, pinned=pinned, changed=changed)
+
+        upstream = Upstream(
+            spec,
+            connections=self._connections,
+            authenticator=self._authenticator,
+            tasks=self._tasks,
+            echoed=echoed,
+            fingerprints=fingerprints,
+        )
+        proxy = Proxy(
+            upstream,
+            gate=self._gate,
+            runtime=self._runtime,
+            calls=Calls(self._tasks, self._asking, refused),
+            shown_in=self._shown_in(spec.name),
+            held=self._held,
+        )
+        return Mounted(upstream, proxy, self._face(spec.name, proxy))
+
+    async def _record_echo(self, spec: Spec, principal: Principal) -> None:
+        caller = Caller(principal, spec.name, Door.MCP, Initiator.PAGE, "echo")
+        record = self._recorder.start("upstream", caller, safe=True)
+        record.note(masked=[spec.credential], credential=spec.credential)
+        await record.close(status=200)
+
+    async def _record_change(self, name: str, principal: Principal, tool: str, before: str, now: str) -> None:
+        caller = Caller(principal, name, Door.MCP, Initiator.PAGE, "fingerprint")
+        record = self._recorder.start("upstream", caller, safe=True)
+        record.note(method="tools/list", tool=tool[:200], before=before, now=now, message="the tool changed")
+        await record.close(status=200)
+
+
+def _unknown(upstream: Upstream) -> list[str]:
+    """Return the tools that the policy names and the upstream lacks, if it listed all its tools to everyone."""
+    policy, offers = upstream.spec.policy, upstream.offers.all()
+    if policy is None or upstream.spec.personal or not any(offer.whole for offer in offers):
+        return []
+    return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
+
+
+async def _ended(one: Mounted, leave: Callable[[Face], Awaitable[None]]) -> None:
+    one.face.drain()
+    try:
+        await _closed(one)
+    except Exception:
+        log.exception("the connections of upstream %s did not end as they should", one.upstream.spec.name)
+    await leave(one.face)
+
+
+async def _closed(one: Mounted) -> None:
+    try:
+        await one.proxy.close()
+    finally:
+        await one.upstream.close()

@@ -1,0 +1,208 @@
+"""The agreement between gateway and upstream at the beginning: era, version, and the upstream's capabilities."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+)
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from gateway import __version__
+from gateway.mcp.upstreams.catalog.mirrors import Mirrored
+from gateway.mcp.upstreams.transport.conversation import Conversation, Message, UpstreamLost
+
+log = logging.getLogger(__name__)
+
+PROBE = 10.0
+"""Seconds without an answer to `server/discover` after which the handshake is tried, too."""
+
+INFO: Mapping[str, Any] = {"name": "webmcp-gateway", "version": __version__}
+
+VERSION_KEY = types.PROTOCOL_VERSION_META_KEY
+INFO_KEY = types.CLIENT_INFO_META_KEY
+CAPABILITIES_KEY = types.CLIENT_CAPABILITIES_META_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The agreed terms. `capabilities`, `info` and `instructions` are the upstream's own values."""
+
+    version: str
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any] | None = None
+    instructions: str | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the upstream speaks protocol 2026-07-28 or later."""
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    def can(self, capability: str) -> bool:
+        """Whether the upstream declared `capability`, such as `tools`."""
+        return isinstance(self.capabilities.get(capability), Mapping)
+
+
+async def negotiate(
+    conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
+) -> Terms:
+    """Try one era, the `modern` or that of the handshake, and fall back to the other.
+    A server that supports both has features of each that the other lacks. `patience` is in seconds, for each answer.
+    Raises `MCPError`, `UpstreamLost`, TimeoutError.
+    """
+    if not modern:
+        try:
+            return await _initialize(conversation, capabilities, patience)
+        except MCPError as refused:
+            log.debug("an upstream refused the handshake: %s", refused)
+    return await _modern_first(conversation, capabilities, patience)
+
+
+async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
+    version, named = LATEST_MODERN_VERSION, list[str]()
+    for _ in range(2):
+        try:
+            found = await _discovered(conversation, version, capabilities, patience)
+        except (MCPError, TimeoutError) as error:
+            named = versions_named(error)
+            if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
+                version = mutual[-1]
+                continue
+            if named and set(named).isdisjoint(HANDSHAKE_PROTOCOL_VERSIONS):
+                raise _strange(named) from error
+            break
+        if isinstance(found, Terms):
+            return found
+        named = found
+        break
+    return await _initialize(conversation, capabilities, patience, named)
+
+
+async def _discovered(
+    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+) -> Terms | list[str]:
+    """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""
+    discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
+    try:
+        await asyncio.wait({discovering}, timeout=PROBE)
+        if discovering.done():
+            return await discovering
+        try:
+            return await _initialize(conversation, capabilities, patience)
+        except MCPError:
+            return await discovering
+    finally:
+        discovering.cancel()
+        await asyncio.wait({discovering})
+        if not discovering.cancelled():
+            discovering.exception()  # marks the exception as retrieved
+
+
+def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, Any] | None = None) -> Message:
+    """Return the `_meta` that each request of the modern era carries."""
+    return {VERSION_KEY: version, INFO_KEY: dict(info or INFO), CAPABILITIES_KEY: dict(capabilities)}
+
+
+def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, str]:
+    """Return the header fields of a request over HTTP; `mirrored` maps arguments of the called tool to fields."""
+    fields = {MCP_PROTOCOL_VERSION_HEADER: terms.version}
+    if not terms.modern:
+        return fields
+    fields[MCP_METHOD_HEADER] = method
+    key = NAME_BEARING_METHODS.get(method)
+    if key is not None and isinstance(name := params.get(key), str):
+        fields[MCP_NAME_HEADER] = encode_header_value(name)
+    if mirrored:
+        arguments = params.get("arguments")
+        fields.update(mcp_param_headers(mirrored, arguments if isinstance(arguments, dict) else {}))
+    return fields
+
+
+async def _discover(
+    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+) -> Terms | list[str]:
+    """Return the terms of a modern upstream, or its supported versions if no modern one is among them."""
+    params = {"_meta": envelope(version, capabilities)}
+    fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
+    said = await conversation.request("server/discover", params, headers=fields, patience=patience)
+    supported = _texts(said.get("supportedVersions"))
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in supported]
+    if not mutual:
+        return supported
+    meta = said.get("_meta")
+    info = meta.get(types.SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
+    return _terms(mutual[-1], said, info)
+
+
+async def _initialize(
+    conversation: Conversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
+) -> Terms:
+    """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
+    params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
+    wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
+    try:
+        said = await conversation.request("initialize", {"protocolVersion": wanted, **params}, patience=patience)
+    except MCPError as error:
+        other = _newest(versions_named(error))
+        if other in (None, wanted):
+            raise
+        said = await conversation.request("initialize", {"protocolVersion": other, **params}, patience=patience)
+    version = said.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamLost(f"the upstream speaks protocol {str(version)[:40]!r}, which the gateway does not know")
+    await conversation.notify("notifications/initialized", {}, {MCP_PROTOCOL_VERSION_HEADER: str(version)})
+    return _terms(str(version), said, said.get("serverInfo"))
+
+
+def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
+    capabilities, instructions = said.get("capabilities"), said.get("instructions")
+    return Terms(
+        version,
+        capabilities if isinstance(capabilities, dict) else {},
+        info if isinstance(info, dict) else None,
+        instructions if isinstance(instructions, str) else None,
+        said,
+    )
+
+
+def speaks_another(error: MCPError, version: str) -> bool:
+    """Whether the upstream refused a request because it no longer supports `version`, but another known one."""
+    named = versions_named(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
+    return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+
+
+def versions_named(error: MCPError | TimeoutError) -> list[str]:
+    """Return the versions that an upstream names when it refuses one."""
+    data = error.error.data if isinstance(error, MCPError) else None
+    return _texts(data.get("supported") if isinstance(data, dict) else None)
+
+
+def _newest(named: Sequence[str]) -> str | None:
+    """Return the newest of these handshake versions that is known here."""
+    return next((known for known in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if known in named), None)
+
+
+def _strange(named: Sequence[str]) -> UpstreamLost:
+    return UpstreamLost(f"it speaks protocol {', '.join(named)[:80]}, which the gateway does not know")
+
+
+def _texts(said: object) -> list[str]:
+    return [text for text in said if isinstance(text, str)] if isinstance(said, list) else []

@@ -1,0 +1,269 @@
+"""An upstream at a URL: Streamable HTTP, protocol 2026-07-28 and the handshake versions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+
+from gateway.backends.connect import USER_AGENT, Connections, Network
+from gateway.backends.connection_pool import Lost
+from gateway.errors import Reason
+from gateway.eventloop.fair_share import Moments
+from gateway.jsontext.decoding import TooLarge, encoded
+from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
+from gateway.mcp.upstreams.transport.credentials import Credentials
+from gateway.mcp.upstreams.transport.http_answer import EVENTS, Answer, Stream
+from gateway.mcp.upstreams.transport.requests import Requests
+
+log = logging.getLogger(__name__)
+
+SESSION: Final = "mcp-session-id"
+LAST_EVENT: Final = "last-event-id"
+RESUMES = 5
+"""Consecutive failed attempts to resume the stream of a session, unless a call waits for the same upstream."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 5.0
+"""Seconds before the next attempt to resume a stream: the first, doubled each time, up to the longest."""
+
+OPENING: Final = frozenset({"initialize", "server/discover"})
+"""Requests that begin a conversation."""
+
+_NO_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
+
+_ACCEPT: Final = {
+    "accept": "application/json, text/event-stream",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+    "user-agent": USER_AGENT,
+}
+
+
+class StreamableHttp:
+    """Carries messages by POST; each answer comes with its request, and other messages on one GET of a session."""
+
+    def __init__(
+        self, connections: Connections, network: Network, url: str, *, credentials: Credentials, limit: int
+    ) -> None:
+        self._requests = Requests(connections, network, url, credentials=credentials)
+        self._credentials = credentials
+        self._limit = limit
+        self._moments = Moments(connections.in_turn)
+        self._session: str | None = None
+        self._version: str | None = None
+        self._receive: Receive | None = None
+        self._running = asyncio.Event()
+        self._lost: asyncio.Future[UpstreamLost] = asyncio.get_running_loop().create_future()
+        self._standing: asyncio.Event = asyncio.Event()
+        self._resuming = 0
+        self._sending = 0
+
+    async def run(self, receive: Receive) -> None:
+        """Run until the session is lost; a server without sessions answers each request separately."""
+        self._receive = receive
+        self._running.set()
+        standing = asyncio.ensure_future(self._stand())
+        try:
+            raise await asyncio.shield(self._lost)  # cancellation does not lose it: `_leave` ends it
+        finally:
+            standing.cancel()
+            await asyncio.wait({standing})
+            await asyncio.shield(asyncio.ensure_future(self._leave()))
+
+    async def abandon(self, id: int) -> bool:
+        """Return whether closing the stream of a request cancels it, as it does in the modern era."""
+        return self._version is None or self._version >= "2026"
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        await self._running.wait()
+        if self._lost.done() and isinstance(self._lost.result(), SessionEnded):
+            raise SessionEnded
+        self._sending += 1
+        try:
+            await self._sent(message, headers)
+        except UpstreamLost as lost:
+            if _unreachable(lost) and self._sending == 1:  # other calls may still get their answers
+                self._lose(lost)
+            raise
+        finally:
+            self._sending -= 1
+
+    async def _sent(self, message: Message, headers: Mapping[str, str]) -> None:
+        if (version := headers.get(MCP_PROTOCOL_VERSION_HEADER)) is not None:
+            self._version = version
+        method = message.get("method")
+        asks = method is not None and "id" in message
+        related: int | None = message["id"] if asks else None
+        opening = method == "initialize"
+        if opening:
+            self._session = self._version = None
+        stream = Stream(related, RESUMES if method == "subscriptions/listen" else None)
+        try:
+            answer = await self._exchange("POST", await encoded(message), headers, stream)
+        except Lost as error:
+            # Safe requests may be repeated; a tool could run twice.
+            raise UpstreamLost("the connection to the upstream broke", unsent=method != "tools/call") from error
+        if opening and (session := answer.header(SESSION)) is not None:
+            self._session = session if session.isascii() and session.isprintable() else None
+        if answer.status >= 300:
+            await self._failed(answer, method, related)
+        elif related is None:
+            if method == "notifications/initialized":
+                self._standing.set()
+        elif answer.status == 202:
+            raise UpstreamLost("the upstream took a request and gave no answer")
+        else:
+            await self._answered(answer, related, stream)
+
+    async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: Stream) -> Answer:
+        """Return the answer once it is complete, or what was awaited of it. Raises `Lost` if nothing came back."""
+        fields = {**_ACCEPT, **headers}
+        if self._session is not None:
+            fields[SESSION] = self._session
+        if self._version is not None:
+            fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
+
+        def answer(_: str) -> Answer:
+            return Answer(method, self._limit, stream, self._take, self._credentials, self._moments)
+
+        return await self._requests.ask(method, body, fields, answer)
+
+    async def _failed(self, answer: Answer, method: str | None, related: int | None) -> None:
+        message: object = None
+        if answer.kind == "application/json":
+            with suppress(ValueError):
+                message = await answer.message()
+        error = message.get("error") if isinstance(message, dict) else None
+        gone = answer.status in (404, 410) and self._session is not None
+        if gone or (method not in OPENING and answer.status == 400 and knows_no_session(error)):
+            self._lose(SessionEnded())
+            raise SessionEnded
+        if related is None:
+            return
+        if isinstance(error, dict) and self._receive is not None:
+            self._receive({"id": related, "error": error}, related, 0)
+            return
+        raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
+
+    async def _answered(self, answer: Answer, related: int, stream: Stream) -> None:
+        if answer.kind == "application/json":
+            try:
+                message = await answer.message()
+            except TooLarge as error:
+                raise UpstreamLost(f"the upstream answered with JSON that is too large: {error}") from error
+            except ValueError as error:
+                raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
+            if isinstance(message, dict) and message.get("id") is None and "error" in message:
+                message = {**message, "id": related}  # JSON-RPC 2.0, 5: the server could not tell the request's id
+            if not isinstance(message, dict) or not is_answer(message, related):
+                raise UpstreamLost("the upstream answered another request than it was asked")
+            self._take(message, related, 0)
+        elif answer.kind == EVENTS:
+            if not stream.answered:
+                await self._resumed(stream)
+        else:
+            raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
+
+    async def _resumed(self, stream: Stream) -> None:
+        """Resume the stream of one request until its answer."""
+        failures = 0
+        self._resuming += 1
+        try:
+            while stream.last is not None and (stream.tries is None or failures < stream.tries):
+                await asyncio.sleep(_wait(stream, failures))
+                before = stream.last
+                if not await self._again(stream):
+                    break
+                if stream.answered:
+                    return
+                failures = 0 if stream.last != before else failures + 1
+        except asyncio.CancelledError as given_up:
+            if failures:
+                given_up.add_note(f"its stream broke, and was not taken up again in {failures} attempts")
+            raise
+        finally:
+            self._resuming -= 1
+        raise UpstreamLost("the upstream ended the stream of a request before its answer")
+
+    async def _again(self, stream: Stream) -> bool:
+        """Resume a stream once; return False if the upstream does not have it. An unreachable upstream may return."""
+        try:
+            answer = await self._exchange("GET", None, {LAST_EVENT: stream.last or ""}, stream)
+        except Lost:
+            return True
+        except UpstreamLost as lost:
+            if not _unreachable(lost):
+                raise
+            log.debug("a stream cannot be taken up again yet: %s", lost)
+            return True
+        return answer.status >= 500 or (answer.status == 200 and answer.kind == EVENTS)
+
+    def _take(self, message: object, related: int | None, size: int) -> bool:
+        if self._receive is None:
+            return False
+        try:
+            return self._receive(message, related, size)
+        except UpstreamLost as lost:
+            self._lose(lost)
+            raise
+
+    async def _stand(self) -> None:
+        """Keep the session's GET stream open, for messages that belong to no request, while the server offers it."""
+        await self._standing.wait()
+        stream = Stream(None)
+        failures = 0
+        while self._session is not None and (failures < RESUMES or self._resuming):
+            headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
+            try:
+                answer = await self._exchange("GET", None, headers, stream)
+                if answer.status in (404, 410):
+                    self._lose(SessionEnded())
+                    return
+                if answer.status != 200 or answer.kind != EVENTS:
+                    return
+                failures = 0
+            except (UpstreamLost, Lost) as lost:
+                log.debug("the standing stream of an upstream: %s", lost)
+                failures += 1
+            await asyncio.sleep(_wait(stream, failures))
+        if failures:
+            self._lose(UpstreamLost("the upstream is gone"))
+
+    def _lose(self, lost: UpstreamLost) -> None:
+        if not self._lost.done():
+            self._lost.set_result(lost)
+
+    async def _leave(self) -> None:
+        """End the session, so that the server need not keep it, and close the connections."""
+        try:
+            if self._session is not None and not self._lost.done():
+                with suppress(UpstreamLost, Lost, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self._exchange("DELETE", None, {}, Stream(None))
+        finally:
+            self._requests.close()
+
+
+def knows_no_session(error: object) -> bool:
+    """Whether the JSON-RPC error of a 400 answer reports an unknown or missing session.
+    A server must report that with 404; those made after widely copied examples of the SDKs use this error.
+    """
+    said = error.get("message") if isinstance(error, dict) else None
+    return isinstance(said, str) and _NO_SESSION.search(said) is not None
+
+
+def _unreachable(lost: UpstreamLost) -> bool:
+    """Whether no server was reachable at the upstream's address."""
+    return lost.refusal is not None and lost.refusal.reason is Reason.BACKEND_UNREACHABLE
+
+
+def _wait(stream: Stream, failures: int) -> float:
+    """Return the seconds before the next attempt to resume `stream`, after so many failures."""
+    return max(stream.retry, min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)) if failures else stream.retry

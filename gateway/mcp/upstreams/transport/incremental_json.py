@@ -1,0 +1,294 @@
+"""An incremental parser of long JSON messages that runs in short slices of the event loop."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import json.decoder
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from gateway.eventloop.fair_share import MOMENT, Moments
+from gateway.exchange.redact_secrets import Echo
+from gateway.jsontext.decoding import DEPTH, LONG, SURROGATE, TooLarge, decode, decode_text, decoder, deep, writable
+from gateway.jsontext.sizes import AT_ONCE, Parts, why
+from gateway.mcp.upstreams.catalog.listing import KEYS
+
+MOST: Final = 1_000_000
+"""Limit of commas and opening brackets outside strings for a list whose entries are parsed one by one.
+For anything else it is `AT_ONCE`.
+"""
+
+EACH: Final = 25_000
+"""The limit for each of these entries, since one entry is parsed without a pause."""
+
+THINGS: Final = 5000
+"""Entries of a list that are kept."""
+
+PIECE: Final = 32 * 1024
+"""Bytes parsed without a pause; a longer value is parsed in parts."""
+
+VAIN: Final = 1000
+"""Failed attempts to parse an object or list without a pause, after which there are no more attempts."""
+
+_scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]  # typeshed lacks it
+
+_SPACES: Final = " \t\r\n"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BROKEN: Final = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
+_HIGH: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
+
+Ways = Mapping[str, Callable[[], Awaitable[object]]]
+
+
+async def read(said: bytes | bytearray | str, moments: Moments, echo: Echo | None = None) -> object:
+    """Return the JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
+    echo = echo or Echo(())
+    if len(said) <= LONG:
+        return decode_text(echo.text(said)) if isinstance(said, str) else decode(echo.whole(bytes(said)))
+    try:
+        return await Values(_pieces(said, echo), moments).message()
+    except UnicodeDecodeError:
+        echo.rest()
+        encoding = "utf-8" if isinstance(said, str) else json.detect_encoding(bytes(said[:4]))
+        return await Values(_pieces(said, echo, encoding, "surrogatepass"), moments).message()
+
+
+def _pieces(
+    said: bytes | bytearray | str, echo: Echo, encoding: str = "utf-8", errors: str = "strict"
+) -> Iterator[str]:
+    text = codecs.getincrementaldecoder(encoding)(errors)
+    for start in range(0, len(said), PIECE):
+        piece = said[start : start + PIECE]
+        raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)
+        yield _sayable(text.decode(echo.part(raw)), errors)
+    yield _sayable(text.decode(echo.rest(), True), errors)
+
+
+def _sayable(text: str, errors: str) -> str:
+    return text if errors == "strict" else text.encode("utf-8", "replace").decode()
+
+
+class Values:
+    """Parses the JSON value in `pieces` value by value, small ones together.
+    Only the lists of an answer may have very many parts, and only the first `THINGS` of each are kept.
+    """
+
+    def __init__(self, pieces: Iterator[str], moments: Moments) -> None:
+        self._pieces = pieces
+        self._moments = moments
+        self._began = perf_counter()
+        self._text = ""
+        self._at = 0
+        self._last = ""
+        self._more = True
+        self._depth = 0
+        self._vain = 0
+        self._parts = Parts()
+        self._each = self._most = AT_ONCE
+
+    async def message(self) -> object:
+        """Return the value. Raises ValueError."""
+        self._fill()
+        self._text = self._text.removeprefix("\ufeff")
+        lists = dict.fromkeys(KEYS.values(), self._things)
+        message = await self._one({"result": partial(self._one, lists)})
+        if await self._next():
+            raise ValueError("more than one value")
+        self._drop()
+        return message
+
+    async def _one(self, ways: Ways) -> object:
+        """Return an object whose members in `ways` are parsed by those functions, or another value."""
+        return await self._object(ways) if await self._next() == "{" else await self._value()
+
+    async def _things(self) -> object:
+        """Return a list, each entry of which may have `EACH` parts, or another value."""
+        return await self._list(things=True) if await self._next() == "[" else await self._value()
+
+    async def _value(self) -> object:
+        first = await self._next()
+        compound = first in ("{", "[")
+        if not (compound and self._vain > VAIN):
+            while True:
+                try:
+                    value, end = decoder.raw_decode(self._text, self._at)
+                except RecursionError as error:
+                    raise ValueError("nested too deep") from error
+                except ValueError:
+                    end = -1
+                if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may continue, with `e+`
+                    start, self._at = self._at, end
+                    return self._kept(value, start, self._depth)
+                if not self._more:
+                    raise ValueError("not JSON")
+                if end < 0 and len(self._text) - self._at >= PIECE:
+                    break
+                self._fill()
+            self._vain += compound
+        match first:
+            case "{":
+                return await self._object({})
+            case "[":
+                return await self._list()
+            case '"':
+                return await self._string()
+            case _:
+                raise ValueError("not JSON")
+
+    async def _object(self, ways: Ways) -> dict[str, object]:
+        found: dict[str, object] = {}
+        self._in()
+        while await self._next() != "}" or found:
+            together = self._together("{", "}") if found and not ways else None
+            if isinstance(together, dict):
+                found |= together
+                continue
+            key = await self._value()
+            if not isinstance(key, str):
+                raise ValueError("a key is no text")
+            await self._mark(":")
+            found[key] = await ways.get(key, self._value)()
+            if await self._mark(",}") == "}":
+                self._depth -= 1
+                return found
+        self._out()
+        return found
+
+    async def _list(self, things: bool = False) -> list[object]:
+        found: list[object] = []
+        self._in()
+        self._each = EACH if things else self._each
+        while await self._next() != "]" or found:
+            together = self._together("[", "]") if found else None
+            if things:
+                self._most = self._parts.count + EACH
+                del found[THINGS:]
+            if isinstance(together, list):
+                found += together
+                continue
+            if things:
+                self._drop()
+                self._most = self._parts.count + EACH
+            found.append(await self._value())
+            if await self._mark(",]") == "]":
+                self._depth -= 1
+                return found[:THINGS] if things else found
+        self._out()
+        return found
+
+    def _together(self, opening: str, closing: str) -> object:
+        """Return the next small values of a list or an object, as far as they are loaded; None if their end is not
+        found.
+        Values are mostly alike, so the search is for the end of the previous one.
+        """
+        mark = f"{self._last}," if self._last in ('"', "]", "}") else ","
+        end = len(self._text)
+        for _ in range(3):
+            end = self._text.rfind(mark, self._at + 1, end)
+            if end < 0:
+                return None
+            stop = end + len(mark) - 1
+            try:
+                value = decoder.decode(f"{opening}{self._text[self._at : stop]}{closing}")
+            except (ValueError, RecursionError):
+                continue
+            start, self._at = self._at, stop + 1
+            return self._kept(value, start, self._depth - 1)
+        return None
+
+    async def _string(self) -> str:
+        """Return a long string."""
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            self._drop()
+            try:
+                text, self._at = _scan(self._text, 0, True)
+            except ValueError:
+                if not self._more:
+                    raise
+            else:
+                return "".join((*parts, _clean(text)))
+            self._at = _cut(self._text)
+            parts.append(_clean(_scan(f'{self._text[: self._at]}"', 0, True)[0]))
+            self._fill()
+            await self._pause()
+
+    def _kept(self, value: object, start: int, depth: int) -> object:
+        if isinstance(value, dict | list) and deep(value, DEPTH - depth):
+            raise ValueError(f"nested deeper than {DEPTH}")
+        return writable(value) if SURROGATE.search(self._text, start, self._at) else value
+
+    def _in(self) -> None:
+        self._at += 1
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise ValueError(f"nested deeper than {DEPTH}")
+
+    def _out(self) -> None:
+        self._at += 1
+        self._depth -= 1
+
+    async def _mark(self, marks: str) -> str:
+        """Consume and return the next character, which must be one of `marks`."""
+        self._last = self._text[self._at - 1 : self._at]
+        found = await self._next()
+        if not found or found not in marks:
+            raise ValueError(f"none of {marks} where one must be")
+        self._at += 1
+        return found
+
+    async def _next(self) -> str:
+        """Return the next character that is no whitespace; "" at the end."""
+        await self._pause()
+        while True:
+            found = self._text[self._at : self._at + 1]
+            if found and found not in _SPACES:
+                return found
+            if (spaces := _SPACE.match(self._text, self._at)) is not None:
+                self._at = spaces.end()
+            if self._at == len(self._text):
+                if not self._more:
+                    return ""
+                self._fill()
+                await self._pause()
+
+    def _fill(self) -> None:
+        """Load the next piece."""
+        self._drop()
+        piece = next(self._pieces, None)
+        self._more = piece is not None
+        self._text += piece or ""
+
+    def _drop(self) -> None:
+        """Discard the text that was parsed, and count its parts. Raises `TooLarge`."""
+        self._parts.add(self._text[: self._at])
+        self._text, self._at = self._text[self._at :], 0
+        if self._parts.over(min(self._most, MOST)):
+            raise TooLarge(why(MOST if self._parts.over(MOST) else self._each))
+
+    async def _pause(self) -> None:
+        now = perf_counter()
+        if now - self._began > MOMENT:
+            await self._moments.done(now - self._began)
+            self._began = perf_counter()
+
+
+def _cut(text: str) -> int:
+    """Return where a string may be cut: not within an escape at its end, nor within a surrogate pair."""
+    end = len(text)
+    for broken in (_BROKEN, _HIGH):
+        start = text.rfind("\\", max(0, end - 6), end)
+        backslashes = start + 1 - len(text[: start + 1].rstrip("\\"))
+        if backslashes % 2 and broken.fullmatch(text, start, end):
+            end = start
+    return end
+
+
+def _clean(text: str) -> str:
+    """Return `text` with `?` for lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,251 @@
+"""One connection to an upstream: made on first use, and restored after a break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from gateway.errors import Reason, Refusal
+from gateway.mcp.upstreams.transport.conversation import Carrier, Conversation, Message, UpstreamLost
+from gateway.mcp.upstreams.transport.handshake import Terms, negotiate
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts to reach a failing upstream: the first, doubled each time, up to the longest."""
+
+GONE_WAIT = 5.0
+"""The longest wait if no server is at its address, as an attempt is cheap then."""
+
+OPENING = 30.0
+"""Seconds that a call waits for the connection; a slower one serves later calls."""
+
+STEADY = 10.0
+"""Seconds after which a connection counts as stable."""
+
+
+class State(StrEnum):
+    """The state of a link."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """Why a connection accepts no more requests; `anew` means that another may be made at once."""
+
+    why: str
+    refusal: Refusal | None = None
+    flooded: bool = False
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open connection, and its agreed terms."""
+
+    conversation: Conversation
+    terms: Terms
+
+
+class Link:
+    """Keeps one connection, while `run` is running. `dial` makes its carrier, `modern` is the preferred era.
+    `start` limits the handshake, in seconds. `heard` receives notifications that belong to no call; `prepare` is
+    awaited for each new connection before its first use, and `renewed` is called after that. A broken connection is
+    restored at once while `wanted` returns True, else when it is needed. `made` is the time of the last connection,
+    `gone` that at which no server was found at its address, by `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dial: Callable[[], Carrier],
+        capabilities: Mapping[str, Any],
+        *,
+        modern: bool,
+        start: float,
+        patience: float,
+        most: int,
+        heard: Callable[[str, Message], None],
+        prepare: Callable[[Session], Awaitable[None]],
+        renewed: Callable[[Session], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.state = State.IDLE
+        self.problem: str | None = None
+        self.used = 0.0
+        self.attempts = 0
+        self.made = -math.inf
+        self.gone = -math.inf
+        self._dial = dial
+        self._capabilities = capabilities
+        self._modern = modern
+        self._start = start
+        self._patience = patience
+        self._most = most
+        self._refused: Refusal | None = None
+        self._heard = heard
+        self._prepare = prepare
+        self._renewed = renewed
+        self._wanted = wanted
+        self._needed = asyncio.Event()
+        self._session: Session | None = None
+        self._coming: asyncio.Future[Session] | None = None
+        self._again = 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """The problem, with the remedy in the configuration if there is one."""
+        if self.problem is None or self._refused is None:
+            return self.problem
+        return told(self.name, self.problem, self._refused.reason)
+
+    @property
+    def now(self) -> Session | None:
+        """The connection, if it is open."""
+        return self._session
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are in flight, or the connection is being made."""
+        return self.state is State.CONNECTING or (
+            self._session is not None and self._session.conversation.in_flight > 0
+        )
+
+    async def session(self) -> Session:
+        """Return the connection, made if necessary. Raises `Refusal`, at once until the next attempt is due."""
+        self.used = time.monotonic()
+        if self._session is not None and not self._session.conversation.over.done():
+            return self._session
+        if self.state is State.FAILED and self.used < self._again:
+            wait = max(1, round(self._again - self.used))
+            raise self._unavailable(f"{self.problem}; it is tried again in {wait} s")
+        if self._coming is None or self._coming.done():
+            self._coming = asyncio.get_running_loop().create_future()
+        self._needed.set()
+        try:
+            async with asyncio.timeout(OPENING):
+                return await asyncio.shield(self._coming)
+        except TimeoutError as error:
+            raise self._unavailable(f"it did not answer within {OPENING:g} seconds") from error
+
+    async def run(self) -> None:
+        """Make the connection whenever it is needed, until cancelled."""
+        failures = 0
+        async with asyncio.TaskGroup() as connections:  # superseded ones, too, while their last calls are answered
+            while True:
+                if not self._wanted() or self._waits_for_a_person:
+                    await self._needed.wait()
+                self._needed.clear()
+                started = time.monotonic()
+                self.state = State.CONNECTING
+                self.attempts += 1
+                ending: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
+                connections.create_task(self._live(ending))
+                over = await ending
+                self._session, self._refused = None, over.refusal
+                if over.anew:
+                    log.info("upstream %s: %s; a new one begins", self.name, over.why)
+                    self.state = State.IDLE
+                    continue
+                lasted = self.state is State.READY and time.monotonic() - started > STEADY
+                failures = 0 if lasted and not over.flooded else failures + 1
+                await asyncio.sleep(self._failed(over, failures))
+
+    def _failed(self, over: _Over, failures: int) -> float:
+        """Report the failure to all that wait, after so many in a row; return the seconds until the next attempt."""
+        self.problem = over.why
+        gone = over.refusal is not None and over.refusal.reason is Reason.BACKEND_UNREACHABLE
+        longest = GONE_WAIT if gone else LONGEST_WAIT
+        resting = failures and not self._waits_for_a_person
+        wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
+        self.gone = time.monotonic() if gone else -math.inf
+        self.state, self._again = State.FAILED, time.monotonic() + wait
+        log.warning("upstream %s: %s", self.name, over.why)
+        if self._coming is not None and not self._coming.done():
+            self._coming.set_exception(self._unavailable(over.why))
+            self._coming.exception()  # marks the exception as retrieved
+        return wait
+
+    async def _live(self, ending: asyncio.Future[_Over]) -> None:
+        """Run one connection from handshake to end; `ending` resolves as soon as it accepts no more requests."""
+        over = _Over("the gateway failed at the connection; its log says why")
+        try:
+            async with Conversation(
+                self._dial(), patience=self._patience, most=self._most, heard=self._heard
+            ) as conversation:
+                async with asyncio.timeout(self._start):
+                    terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
+                session = Session(conversation, terms)
+                await self._prepare(session)
+                self._session, answers = session, conversation.answers
+                self.state, self.problem, self.made, self.gone = State.READY, None, time.monotonic(), -math.inf
+                if self._coming is not None and not self._coming.done():
+                    self._coming.set_result(session)
+                self._renewed(session)
+                why = await asyncio.shield(conversation.over)
+                # A server that at once forgets a new session would otherwise cause endless new ones.
+                anew = not conversation.ended.done() and conversation.answers > answers
+                ending.set_result(_Over(why, conversation.refusal, conversation.flooded, anew))
+                await conversation.drained()
+        except UpstreamLost as lost:
+            over = _Over(one_line(str(lost)), lost.refusal)
+        except Refusal as refusal:
+            over = _Over(one_line(refusal.detail), refusal)
+        except TimeoutError:
+            over = _Over(f"it did not finish its handshake within {self._start:g} seconds")
+        except MCPError as error:
+            over = _Over(f"it refused the handshake: {one_line(error.error.message[:200])}")
+        except Exception as error:  # an upstream's errors must end only its own link
+            log.error("upstream %s: the connection failed: %s", self.name, one_line(repr(error)))
+            log.debug("upstream %s: where it failed", self.name, exc_info=error)
+        finally:
+            if not ending.done():
+                ending.set_result(over)
+
+    @property
+    def _waits_for_a_person(self) -> bool:
+        """Whether a person must first connect an account; the next call after that makes the connection."""
+        return self._refused is not None and self._refused.reason is Reason.CREDENTIAL_NEEDED
+
+    def _unavailable(self, why: str | None) -> Refusal:
+        if self._refused is None:
+            return unreachable(self.name, str(why))
+        return named(self.name, self._refused, why)
+
+
+def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
+    """Return the refusal of a connection to the upstream `name`; `why` replaces its text."""
+    if refused.reason is Reason.CREDENTIAL_NEEDED:
+        return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
+    return unreachable(name, why or refused.detail, refused.reason)
+
+
+def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
+    """Return the refusal of an unreachable upstream, with the remedy in the configuration if there is one."""
+    return Refusal(reason, told(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
+
+
+def one_line(words: str) -> str:
+    """Return a text of an upstream or error on one line."""
+    return " ".join(words.split())
+
+
+def told(name: str, why: str, reason: Reason) -> str:
+    """Return `why` the upstream `name` cannot be reached, with the remedy if there is one."""
+    if reason is not Reason.ADDRESS_DENIED:
+        return why
+    return f"{why.rstrip('.')}. If it may be there, write `network: private` at `upstreams.{name}`."

@@ -1,0 +1,139 @@
+"""An upstream at the other end of a WebSocket, one message in each text frame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from time import perf_counter
+
+import aiohttp
+
+from gateway.backends.connect import OpenSession, Redirected
+from gateway.backends.websocket_frames import NORMAL, Handler
+from gateway.errors import Refusal
+from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.jsontext.decoding import encoded
+from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, UpstreamLost
+from gateway.mcp.upstreams.transport.credentials import Credentials
+from gateway.mcp.upstreams.transport.incremental_json import read
+from gateway.mcp.upstreams.transport.redirects import Trail
+from gateway.mcp.upstreams.transport.unreadable import Unreadable
+
+HEARTBEAT = 30.0
+"""Seconds between two pings of the connection; a missing pong ends it."""
+
+STUCK = 10.0
+"""Seconds that sending may take."""
+
+FAREWELL = 2.0
+"""Seconds that sending the close frame may take."""
+
+
+class WebSocket:
+    """Carries messages in frames of the subprotocol `mcp`. The credential is sent when the connection opens."""
+
+    def __init__(
+        self, session: OpenSession, url: str, *, credentials: Credentials, limit: int, in_turn: InTurn
+    ) -> None:
+        self._open = session
+        self._in_turn = in_turn
+        self._url = url
+        self._credentials = credentials
+        self._limit = limit
+        self._socket: asyncio.Future[aiohttp.ClientWebSocketResponse] = asyncio.get_running_loop().create_future()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        socket = await asyncio.shield(self._socket)
+        try:
+            text = (await encoded(message)).decode("ascii")
+            async with asyncio.timeout(STUCK):
+                await socket.send_str(text)
+        except (OSError, aiohttp.ClientError) as error:  # TimeoutError is an OSError
+            raise UpstreamLost("the connection to the upstream broke") from error
+
+    async def abandon(self, id: int) -> bool:
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        try:
+            socket = await self._opened()
+            connection = socket._response.connection  # there is no public name
+            handler = connection.protocol if connection is not None else None
+            try:
+                self._socket.set_result(socket)
+                await self._read(socket, handler if isinstance(handler, Handler) else None, receive)
+            finally:
+                await _leave(socket)
+        except Refusal as refusal:
+            raise self._failed(UpstreamLost.refused(refusal)) from refusal
+        except UpstreamLost as lost:
+            self._failed(lost)
+            raise
+        except aiohttp.WSServerHandshakeError as error:
+            why = f"the upstream takes no WebSocket: it answered with HTTP status {error.status}"
+            raise self._failed(UpstreamLost(why)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
+        raise UpstreamLost("the upstream closed the connection")
+
+    async def _opened(self) -> aiohttp.ClientWebSocketResponse:
+        """Return the connection, after redirects within the origin (RFC 6455, 4.1)."""
+        trail, url = Trail(self._url), self._url
+        while True:
+            try:
+                return await self._open().ws_connect(
+                    url,
+                    protocols=("mcp",),
+                    heartbeat=HEARTBEAT,
+                    max_msg_size=self._limit,
+                    headers=await self._credentials.headers("GET", url),
+                    autoping=False,  # aiohttp answers all pending pings at once
+                )
+            except Redirected as led:
+                url = trail.follow(led.code, led.location)
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
+        moments = Moments(self._in_turn)
+        async for frame in socket:
+            began = perf_counter()
+            awaited = False
+            if frame.type is aiohttp.WSMsgType.ERROR:
+                raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
+            if frame.type is aiohttp.WSMsgType.PING:
+                with suppress(aiohttp.ClientError, OSError):  # closed; earlier messages are still to be read
+                    await socket.pong(frame.data)
+            if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
+                receive(None, None, 0)
+            elif frame.type is aiohttp.WSMsgType.TEXT:
+                if handler is not None:
+                    handler.heard()
+                awaited = receive(await self._message(frame.data, moments), None, len(frame.data))
+            else:
+                raise UpstreamLost("the upstream sent a frame that is no text")
+            if not awaited:
+                await moments.done(perf_counter() - began)
+        if handler is not None and handler.flooded:
+            raise Flooded("the upstream sent a message of too many fragments")
+
+    async def _message(self, said: str, moments: Moments) -> object:
+        with self._credentials.hiding() as echo:
+            try:
+                return await read(said, moments, echo)
+            except ValueError as error:
+                return Unreadable.of(said, error)
+
+    def _failed(self, lost: UpstreamLost) -> UpstreamLost:
+        if not self._socket.done():
+            self._socket.set_exception(UpstreamLost(str(lost), unsent=True, refusal=lost.refusal))
+            self._socket.exception()  # marks the exception as retrieved
+        return lost
+
+
+async def _leave(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Send a close frame, if the upstream accepts it, and stop reading: `close` alone reads all pending data."""
+    with suppress(aiohttp.ClientError, OSError):  # TimeoutError is an OSError
+        async with asyncio.timeout(FAREWELL):
+            await socket.send_frame(NORMAL, aiohttp.WSMsgType.CLOSE)
+    socket._response.close()  # there is no public name
+    await socket.close()

@@ -1,0 +1,241 @@
+"""A running gateway takes other apps, and other files of theirs, while the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from mcp import Client
+from mcp.client import advertise
+from mcp.shared.exceptions import MCPError
+
+from gateway.app import build_app
+from gateway.config import load_config, read_config
+from tests.assembly.files import put, until
+from tests.doors.bridge.test_bridge import connected, console
+from tests.world import Server, World, bound
+
+UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+@asynccontextmanager
+async def two_apps(folder: Path) -> AsyncIterator[int]:
+    """A gateway of two apps whose policies allow nothing, `one` and `two`; its port."""
+    server = Server(bound())
+    (folder / "index.html").write_text("<!doctype html><title>page</title>")
+    for name in ("one", "two"):
+        (folder / f"{name}.yaml").write_text(f"version: 1\n# {name}\n")
+    apps = ", ".join(f"{name}: {{source: index.html, policy: {name}.yaml}}" for name in ("one", "two"))
+    (folder / "gateway.yaml").write_text(f"server: {{listen: 127.0.0.1:{server.port}}}\napps: {{{apps}}}\n")
+    file = folder / "gateway.yaml"
+    try:
+        await server.start(build_app(load_config(file, {}), lambda: read_config(file, {})))
+        yield server.port
+    finally:
+        await server.stop()
+
+
+async def titles(client: aiohttp.ClientSession, port: int) -> list[str]:
+    """The apps that the console shows."""
+    async with client.get(f"http://127.0.0.1:{port}/api/state", headers={"host": f"gateway.localhost:{port}"}) as state:
+        return [app["title"] for app in (await state.json())["apps"]]
+
+
+async def page(client: aiohttp.ClientSession, port: int, app: str) -> tuple[int, str]:
+    """Status and text of an app's own page."""
+    async with client.get(f"http://127.0.0.1:{port}/", headers={"host": f"{app}.localhost:{port}"}) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_apps_come_and_go_while_others_go_on(tmp_path: Path) -> None:
+    """A new one has its site, its mount and its place in the list; of one that is gone nothing is left."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        one, both = f"http://127.0.0.1:{port}/mcp/one", f"http://127.0.0.1:{port}/mcp"
+        async with (
+            Client(one, extensions=UI, mode="legacy") as of_one,
+            Client(both, extensions=UI, mode="legacy") as of_all,
+        ):
+            assert {"open_one", "open_two"} <= {tool.name for tool in (await of_all.list_tools()).tools}
+            text = (tmp_path / "gateway.yaml").read_text("utf-8")
+            put(tmp_path / "gateway.yaml", text.replace("two: {", "three: {title: Third, "))
+
+            async def changed() -> bool:
+                return await titles(client, port) == ["One", "Third"]
+
+            await until(changed)
+            assert (await page(client, port, "one"))[0] == 200
+            assert (await page(client, port, "two"))[0] == 421
+            status, html = await page(client, port, "three")
+            assert (status, "<title>page</title>" in html) == (200, True)
+            names = {tool.name for tool in (await of_all.list_tools()).tools}
+            assert {"open_one", "open_three"} <= names
+            assert "open_two" not in names
+            assert "open_one" in {tool.name for tool in (await of_one.list_tools()).tools}
+        async with Client(f"http://127.0.0.1:{port}/mcp/three", extensions=UI) as of_three:
+            assert "open_three" in {tool.name for tool in (await of_three.list_tools()).tools}
+        async with client.post(f"http://127.0.0.1:{port}/mcp/two", json={}) as answer:
+            assert answer.status == 404
+
+
+async def test_another_source_and_title_take_effect(tmp_path: Path) -> None:
+    """On the app's site, in its packed page, and in the words for models."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
+        async with Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI, mode="legacy") as model:
+            text = (tmp_path / "gateway.yaml").read_text("utf-8")
+            put(tmp_path / "gateway.yaml", text.replace("source: index.html", "source: other.html, title: Other", 1))
+
+            async def changed() -> bool:
+                return await titles(client, port) == ["Other", "Two"]
+
+            await until(changed)
+            assert "<title>other</title>" in (await page(client, port, "one"))[1]
+            (resource,) = (await model.list_resources()).resources
+            assert "<title>other</title>" in str((await model.read_resource(resource.uri)).contents)
+
+
+async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None:
+    """What is wrong in its files is said with its place, and all stays as it was."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "empty").mkdir()
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        put(tmp_path / "gateway.yaml", text.replace("two: {source: index.html", "three: {source: empty"))
+        headers = {"host": f"gateway.localhost:{port}"}
+
+        async def told() -> bool:
+            async with client.get(f"http://127.0.0.1:{port}/api/state", headers=headers) as state:
+                listed = (await state.json())["problems"]
+            return any("an app is a folder with an index.html" in problem["message"] for problem in listed)
+
+        await until(told)
+        assert await titles(client, port) == ["One", "Two"]
+        assert (await page(client, port, "two"))[0] == 200
+
+
+async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path) -> None:
+    """A policy that changed together with it, and a new app, take effect; what it was before goes on."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        (tmp_path / "empty").mkdir()
+        put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        put(
+            tmp_path / "gateway.yaml",
+            text.replace("one: {source: index.html", "one: {source: empty").replace(
+                "apps: {", "apps: {new: {source: index.html, policy: one.yaml}, "
+            ),
+        )
+
+        async def taken() -> bool:
+            headers = {"host": f"two.localhost:{port}"}
+            async with client.get(f"http://127.0.0.1:{port}/api/x", headers=headers) as answer:
+                return "not today" in await answer.text() and "New" in await titles(client, port)
+
+        await until(taken)
+        assert sorted(await titles(client, port)) == ["New", "One", "Two"]
+        assert await page(client, port, "one") == await page(client, port, "new")
+
+
+async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
+    """The packed page is another one for whoever reads it from now on, and the console's page hears of it."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
+        headers = {"host": f"gateway.localhost:{port}"}
+        async with (
+            Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI) as model,
+            client.get(f"http://127.0.0.1:{port}/api/events", headers=headers) as events,
+        ):
+            (before,) = (await model.list_resources()).resources
+            put(tmp_path / "index.html", "<!doctype html><title>changed</title>")
+
+            async def changed() -> bool:
+                return (await model.list_resources()).resources[0].uri != before.uri
+
+            await until(changed)
+            (resource,) = (await model.list_resources()).resources
+            assert "<title>changed</title>" in str((await model.read_resource(resource.uri)).contents)
+            async for line in events.content:
+                if line == b"event: apps\n":
+                    break
+            assert resource.uri in (await events.content.readline()).decode()
+
+
+async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Path) -> None:
+    """Those that it is packed with, where the app is one file by itself."""
+    (tmp_path / "css").mkdir()
+    (tmp_path / "css" / "a.css").write_text("p { color: red }", "utf-8")
+    async with two_apps(tmp_path) as port, Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI) as model:
+
+        async def shows(text: str) -> bool:
+            (resource,) = (await model.list_resources()).resources
+            try:
+                return text in str((await model.read_resource(resource.uri)).contents)
+            except MCPError:  # it changed in between
+                return False
+
+        put(tmp_path / "index.html", "<!doctype html><link rel=stylesheet href=css/a.css>")
+        await until(lambda: shows("color: red"))
+        put(tmp_path / "css" / "a.css", "p { color: tan }")
+        await until(lambda: shows("color: tan"))
+
+
+async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
+    """Its socket stays open; what it asks for is refused, and so is its launch value."""
+    file = world.folder / "gateway.yaml"
+    async with console(world) as person, connected(world, person) as host:
+        view = (await host.open()).view
+        async with Client(f"{world.url}/mcp", extensions=UI) as model:
+            opened = await model.call_tool("open_cart", {})
+            put(file, file.read_text("utf-8").replace("  cart:", "  till:"))
+
+            async def refused() -> bool:
+                answer = await host.call(view, url="/api/products")
+                return bool(answer.get("headers", {}).get("gateway-reason") == "view-unproven" or "error" in answer)
+
+            await until(refused)
+            launch = (opened.meta or {})["webmcp-gateway/launch"]
+            attached = await model.call_tool("webmcp_attach", {"launch": launch})
+            assert attached.is_error
+            assert "view-unproven" in str(attached.content)
+        records = [line["fields"] for line in world.records() if line["fields"].get("kind") == "policy"]
+        assert {fields["app"] for fields in records} == {"cart", "till"}
+
+
+async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Path) -> None:
+    """Each app has the newest policy that can be used."""
+    async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers={"webmcp-gateway-client": "1"}) as client:
+        put(tmp_path / "one.yaml", "version: 2\n")
+        put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
+
+        async def denied() -> bool:
+            async with client.get(
+                f"http://127.0.0.1:{port}/api/x", headers={"host": f"two.localhost:{port}"}
+            ) as answer:
+                return "not today" in await answer.text()
+
+        await until(denied)
+        async with client.get(
+            f"http://127.0.0.1:{port}/api/state", headers={"host": f"gateway.localhost:{port}"}
+        ) as state:
+            (problem,) = (await state.json())["problems"]
+        assert (Path(problem["file"]).name, problem["line"]) == ("one.yaml", 1)
+
+
+async def test_the_log_says_when_nothing_is_wrong_any_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, also where the files are again what they were: who mends one sees that it was read."""
+    caplog.set_level("INFO", "gateway.assembly.reload")
+    async with two_apps(tmp_path):
+        text = (tmp_path / "gateway.yaml").read_text("utf-8")
+        for written in (text.replace("apps:", "appz:"), text):
+            heard = len(caplog.messages)
+            put(tmp_path / "gateway.yaml", written)
+
+            async def said(heard: int = heard) -> bool:
+                return len(caplog.messages) > heard
+
+            await until(said)
+        told = [record.getMessage() for record in caplog.records if record.name == "gateway.assembly.reload"]
+    assert told[-1] == "nothing is wrong any more: the files are in effect as they are"
+    assert 'unknown key "appz"' in told[-2]

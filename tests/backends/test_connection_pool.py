@@ -1,0 +1,31 @@
+"""Connections that are kept for the next request."""
+
+import asyncio
+
+import pytest
+
+from gateway.backends import connection_pool
+from gateway.backends.http import HttpBackend
+from gateway.model import Outbound
+from tests.backends.peers import raw_peer
+
+KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+async def keeps(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers, and waits for the next request."""
+    writer.write(KEPT)
+    await writer.drain()
+
+
+async def test_a_connection_that_nobody_needs_is_closed(backend: HttpBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while; until then it carries the next request."""
+    async with raw_peer(keeps) as peer, asyncio.timeout(20):
+        for _ in range(2):
+            await backend.send(Outbound("GET", peer.url()))
+        assert peer.connections == 1
+        assert not peer.closed.is_set()
+    monkeypatch.setattr(connection_pool, "KEEP_ALIVE_SECONDS", 0.05)
+    async with raw_peer(keeps) as peer, asyncio.timeout(20):
+        await backend.send(Outbound("GET", peer.url()))
+        await peer.closed.wait()

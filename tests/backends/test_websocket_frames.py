@@ -1,0 +1,143 @@
+"""Frames of a WebSocket that are read by turns, by a real client of a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha1
+
+import pytest
+from aiohttp import WSMsgType, web
+from aiohttp.test_utils import TestServer
+
+from gateway.backends import websocket_frames as reading
+from gateway.backends.connect import Connections
+from gateway.backends.websocket_frames import Handler, read_in_turn
+from gateway.eventloop import fair_share as turns
+from gateway.eventloop.fair_share import InTurn
+from gateway.policy import Network
+
+COUNT = 100_000
+
+FRAGMENTS = 1_000_000
+
+ANYWHERE = Network(private=True)
+
+
+class Counted(InTurn):
+    """Tells how often somebody went on."""
+
+    times = 0
+
+    def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
+        """One more."""
+        self.times += 1
+        super().add(go_on, worked)
+
+
+def connections(in_turn: InTurn) -> Connections:
+    """Those whose frames are read so."""
+    connections = Connections()
+    connections.in_turn = in_turn
+    return connections
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (b"\x01\x01a" + b"\x00\x01b" * FRAGMENTS + b"\x80\x01c", [f"a{'b' * FRAGMENTS}c"]),
+        (b"".join(b"\x81\x06%06d" % number for number in range(COUNT)), [f"{n:06d}" for n in range(COUNT)]),
+    ],
+    ids=["one message in fragments", "many messages"],
+)
+@pytest.mark.parametrize("end", ["client", "server"])
+async def test_what_came_at_once_is_read_in_many_turns(
+    monkeypatch: pytest.MonkeyPatch, frames: bytes, said: list[str], end: str
+) -> None:
+    """And all of it in its order, at either end, with the end that comes after it; a client may go on for days."""
+    monkeypatch.setattr(reading, "LONGEST", 30.0 if end == "client" else 0.01)
+    in_turn, heard, over = Counted(), list[str](), asyncio.Event()
+
+    async def socket(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(max_msg_size=0)
+        await socket.prepare(request)
+        assert request.transport is not None
+        if end == "client":
+            request.transport.write(frames)
+            await socket.close()
+        else:
+            read_in_turn(request.protocol, in_turn)
+            heard.extend([str(one.data) async for one in socket])
+        over.set()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", socket)
+    async with (
+        connections(in_turn) as connected,
+        TestServer(app) as server,
+        connected.open(ANYWHERE).ws_connect(server.make_url("/"), max_msg_size=0) as other,
+    ):
+        connection = other._response.connection
+        assert connection is not None
+        assert connection.transport is not None
+        if end == "client":
+            heard.extend([str(one.data) async for one in other])
+        else:
+            connection.transport.write(frames)  # without a mask, which aiohttp does not miss
+            await other.send_frame(b"\x03\xe8", WSMsgType.CLOSE)
+            await asyncio.wait_for(over.wait(), 30)
+    assert heard == said
+    assert in_turn.times > 5
+
+
+@asynccontextmanager
+async def raw_server(frames: bytes) -> AsyncIterator[str]:
+    """One that says `frames` in one go with the answer that opens the WebSocket."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = next(line[19:] for line in asked.split("\r\n") if line.lower().startswith("sec-websocket-key: "))
+        accept = b64encode(sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()).decode()
+        head = f"HTTP/1.1 101 \r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
+        with suppress(ConnectionError):
+            writer.write(head.encode() + frames)
+            await reader.read(1)  # the client closes, or leaves
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+async def test_what_comes_with_the_opening_is_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as a server can send before anybody waits for it: all is heard, though not at once."""
+    monkeypatch.setattr(turns, "IDLE", -1.0)  # who reads rests after each moment
+    monkeypatch.setattr(reading, "MOMENT", 0.00005)  # of which a quick machine needs several, too
+    in_turn, fragments = Counted(), 80_000
+    frames = b"\x01\x01a" + b"\x00\x01b" * fragments + b"\x80\x01c"
+    async with (
+        connections(in_turn) as connected,
+        raw_server(frames) as url,
+        connected.open(ANYWHERE).ws_connect(url, max_msg_size=0) as socket,
+    ):
+        assert in_turn.times == 1  # nothing more was read than in one moment
+        assert await socket.receive_str() == f"a{'b' * fragments}c"
+    assert in_turn.times > 5
+
+
+async def test_a_message_of_too_many_fragments_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends it has the gateway at work without ever saying anything."""
+    monkeypatch.setattr(reading, "LONGEST", 0.01)
+    async with (
+        connections(InTurn()) as connected,
+        raw_server(b"\x01\x01a" + b"\x00\x01b" * FRAGMENTS) as url,
+        connected.open(ANYWHERE).ws_connect(url, max_msg_size=0) as socket,
+    ):
+        connection = socket._response.connection
+        assert connection is not None
+        handler = connection.protocol
+        assert (await socket.receive()).type is WSMsgType.CLOSED
+    assert isinstance(handler, Handler)
+    assert handler.flooded

@@ -1,0 +1,373 @@
+"""The bridge from the host page's end: tickets, views, bodies, what a reload does not wash off, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway import mux
+from gateway.doors.bridge.tickets import Tickets
+from gateway.doors.bridge.uploads import LIFE, Bodies
+from gateway.eventloop.model_priority import Precedence
+from gateway.jsontext.sizes import AT_ONCE
+from gateway.model import LOCAL, Channel
+from tests.world import World, running
+
+LOCAL_OTHER = replace(LOCAL, subject="other")
+PROTOCOL = "webmcp-gateway.v1"
+
+
+@dataclass
+class Host:
+    """A host page's end of one WebSocket."""
+
+    world: World
+    client: aiohttp.ClientSession
+    socket: aiohttp.ClientWebSocketResponse
+    connection: mux.ClientConnection = field(default_factory=mux.ClientConnection)
+    number: int = 0
+
+    async def say(self, frame: mux.Frame) -> None:
+        """Send a frame."""
+        self.connection.send(frame)
+        for text in self.connection.pending_output():
+            await self.socket.send_str(text)
+
+    async def hear(self) -> mux.Frame:
+        """The next frame that concerns this end."""
+        async with asyncio.timeout(10):
+            while True:
+                for frame in self.connection.receive_data(await self.socket.receive_str()):
+                    return frame
+
+    async def open(self, app: str = "cart") -> mux.Opened:
+        """Open a view."""
+        self.number += 1
+        await self.say(mux.Open(f"r{self.number}", app))
+        while not isinstance(frame := await self.hear(), mux.Opened):
+            assert not isinstance(frame, mux.ErrorFrame), frame
+        return frame
+
+    async def call(self, view: str, **arguments: Any) -> dict[str, Any]:
+        """One `http_request` of the view; its structured result, or the JSON-RPC error."""
+        self.number += 1
+        params: dict[str, Any] = {"name": "http_request", "arguments": arguments}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
+        if mux.is_large(message):
+            id = secrets.token_urlsafe(24)
+            message, text = mux.split_body(message, id)
+            async with self.client.put(f"{self.world.console}/bridge/bodies/{id}", data=text) as answer:
+                assert answer.status == 204
+        await self.say(mux.Message(view, Channel.UI, message))
+        return await self.answer(self.number)
+
+    async def answer(self, id: int) -> dict[str, Any]:
+        """The answer to a call on the ui channel."""
+        while True:
+            frame = await self.hear()
+            if isinstance(frame, mux.Message) and frame.channel is Channel.UI and frame.message.get("id") == id:
+                message: dict[str, Any] = frame.message
+                return message["result"]["structuredContent"] if "result" in message else {"error": message["error"]}
+
+
+@asynccontextmanager
+async def console(world: World) -> AsyncIterator[aiohttp.ClientSession]:
+    """The console's page, as a client with its headers."""
+    headers = {"origin": world.console, "sec-fetch-site": "same-origin"}
+    async with world.client(headers=headers) as client:
+        async with client.get(f"{world.console}/api/state") as answer:
+            client.headers["webmcp-gateway-csrf"] = (await answer.json())["csrf"]
+        yield client
+
+
+async def ticket(world: World, client: aiohttp.ClientSession) -> str:
+    """A ticket for the cart."""
+    async with client.post(f"{world.console}/bridge/tickets", json={"apps": ["cart"]}) as answer:
+        return str((await answer.json())["ticket"])
+
+
+async def questions(world: World, client: aiohttp.ClientSession) -> str:
+    """The open questions, as the console is told them."""
+    async with client.get(f"{world.console}/api/events") as stream:
+        async for line in stream.content:
+            if line == b"event: approvals\n":
+                return (await stream.content.readline()).decode().removeprefix("data: ").strip()
+    raise AssertionError("the stream ended")
+
+
+@asynccontextmanager
+async def connected(world: World, client: aiohttp.ClientSession) -> AsyncIterator[Host]:
+    """A host page that has said hello."""
+    async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
+        host = Host(world, client, socket)
+        await host.say(mux.Hello(await ticket(world, client)))
+        yield host
+
+
+async def test_a_view_speaks_for_itself(world: World) -> None:
+    """The socket is the proof; without a gesture its requests are the page's."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        answer = await host.call(view, url="/api/products")
+    assert answer["status"] == 200
+    fields = next(line["fields"] for line in world.records() if line["fields"].get("url") == "/api/products")
+    assert (fields["door"], fields["view"], fields["initiator"]) == ("bridge", view, "page")
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, used: bool) -> None:
+    """Otherwise the connection ends before anything was opened."""
+    async with console(world) as client:
+        token = await ticket(world, client) if used else "made-up"
+        for attempt in range(2):
+            async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
+                host = Host(world, client, socket)
+                await host.say(mux.Hello(token))
+                if used and attempt == 0:
+                    await host.open()
+                else:
+                    frame = await host.hear()
+                    assert isinstance(frame, mux.ErrorFrame)
+                    assert frame.code == "bad-ticket"
+
+
+@pytest.mark.parametrize("size", [200_000, 300_000, 900_000])
+async def test_large_bodies_arrive_whole(world: World, size: int) -> None:
+    """Beside the frames, to the last byte."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        answer = await host.call(view, url="/api/cart", method="POST", body="x" * size, bodyType="text")
+    assert answer["headers"]["gateway-reason"] == "request-too-large"
+    sizes = [line["fields"]["request_size"] for line in world.records() if line["fields"].get("method") == "POST"]
+    assert sizes[0] == size
+
+
+async def test_a_body_that_is_not_there_fails_its_call_alone(world: World) -> None:
+    """The connection and its views go on."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"$body": "A" * 22}}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+        assert (await host.call(view, url="/api/products"))["status"] == 200
+
+
+@pytest.mark.parametrize("named", ["A" * 22, "short", 7])
+async def test_bytes_that_were_not_put_fail_alone(world: World, named: str | int) -> None:
+    """The call that names them is refused; the view goes on."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        params: dict[str, Any] = {"name": "http_request", "arguments": {"url": "/x"}, "$bytes": named}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+        assert (await host.call(view, url="/api/products"))["status"] == 200
+
+
+async def test_bytes_are_no_text_and_text_is_no_bytes(world: World) -> None:
+    """What was put as the one can not be named as the other."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        id, headers = secrets.token_urlsafe(24), {"content-type": "application/octet-stream"}
+        async with client.put(f"{world.console}/bridge/bodies/{id}", data=b"{}", headers=headers) as answer:
+            assert answer.status == 204
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"$body": id}}
+        await host.say(mux.Message(view, Channel.UI, message))
+        assert "unknown-body" in str(await host.answer(99))
+
+
+async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
+    """Nobody could say whether there is room for them."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    async with console(world) as client:
+        url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": "application/octet-stream"}
+        async with client.put(url, data=chunks(), headers=headers) as answer:
+            assert answer.status == 411
+
+
+async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
+    """It would be read as JSON; as bytes nobody reads it."""
+    many = b"[" + b"[]," * AT_ONCE + b"1]"
+    async with console(world) as client:
+        for kind, status in (("application/json", 413), ("application/octet-stream", 204)):
+            url, headers = f"{world.console}/bridge/bodies/{'a' * 22}", {"content-type": kind}
+            async with client.put(url, data=io.BytesIO(many), headers=headers) as answer:
+                assert answer.status == status
+
+
+async def test_a_frame_of_too_many_parts_is_not_read(world: World) -> None:
+    """It gets no answer, and the views of its connection go on; a text of the same size is read."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        assert (await host.call(view, url="/api/products", other="[]," * AT_ONCE))["status"] == 200
+        arguments = {"name": "http_request", "arguments": {"url": "/api/products?bulky", "other": "HERE"}}
+        message = {"jsonrpc": "2.0", "id": "bulky", "method": "tools/call", "params": arguments}
+        frame = json.dumps({"view": view, "channel": "ui", "message": message})
+        await host.socket.send_str(frame.replace('"HERE"', "[" + "[]," * mux.BODY_LIMIT + "1]"))
+        assert (await host.call(view, url="/api/products"))["status"] == 200
+        # What host pages do not put beside their frames is read, whatever it is made of.
+        assert (await host.call(view, url="/api/products", other=[1] * 120_000))["status"] == 200
+    assert "/api/products?bulky" not in [record["fields"].get("url") for record in world.records()]
+
+
+async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where they come in to where they leave, on their way to the page and back."""
+    told: list[str] = []
+    for name in ("come", "gone"):
+        monkeypatch.setattr(Precedence, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
+    async with world.client() as model, model.post(f"{world.url}/mcp/cart", json={}):
+        assert told == [f"come {LOCAL.id}", f"gone {LOCAL.id}"]
+        told.clear()
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        asked = await host.hear()
+        assert isinstance(asked, mux.Message)
+        assert (asked.channel, asked.message["method"]) == (Channel.WEBMCP, "initialize")
+        result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "page", "version": "1"}}
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
+        await host.say(mux.Message(view, Channel.WEBMCP, answer))
+        assert isinstance(await host.hear(), mux.Message)
+        assert told[:2] == [f"gone {LOCAL.id}", f"come {LOCAL.id}"]
+
+
+async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each half MiB, in which its sender leaves the processors to others; it is whole at the end."""
+    rested: list[str] = []
+
+    async def rest(_: Precedence, principal: str) -> None:
+        rested.append(principal)
+
+    monkeypatch.setattr(Precedence, "rest", rest)
+    headers = {"content-type": "application/octet-stream"}
+    async with console(world) as client:
+        for size, least, most in ((2**10, 0, 0), (3 * 2**20, 3, 6)):
+            url, body = f"{world.console}/bridge/bodies/{secrets.token_urlsafe(24)}", secrets.token_bytes(size)
+            async with client.put(url, data=io.BytesIO(body), headers=headers) as answer:
+                assert answer.status == 204
+            assert least <= len(rested) <= most
+            async with client.get(url) as kept:
+                assert await kept.read() == body
+    assert set(rested) == {LOCAL.id}
+
+
+async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
+    """A view that comes in the place of one that a model worked in is as tainted."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        reported = await host.call(view, url="/api/products", _initiator="model")
+        assert reported["status"] == 200
+        await host.say(mux.Close(view, "reload"))
+        again = (await host.open()).view
+        answer = await host.call(again, url="/api/cart/tea", method="DELETE")
+    assert answer["status"] == 202
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
+
+
+async def test_a_question_dies_with_its_connection(world: World) -> None:
+    """Nobody is left who would take the answer."""
+    async with console(world) as client:
+        async with connected(world, client) as host:
+            view = (await host.open()).view
+            answer = await host.call(view, url="/api/cart/tea", method="DELETE", _initiator="model")
+            assert answer["status"] == 202
+        url = f"{world.console}/api/approvals/{answer['headers']['gateway-pending']}"
+        async with asyncio.timeout(5):  # well before a silent caller is taken for gone
+            while await questions(world, client) != "[]":
+                await asyncio.sleep(0.01)
+        async with client.post(url, json={"answer": "approve"}) as said:
+            assert said.status == 410
+    assert [line for line in world.arrived() if line["method"] == "DELETE"] == []
+
+
+async def test_a_lost_view_is_taken_up_once_with_its_token(world: World) -> None:
+    """The token changes at each use; the old one, and one for another view, are worth nothing."""
+    async with console(world) as client:
+        async with connected(world, client) as host:
+            opened = await host.open()
+        async with connected(world, client) as host:
+            await host.say(mux.Resume(opened.view, "made-up"))
+            frame = await host.hear()
+            assert isinstance(frame, mux.ErrorFrame)
+            await host.say(mux.Resume(opened.view, opened.resume))
+            resumed = await host.hear()
+            assert isinstance(resumed, mux.Resume)
+            assert resumed.token != opened.resume
+            assert (await host.call(opened.view, url="/api/products"))["status"] == 200
+
+
+async def test_gestures_make_it_the_persons(world: World) -> None:
+    """The console attests them."""
+    async with console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        await host.say(mux.Gesture(view, 10))
+        assert (await host.call(view, url="/api/cart/no-such-item", method="DELETE"))["status"] == 404
+    (fields,) = [
+        line["fields"]
+        for line in world.records()
+        if line["fields"].get("method") == "DELETE" and line["phase"] == "outcome"
+    ]
+    assert (fields["initiator"], fields["evidence"]) == ("person", "attested-gesture")
+
+
+@pytest.mark.bound("large bodies beside the frames of the bridge", "tickets of the bridge")
+def test_nobody_takes_the_room_of_others() -> None:
+    """One principal's tickets and bodies, however many, push out nobody else's."""
+    tickets, bodies = Tickets(), Bodies()
+    kept = tickets.issue("o", LOCAL_OTHER, frozenset(), attest=False)
+    for _ in range(2000):
+        last = tickets.issue("o", LOCAL, frozenset(), attest=False)
+    assert tickets.redeem(last, "o") is not None
+    assert tickets.redeem(kept, "o") is not None
+    assert not all(bodies.put(f"{number:032}", LOCAL.id, "{}") for number in range(2000))
+    assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
+
+
+@pytest.mark.bound("bytes of bodies that arrive, wait, or are in the hands of a call")
+def test_all_together_have_so_much_room() -> None:
+    """However many principals share it, and however little each has; what was taken makes room."""
+    bodies = Bodies(room=640, each=320)
+    assert bodies.put("a" * 32, "ada", b"x" * 320)
+    assert not bodies.put("b" * 32, "ada", b"x")
+    assert not bodies.put("c" * 32, "bob", b"x" * 11)  # of the second half nobody takes much
+    assert all(bodies.put(f"{number:032}", f"other {number}", b"x" * 10) for number in range(32))
+    assert not bodies.put("d" * 32, "bob", b"x")
+    bodies.take("a" * 32, "ada")
+    assert not bodies.put("d" * 32, "bob", b"x")  # the call that took it still holds it
+    bodies.release("a" * 32)
+    assert bodies.put("d" * 32, "bob", b"x" * 10)
+
+
+async def test_a_body_without_room_is_refused_with_words(tmp_path: Path) -> None:
+    """They name the setting, and when to come again."""
+    headers = {"content-type": "application/octet-stream"}
+    async with running(tmp_path, extra="mcp: {bodies: 64MiB}") as world, console(world) as client:
+        for letter, status in (("a", 204), ("b", 503)):
+            url, body = f"{world.console}/bridge/bodies/{letter * 22}", io.BytesIO(bytes(40 * 1024 * 1024))
+            async with client.put(url, data=body, headers=headers) as answer:
+                assert answer.status == status
+                said = await answer.text()
+        assert "`mcp.bodies`" in said
+        assert answer.headers["retry-after"] == "1"
+
+
+def test_a_body_that_nobody_takes_is_forgotten() -> None:
+    """Else a page that fetches none of what it was told of would fill the room of all."""
+    now = 0.0
+    bodies = Bodies(lambda: now)
+    assert bodies.put("a" * 32, LOCAL.id, "{}")
+    now = LIFE + 1
+    assert bodies.take("a" * 32, LOCAL.id) is None
+    assert bodies.put("a" * 32, LOCAL.id, "{}")

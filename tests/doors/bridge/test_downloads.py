@@ -1,0 +1,60 @@
+"""Files that an app gave to a person: what the console says of them is checked, and in the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.doors.bridge.test_bridge import connected, console
+from tests.whole.test_record_fails import full
+from tests.world import running
+
+FILE = {"name": "tea list.csv", "size": 3}
+
+
+async def test_what_was_answered_is_recorded(tmp_path: Path) -> None:
+    """With names and sizes, as what the view's app asked for; what is no such answer, or of another view, is not."""
+    async with running(tmp_path) as world, console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+
+        async def post(**body: Any) -> int:
+            async with client.post(f"{world.console}/api/downloads", json=body) as answer:
+                return answer.status
+
+        assert await post(view=view, files=[FILE, {"name": "übersicht 2\u00a0€.txt", "size": 0}], answered=True) == 200
+        assert await post(view=view, files=[FILE], answered=False) == 200
+        assert await post(view="x" * 22, files=[FILE], answered=True) == 403
+        wrongs: list[dict[str, Any]] = [
+            {"files": []},
+            {"files": [FILE] * 17},
+            {"files": "all"},
+            {"files": [{"name": "", "size": 1}]},
+            {"files": [{"name": "a\nb", "size": 1}]},
+            {"files": [{"name": "\ud800", "size": 1}]},
+            {"files": [{"name": "a", "size": -1}]},
+            {"files": [{"name": "a", "size": True}]},
+            {"answered": "yes"},
+            {"view": 1},
+        ]
+        for wrong in wrongs:
+            assert await post(**{"view": view, "files": [FILE], "answered": True, **wrong}) == 400
+        lines = [line for line in world.records() if line["fields"]["kind"] == "download"]
+    said = [{**line["fields"], "phase": line["phase"]} for line in lines]
+    assert [(line["phase"], line["decision"]) for line in said] == [
+        ("intent", "approved"),
+        ("outcome", "approved"),
+        ("outcome", "declined"),
+    ]
+    assert said[1]["files"] == [FILE, {"name": "übersicht 2\u00a0€.txt", "size": 0}]
+    assert {line["view"] for line in said} == {view}
+    assert {line["app"] for line in said} == {"cart"}
+    assert said[2]["reason"] == "approval-declined"
+
+
+async def test_nothing_is_saved_without_a_record(tmp_path: Path) -> None:
+    """Where it cannot be written the console hears of it."""
+    async with running(tmp_path) as world, console(world) as client, connected(world, client) as host:
+        body = {"view": (await host.open()).view, "files": [FILE], "answered": True}
+        with full(world.config.journal):
+            async with client.post(f"{world.console}/api/downloads", json=body) as answer:
+                assert (answer.status, (await answer.json())["type"]) == (503, "urn:webmcp-gateway:audit-unavailable")

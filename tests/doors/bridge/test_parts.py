@@ -1,0 +1,187 @@
+"""Answers of the bridge beside and before their frames: large bytes, and the parts of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gateway import mux
+from gateway.mcp.results import BYTES
+from gateway.mcp.view_calls import PART
+from gateway.model import Channel
+from tests.doors.bridge.test_bridge import Host, connected, console
+from tests.world import Server, World, bound, running
+
+POLICY = """\
+version: 1
+backends:
+  parts:
+    url: http://127.0.0.1:{port}
+    network: [127.0.0.0/8]
+routes:
+  - {{path: /news, methods: [GET], stream: true}}
+  - {{path: /bytes, methods: [GET], stream: true}}
+"""
+BODY = bytes(range(256)) * 1024
+
+
+@dataclass
+class Backend:
+    """Gives an event stream that the test feeds, and bytes."""
+
+    news: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
+
+    def app(self) -> web.Application:
+        async def stream(request: web.Request) -> web.StreamResponse:
+            answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await answer.prepare(request)
+            while (text := await self.news.get()) is not None:
+                await answer.write(text.encode())
+            return answer
+
+        async def whole(_: web.Request) -> web.Response:
+            return web.Response(body=BODY, content_type="image/png")
+
+        app = web.Application()
+        app.router.add_get("/news", stream)
+        app.router.add_get("/bytes", whole)
+        return app
+
+
+@dataclass
+class Place:
+    """A view on the bridge."""
+
+    backend: Backend
+    client: aiohttp.ClientSession
+    world: World
+    host: Host
+    view: str
+    token: str
+    calls: int = 0
+
+    async def ask(self, tool: str, token: int | None = None, **arguments: Any) -> int:
+        """Call a tool of the gateway; gives the call's id."""
+        self.calls += 1
+        id = 1000 + self.calls
+        meta = {} if token is None else {"_meta": {"progressToken": token}}
+        params: dict[str, Any] = {"name": tool, "arguments": arguments, **meta}
+        await self.host.say(
+            mux.Message(self.view, Channel.UI, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+        )
+        return id
+
+    async def message(self) -> dict[str, Any]:
+        """The next one on the ui channel."""
+        while True:
+            frame = await self.host.hear()
+            if isinstance(frame, mux.Message) and frame.channel is Channel.UI:
+                return frame.message
+
+    async def opened(self) -> str:
+        """The id of the stream of news."""
+        await self.ask("http_request", url="/news", stream=True, _bytes=True)
+        return str((await self.message())["result"]["structuredContent"]["stream"])
+
+
+@asynccontextmanager
+async def _place(folder: Path) -> AsyncIterator[Place]:
+    backend, server = Backend(), Server(bound())
+    await server.start(backend.app())
+    try:
+        async with (
+            running(folder, policy=POLICY.format(port=server.port)) as world,
+            console(world) as client,
+            connected(world, client) as host,
+        ):
+            opened = await host.open()
+            yield Place(backend, client, world, host, opened.view, opened.resume)
+            backend.news.put_nowait(None)
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """A view of an app whose backend streams."""
+    async with _place(tmp_path) as place:
+        yield place
+
+
+async def test_parts_come_before_the_call_is_answered(place: Place) -> None:
+    """One call, as many parts as the backend sends; its answer ends the stream."""
+    id = await place.opened()
+    call = await place.ask("http_stream", 7, id=id, _bytes=True)
+    for text in ("one", "two"):
+        place.backend.news.put_nowait(text)
+        pushed = await place.message()
+        assert (pushed["method"], pushed["params"]["progressToken"]) == ("notifications/progress", 7)
+        assert pushed["params"]["_meta"][PART]["body"] == text
+    place.backend.news.put_nowait(None)
+    last = await place.message()
+    assert (last["id"], "stream" in last["result"]["structuredContent"]) == (call, False)
+
+
+@pytest.mark.parametrize(("token", "said"), [(None, {"_bytes": True}), (7, {})])
+async def test_who_did_not_ask_for_it_is_told_one_part_as_the_answer(
+    place: Place, token: int | None, said: dict[str, bool]
+) -> None:
+    """A page's own client names a token with each call, and knows nothing of parts."""
+    id = await place.opened()
+    call = await place.ask("http_stream", token, id=id, **said)
+    place.backend.news.put_nowait("one")
+    answer = await place.message()
+    assert (answer["id"], answer["result"]["structuredContent"]["body"]) == (call, "one")
+
+
+async def test_a_call_is_answered_after_so_many_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that does not read is not sent a stream without end."""
+    monkeypatch.setattr("gateway.mcp.catalog.MOST_PUSHED", 1)
+    id = await place.opened()
+    call = await place.ask("http_stream", 7, id=id, _bytes=True)
+    place.backend.news.put_nowait("one")
+    assert "method" in await place.message()
+    place.backend.news.put_nowait("two")
+    answer = await place.message()
+    assert (answer["id"], answer["result"]["structuredContent"]["stream"]) == (call, id)
+
+
+async def test_large_bytes_come_beside_the_answer(place: Place) -> None:
+    """To the last one, for the page that they are for, and once."""
+    await place.ask("http_request", url="/bytes", stream=True, _bytes=True)
+    result = (await place.message())["result"]
+    assert result["structuredContent"]["body"] is None
+    url = f"{place.world.console}/bridge/bodies/{result['_meta'][BYTES]}"
+    async with place.client.get(url) as answer:
+        assert await answer.read() == BODY
+    async with place.client.get(url) as answer:
+        assert answer.status == 404
+
+
+async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:
+    """The contract of `http_request` holds on the bridge, too."""
+    await place.ask("http_request", url="/bytes")
+    name = mux.body_named(await place.message())
+    async with place.client.get(f"{place.world.console}/bridge/bodies/{name}") as answer:
+        content = (await answer.json())["structuredContent"]
+    assert base64.b64decode(content["body"]) == BODY
+
+
+async def test_a_view_that_waits_for_a_part_is_taken_up_again(place: Place) -> None:
+    """Its call ends some turns after its wire: the server may have lost its patience by then."""
+    await place.ask("http_stream", 7, id=await place.opened(), _bytes=True)
+    place.backend.news.put_nowait("one")
+    await place.message()  # the call waits for the next one
+    await place.host.socket.close()
+    async with connected(place.world, place.client) as host:
+        await host.say(mux.Resume(place.view, place.token))
+        assert isinstance(await host.hear(), mux.Resume)

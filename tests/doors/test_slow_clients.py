@@ -1,0 +1,212 @@
+"""Clients that stop in the middle of a request, or trickle it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.doors import slow_clients
+from gateway.fastpath import connections
+from tests.mcp.fast_cases import HEAD as CALL_HEAD
+from tests.mcp.fast_cases import message
+from tests.mcp.mounts import Mount
+from tests.world import World
+
+HEAD = (
+    "POST {path} HTTP/1.1\r\nhost: {host}.localhost:{port}\r\nwebmcp-gateway-client: 1\r\n"
+    "content-type: application/json\r\naccept: application/json, text/event-stream\r\ncontent-length: 10\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
+async def test_half_a_body_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str) -> None:
+    """The connection ends by itself, and nothing was asked of the backend."""
+    monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(HEAD.format(path=path, host=host, port=world.gateway.port).encode() + b"[")
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            await reader.read()
+    writer.close()
+    with suppress(ConnectionResetError):
+        await writer.wait_closed()
+    assert world.arrived() == []
+
+
+DOORS = [
+    ("localhost", "/mcp"),
+    ("localhost", "/healthz"),
+    ("cart.localhost", "/api/cart"),
+    ("gateway.localhost", "/mcp/cart"),
+    ("gateway.localhost", "/bridge"),
+    ("gateway.localhost", "/api/state"),
+    ("sandbox.localhost", "/"),
+    ("nobody.example", "/"),
+]
+
+
+async def trickled(world: World, first: bytes, byte: bytes) -> None:
+    """Send the first, and then a byte now and then, until the gateway has enough."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(first)
+
+    async def trickle() -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(byte)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        trickling = tasks.create_task(trickle())
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        trickling.cancel()
+    writer.close()
+    with suppress(ConnectionResetError):
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize(("host", "path"), DOORS, ids=lambda text: text)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.bound("a head of a request that does not come")
+async def test_a_head_that_trickles_is_cut_at_every_door(
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str, method: str
+) -> None:
+    """Though it never stops for long."""
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(connections, "SWEEP", 0.05)
+    await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
+
+
+async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a request that was answered, on the same connection."""
+    monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(connections, "SWEEP", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\n")
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
+@pytest.mark.bound("a body of a request that nobody reads yet")
+async def test_a_body_that_trickles_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
+) -> None:
+    """Though it grows all the time."""
+    monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
+    head = HEAD.replace("content-length: 10", "content-length: 100000")
+    await trickled(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
+    assert world.arrived() == []
+
+
+async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each silence is shorter than the bound, and enough comes."""
+    monkeypatch.setattr(slow_clients, "SILENCE", 1.5)
+    monkeypatch.setattr(slow_clients, "RATE", 1.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(HEAD.format(path="/mcp/cart", host="gateway", port=world.gateway.port).encode())
+    for byte in b"[       ] ":
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.25)
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 4")
+    writer.close()
+    await writer.wait_closed()
+
+
+LARGE = 100
+"""Large answers that are asked for at once: more than the system holds for one connection."""
+
+
+@asynccontextmanager
+async def asked_for_much(*more: str) -> AsyncIterator[socket.socket]:
+    """A connection on which all of these were asked for, and nothing was read yet."""
+    body = message(arguments={"url": "/big", "_view": "proof"}).encode()
+    fields = [*(f"{name}: {value}" for name, value in CALL_HEAD.items()), f"content-length: {len(body)}", *more]
+    async with Mount(app="cart", front=True).serve() as served:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", urlsplit(served.url).port))
+            head = "\r\n".join(["POST /mcp HTTP/1.1", *fields, "", ""]).encode()
+            await loop.sock_sendall(client, (head + body) * LARGE)
+            yield client
+
+
+async def said_for_ever(client: socket.socket) -> None:
+    """Write, and read nothing. Raises ConnectionError once the connection is gone."""
+    while True:
+        await asyncio.get_running_loop().sock_sendall(client, b"\r\n")
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
+@pytest.mark.bound("answers that their client does not take")
+async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """The answers would be held for as long as the client likes."""
+    monkeypatch.setattr(connections, "TAKEN_WITHIN", 0.2)
+    monkeypatch.setattr(connections, "SWEEP", 0.05)
+    async with asked_for_much(*more) as client, asyncio.timeout(10):
+        with pytest.raises(ConnectionError):
+            await said_for_ever(client)
+
+
+@pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
+async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    """Though it takes longer for them than may pass without its taking any."""
+    monkeypatch.setattr(connections, "TAKEN_WITHIN", 1.0)
+    monkeypatch.setattr(connections, "SWEEP", 0.05)
+    got, began = b"", asyncio.get_running_loop().time()
+    async with asked_for_much(*more) as client, asyncio.timeout(60):
+        while got.count(b"HTTP/1.1 200 OK") < LARGE:
+            part = await asyncio.get_running_loop().sock_recv(client, 1024 * 1024)
+            assert part
+            got += part
+            if asyncio.get_running_loop().time() < began + 2.0:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(("host", "path"), DOORS)
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+@pytest.mark.bound("the head of a request")
+async def test_a_head_without_end_is_not_held(world: World, host: str, path: str, before: bytes) -> None:
+    """Nobody is known before its end: what is sent of it is not kept, and the connection closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    if before:
+        writer.write(before.replace(b"localhost", f"localhost:{world.gateway.port}".encode()))
+        await reader.readuntil(b"}")
+    writer.write(f"POST {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\n".encode())
+    for number in range(20):
+        writer.write(b"x-%d: %s\r\n" % (number, b"y" * 7000))
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):  # what was not read any more is lost, and with it what was said of it
+            assert b"HTTP/1.1 431 " in await reader.read()
+    writer.close()
+
+
+async def test_a_long_head_with_an_end_is_read(world: World) -> None:
+    """However it is cut, and with whatever after it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    head = f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n".encode()
+    head += b"".join(b"x-%d: %s\r\n" % (number, b"y" * 7000) for number in range(8)) + b"\r\n"
+    for cut in (1, len(head) // 2, len(head) - 3, len(head) - 1):
+        writer.write(head[:cut])
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(head[cut:])
+        async with asyncio.timeout(10):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"}")
+    writer.close()

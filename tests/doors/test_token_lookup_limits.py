@@ -1,0 +1,53 @@
+"""Wrong tokens are counted by address, in bounded memory, and never looked up without end."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+import pytest
+
+from gateway.doors import token_lookup_limits
+from gateway.doors.token_lookup_limits import Guess, Guesses
+from gateway.policy import Rate
+from tests.clock import Clock
+
+
+@pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
+def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right one costs nothing, and one subscriber of IPv6 is one address."""
+    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 60.0))
+    clock = Clock()
+    counted = Guesses(clock)
+
+    def asks(address: str, *, right: bool = False) -> bool:
+        guess = Guess(counted, lambda: ip_address(address))
+        asked = guess.may_ask() and guess.may_ask()
+        if right:
+            guess.right()
+        return asked
+
+    assert all(asks("2001:db8::1", right=True) for _ in range(10))
+    assert [asks(f"2001:db8::{number}") for number in range(1, 6)] == [True, True, True, False, False]
+    assert asks("2001:db8:0:1::1")
+    assert asks("192.0.2.1")
+    clock.now += 20.1
+    assert [asks("2001:db8::9"), asks("2001:db8::9")] == [True, False]
+
+
+@pytest.mark.bound("addresses whose wrong tokens are counted")
+def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The further ones of a network count together; those of another network are not touched by that."""
+    monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(2, 60.0))
+    monkeypatch.setattr(token_lookup_limits, "EACH", 4)
+    monkeypatch.setattr(token_lookup_limits, "IN_ALL", 8)
+    counted = Guesses(Clock())
+    network = int(IPv6Address("2001:db8::"))
+    own = [counted.take(IPv6Address(network + (number << 64))) for number in range(4)]
+    assert all(own)
+    further = [counted.take(IPv6Address(network + (number << 64))) for number in range(4, 100)]
+    assert [bool(one) for one in further] == [True, True, *[False] * 94]
+    assert counted.take(ip_address("192.0.2.1"))
+    for number in range(100):
+        counted.take(IPv6Address(network + (number << 80)))
+    assert len(counted) <= 8 + 1
+    assert counted.take(ip_address("192.0.2.1"))

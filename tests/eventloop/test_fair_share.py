@@ -1,0 +1,88 @@
+"""Who waits to go on, by the turns of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter, sleep
+
+import pytest
+
+from gateway.eventloop import fair_share as in_turns
+from gateway.eventloop.fair_share import MOMENT, REST, InTurn, Moments
+
+
+async def test_one_goes_on_in_each_turn() -> None:
+    """However many wait: all of them by turns, and whoever fails keeps nobody from theirs."""
+    waiting, went = InTurn(), list[str]()
+    failed = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: failed.append(str(said["exception"])))
+
+    def go_on(name: str, left: int) -> None:
+        went.append(name)
+        if left:
+            waiting.add(partial(go_on, name, left - 1))
+        if name == "b":
+            raise ValueError(name)
+
+    for name in "abc":
+        waiting.add(partial(go_on, name, 2))
+    before = 0
+    while len(went) < 9:
+        await asyncio.sleep(0)
+        assert len(went) <= before + 1
+        before = len(went)
+    assert went == [*"abcabcabc"]
+    assert failed == ["b"] * 3
+
+
+async def test_all_of_them_have_a_small_part_of_the_time() -> None:
+    """Those that are called, and those that say what they did: a flood of either leaves all else most of it."""
+    in_turn, ends, at_work = InTurn(), perf_counter() + 0.5, 0.0
+
+    def work() -> None:
+        nonlocal at_work
+        sleep(MOMENT)
+        at_work += MOMENT
+
+    def go_on(again: Callable[[], None]) -> None:
+        work()
+        if perf_counter() < ends:
+            in_turn.add(again)
+
+    def called() -> None:
+        go_on(called)
+
+    async def read() -> None:
+        moments = Moments(in_turn)
+        while perf_counter() < ends:
+            began = perf_counter()
+            work()
+            if moments.worked(perf_counter() - began):
+                await moments.turn()
+
+    async def all_else() -> None:
+        while perf_counter() < ends:
+            sleep(MOMENT)
+            await asyncio.sleep(0)
+
+    in_turn.add(called)
+    await asyncio.gather(read(), read(), all_else())
+    assert 0.05 / REST < at_work < 0.6 / REST
+
+
+async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they were at work, and however long they would rest."""
+    monkeypatch.setattr(in_turns, "IDLE", math.inf)
+    monkeypatch.setattr(in_turns, "REST", 1e6)
+    moments = Moments(InTurn())
+    async with asyncio.timeout(20):
+        for _ in range(10):
+            await moments.done(1.0)
+
+
+async def test_who_has_little_to_do_waits_for_nobody() -> None:
+    """A moment of work is for free."""
+    assert not Moments(InTurn()).worked(MOMENT / 2)

@@ -1,0 +1,40 @@
+"""Alarms: they ring in their order, but for those that were cancelled."""
+
+import asyncio
+
+from gateway.eventloop.shared_timeouts import Alarms
+
+
+async def test_alarms_ring_in_the_order_in_which_they_were_set() -> None:
+    """A cancelled one does not, and one that was set later still does."""
+    alarms, rung, over = Alarms(0.01), [], asyncio.Event()
+    alarms.set(lambda: rung.append("first"))
+    cancelled = alarms.set(lambda: rung.append("cancelled"))
+    alarms.set(lambda: alarms.set(over.set))
+    alarms.cancel(cancelled)
+    alarms.set(lambda: rung.append("last"))
+    await over.wait()
+    assert rung == ["first", "last"]
+
+
+async def test_an_alarm_that_rings_may_cancel_the_next_one() -> None:
+    """What is over is over, also in the moment in which both are due."""
+    alarms, rung, over = Alarms(0.01), [], asyncio.Event()
+    keys: list[int] = []
+    alarms.set(lambda: alarms.cancel(keys[0]))
+    keys.append(alarms.set(lambda: rung.append("cancelled")))
+    alarms.set(over.set)
+    await over.wait()
+    assert rung == []
+
+
+async def test_none_rings_after_the_end() -> None:
+    """Closed alarms may still be cancelled."""
+    alarms, rung = Alarms(0.0), []
+    key = alarms.set(lambda: rung.append("closed"))
+    alarms.close()
+    alarms.cancel(key)
+    other, over = Alarms(0.001), asyncio.Event()
+    other.set(over.set)
+    await over.wait()
+    assert rung == []

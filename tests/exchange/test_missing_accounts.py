@@ -1,0 +1,18 @@
+"""A request that waits for an account."""
+
+import pytest
+
+from gateway.exchange.missing_accounts import Absences
+from gateway.model import LOCAL, Caller, Door, Initiator
+from tests.exchange.house import ends_when_cancelled
+
+CALLER = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call")
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_waits_and_is_cancelled_ends_also_as_the_account_comes(turns: int) -> None:
+    """A gateway that stops cancels it once."""
+    absences = Absences()
+    with absences.needed(CALLER, "shop", "https://gateway.example/connect/shop", lambda visit: None) as need:
+        assert need is not None
+        await ends_when_cancelled(need.again(), lambda: absences.connected("shop", LOCAL.person), turns)

@@ -1,0 +1,378 @@
+"""The short way before aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.doors.unread import Unread
+from gateway.fastpath.borrowed_connection import HEAD_BYTES
+from gateway.fastpath.connection import HEADS, HEADS_SIZE, KEPT, Front
+from gateway.fastpath.connections import Fronts
+from gateway.fastpath.request_head import is_one, is_whole, read_head
+from gateway.jsontext.pieces import SIZE
+from gateway.mcp.envelope import Call
+from gateway.mcp.fast import FastPath
+from gateway.model import Principal, Response
+from tests.attacks.wire import raw_exchange
+from tests.mcp.fakes import ANSWERS
+from tests.mcp.fast_cases import HEAD, HOST, message
+from tests.mcp.mounts import Mount, Served
+
+CALL = message(arguments={"url": "/", "_view": "proof"}).encode()
+
+
+def request(body: bytes = CALL, *more: str, target: str = "/mcp") -> bytes:
+    """A call as clients that keep their connection write it."""
+    fields = [f"{name}: {value}" for name, value in HEAD.items()]
+    return (
+        "\r\n".join([f"POST {target} HTTP/1.1", *fields, f"content-length: {len(body)}", *more, "", ""]).encode() + body
+    )
+
+
+OTHER = f"GET /nowhere HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A mount behind the short way, and a connection to it."""
+    async with Mount(app="cart", front=True).serve() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+        try:
+            yield served, reader, writer
+        finally:
+            writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The next whole answer."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return head + await reader.readexactly(int(length.partition(b":")[2]))
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_long_answer_is_written_as_it_is_taken(monkeypatch: pytest.MonkeyPatch, *, gone: bool) -> None:
+    """Never more of it waits than a little, and nothing waits for a client that is gone; the next call is answered."""
+    body = b"x" * 24 * 1024 * 1024
+    monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
+    buffered: list[int] = []
+    ended = asyncio.Event()
+    write = Front._write
+
+    async def watched(front: Front, pieces: Iterable[bytes]) -> None:
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
+                buffered.append(front.transport.get_write_buffer_size())
+                yield piece
+
+        try:
+            await write(front, counted())
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Front, "_write", watched)
+    call = message(arguments={"url": "/answer/long", "_view": "proof"}).encode()
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        writer.write(request(call))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if gone:
+            await reader.readexactly(SIZE)
+            writer.transport.abort()
+            await ended.wait()
+            assert len(buffered) < 2 * len(body) // SIZE
+            return
+        end = b"0\r\n\r\n" if b"chunked" in head else b"}"
+        taken, last = 0, b""
+        while not ended.is_set() or not last.endswith(end):
+            last = await reader.read(2**20)
+            taken += last.count(b"x")
+        assert taken >= 2 * len(body)
+        writer.write(request())
+        assert b"200" in await reader.readuntil(b"\r\n\r\n")
+    assert max(buffered) < 4 * SIZE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "transfer-encoding: chunked",
+        "te: trailers",
+        "content-length: 5",
+        "host: other",
+        "x: a\tb",
+        "x: \xe9",
+        " folded: 1",
+        "x : 1",
+        "connection: upgrade",
+        "x:",
+    ],
+)
+def test_a_head_that_could_be_read_in_two_ways_is_not_read(line: str) -> None:
+    """It is aiohttp's."""
+    plain = request().partition(b"\r\n\r\n")[0]
+    assert read_head(plain + b"\r\n\r\n") is not None
+    found = read_head(plain + b"\r\n" + line.encode("latin-1") + b"\r\n\r\n")
+    assert found is None or line.startswith("transfer-encoding")  # of which the fast path itself wants to know nothing
+
+
+@pytest.mark.parametrize(
+    "target", ["/mcp/", "/mcp?x", "/mcp/a/b", "/mcp/%61", "http://gateway.test/mcp", "/mcpx", "//mcp", "/mcp/../mcp"]
+)
+def test_only_the_mounts_themselves_are_read(target: str) -> None:
+    """Whatever has to be routed is aiohttp's."""
+    assert read_head(request(target=target).partition(b"\r\n\r\n")[0] + b"\r\n\r\n") is None
+
+
+def test_a_request_is_whole_only_to_its_last_byte() -> None:
+    """Where more may come, or came, the connection stays where it is."""
+    assert is_whole(request())
+    assert is_whole(OTHER)
+    assert not is_whole(request() + b"P")
+    assert not is_whole(request()[:-1])
+    assert not is_whole(OTHER[:-2])
+    assert not is_whole(request(CALL, "transfer-encoding: chunked"))
+
+
+@pytest.mark.parametrize(
+    ("more", "body", "one"),
+    [
+        ("", b"", True),
+        ("connection: keep-alive\r\n", b"", True),
+        ("content-length: 2\r\n", b"ab", True),
+        ("x-a: \u00e9\r\n", b"", True),
+        ("content-length: 2\r\n", b"", False),
+        ("content-length:  2\r\n", b"", False),
+        ("content-length: 2\r\ncontent-length: 2\r\n", b"ab", False),
+        ("content-length: 2\r\n", b"abGET", False),
+        ("transfer-encoding: chunked\r\n", b"", False),
+        ("upgrade: websocket\r\n", b"", False),
+        ("x-a: b\r\n c: d\r\n", b"", False),
+        ("x-a: b\n", b"", False),
+    ],
+)
+def test_where_the_next_request_begins_is_known_of_plain_ones(more: str, body: bytes, *, one: bool) -> None:
+    """Only there a head is changed on its way to aiohttp, never within a body."""
+    assert is_one(f"GET / HTTP/1.1\r\nhost: {HOST}\r\n{more}\r\n".encode() + body) is one
+
+
+async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:
+    """Every request is answered in its turn, whoever reads it."""
+    async with connected() as (served, reader, writer):
+        for data, status in ((request(), b"200"), (OTHER, b"404"), (request(), b"200"), (OTHER, b"404")):
+            writer.write(data)
+            assert (await answer(reader)).split(b" ")[1] == status
+        assert served.seen == ["/nowhere", "/nowhere"]
+
+
+async def test_a_connection_that_aiohttp_has_not_answered_stays_with_it() -> None:
+    """What was asked in one go is answered in its order; afterwards the connection comes back."""
+    async with connected() as (served, reader, writer):
+        for data in (OTHER, OTHER, request()):
+            writer.write(data)
+        assert [(await answer(reader)).split(b" ")[1] for _ in range(3)] == [b"404", b"404", b"200"]
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert served.seen[:2] == ["/nowhere", "/nowhere"]
+
+
+async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
+    """Also where they arrive in pieces, and in one piece with what is aiohttp's."""
+    async with connected() as (_, reader, writer):
+        data = request() + request() + OTHER + request()
+        for at in range(0, len(data), 100):
+            writer.write(data[at : at + 100])
+            await writer.drain()
+        assert [(await answer(reader)).split(b" ")[1] for _ in range(4)] == [b"200", b"200", b"404", b"200"]
+
+
+@pytest.mark.parametrize(("pieces", "seen"), [(3, []), (9, ["/mcp"])])
+async def test_a_request_that_trickles_in_is_read_where_that_is_watched(pieces: int, seen: list[str]) -> None:
+    """Two or three pieces are usual, many are not."""
+    async with connected() as (served, reader, writer):
+        head, _, body = request().partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
+        size = -(-len(body) // pieces)
+        for at in range(0, len(body), size):
+            await arrived(served)
+            writer.write(body[at : at + size])
+        assert b" 200 " in await answer(reader)
+        assert served.seen == seen
+
+
+async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
+    """However long it is: it was asked for before it was known that nobody would read it."""
+    async with connected() as (_, reader, writer):
+        size = 3 * HEAD_BYTES
+        writer.write(f"POST /nowhere HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: {size}\r\n\r\n".encode())
+        assert b" 404 " in await answer(reader)
+        for _ in range(3):
+            writer.write(b"y" * HEAD_BYTES)
+            await writer.drain()
+        writer.write(OTHER)
+        async with asyncio.timeout(10):
+            assert b" 404 " in await answer(reader)
+
+
+async def arrived(served: Served) -> None:
+    """What was written before is read: a connection that came later was answered."""
+    port = urlsplit(served.url).port or 0
+    await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)
+
+
+async def test_a_client_that_goes_away_ends_its_call() -> None:
+    """As behind aiohttp."""
+    async with connected() as (served, _, writer):
+        writer.write(request(message(arguments={"url": "/held", "_view": "proof"}).encode()))
+        await served.exchange.held.wait()
+        writer.close()
+        await served.exchange.cancelled.wait()
+
+
+async def test_connections_take_turns_and_leave_nothing_behind() -> None:
+    """Each has one task for all of its calls, alone or beside others, and none once it is closed."""
+    async with Mount(app="cart", front=True).serve() as served, asyncio.timeout(30):
+        before = asyncio.all_tasks()
+        port = urlsplit(served.url).port
+        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for beside in (1, 4, 2, 1):
+            for _ in range(3):
+                for _, writer in connections[:beside]:
+                    writer.write(request())
+                for reader, _ in connections[:beside]:
+                    assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+        assert len(asyncio.all_tasks() - before) == len(connections)
+        for _, writer in connections:
+            writer.close()
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_has_no_host_is_refused() -> None:
+    """What does not pass the short way is aiohttp's to answer."""
+    async with connected() as (served, _, __):
+        port = urlsplit(served.url).port or 0
+        assert (await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)).status == 400
+
+
+async def test_a_plain_call_needs_no_aiohttp() -> None:
+    """The short way is taken: the application behind it sees nothing of the call."""
+    async with connected() as (served, reader, writer):
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert served.seen == []
+        writer.write(OTHER)
+        assert b" 404 " in await answer(reader)
+        assert served.seen == ["/nowhere"]
+
+
+async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first request of a connection, of which nothing has begun yet."""
+    drains: list[asyncio.Task[None]] = []
+    take = Front._take
+
+    def taken(front: Front, data: bytes) -> None:
+        drains.append(asyncio.ensure_future(cast(Fronts, front._fronts).drain(5.0)))
+        take(front, data)
+
+    monkeypatch.setattr(Front, "_take", taken)
+    async with connected() as (_, reader, writer), asyncio.timeout(10):
+        writer.write(request())
+        assert b" 200 " in await answer(reader)
+        assert await reader.read() == b""
+        await asyncio.gather(*drains)
+
+
+async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would read it any more."""
+
+    async def nobody(_: Front, __: object) -> None:
+        return None
+
+    def failing(_: Front, __: bytes) -> None:
+        raise OSError
+
+    async with connected() as (_, reader, writer), asyncio.timeout(10):
+        monkeypatch.setattr(Front, "_asked", nobody)
+        monkeypatch.setattr(Front, "_hand_over", failing)
+        writer.write(request())
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+@pytest.mark.bound("bytes of answers that wait for their clients")
+@pytest.mark.parametrize("fast", [True, False])
+async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> None:
+    """The connection that waits longest is closed, whatever way its request went; those of others go on."""
+    body = b"x" * 4 * 1024 * 1024
+    monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
+    call = message(arguments={"url": "/answer/long", "_view": "proof"}).encode()
+    more = () if fast else ("x-odd: \xe9",)
+    unread = Unread(20 * 2**20)
+    async with Mount(app="cart", front=True, unread=unread).serve() as served, asyncio.timeout(60):
+        wires = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port, limit=2**16)
+            writer.write(request(call, *more))
+            await reader.readuntil(b"\r\n\r\n")
+            wires.append((reader, writer))
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await wires[0][0].readexactly(2 * len(body))
+        assert len(await wires[1][0].readexactly(2 * len(body))) == 2 * len(body)
+        for _, writer in wires:
+            writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+    assert unread.used == 0
+
+
+@pytest.fixture
+def fronts(monkeypatch: pytest.MonkeyPatch) -> list[Front]:
+    """The connections that come."""
+    found: list[Front] = []
+    made = Front.connection_made
+
+    def seen(front: Front, transport: asyncio.BaseTransport) -> None:
+        found.append(front)
+        made(front, transport)
+
+    monkeypatch.setattr(Front, "connection_made", seen)
+    return found
+
+
+@pytest.mark.bound("request heads that a connection remembers")
+async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
+    """However many clients send on it, and however long theirs are."""
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        for number in range(3 * HEADS):
+            writer.write(request(CALL, f"x-number: {number}" + "x" * (4000 if number % 2 else 10)))
+            assert b" 200 " in await answer(reader)
+            assert 0 < len(fronts[0]._heads) <= HEADS
+            assert sum(map(len, fronts[0]._heads)) <= HEADS_SIZE
+
+
+@pytest.mark.bound("what comes on a connection ahead of its turn")
+async def test_what_comes_ahead_of_its_turn_is_read_later(monkeypatch: pytest.MonkeyPatch, fronts: list[Front]) -> None:
+    """A client may send as much as it likes: while it waits for an answer little of that is taken, and all after it."""
+    go, message_of = asyncio.Event(), FastPath.message
+
+    async def waits(path: FastPath, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
+        await go.wait()
+        return await message_of(path, call, principal)
+
+    monkeypatch.setattr(FastPath, "message", waits)
+    count = 3 * KEPT // len(request())
+    async with connected() as (_, reader, writer), asyncio.timeout(60):
+        writer.write(request())
+        while not fronts or not fronts[0].busy:
+            await asyncio.sleep(0.01)
+        writer.write(request() * count)
+        while len(fronts[0]._kept) <= KEPT:
+            await asyncio.sleep(0.01)
+        assert len(fronts[0]._kept) <= KEPT + 256 * 1024
+        go.set()
+        for _ in range(1 + count):
+            assert b" 200 " in await answer(reader)

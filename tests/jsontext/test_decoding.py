@@ -1,0 +1,34 @@
+"""What upstreams wrote is read, unless it would take too long or could not be written again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.jsontext.decoding import DEPTH, decode, encode, encoded
+from gateway.jsontext.pieces import PARTS, SIZE, is_large
+
+
+@pytest.mark.parametrize("one", ["[{}]", '{{"a":{}}}'])
+@pytest.mark.parametrize(("levels", "read"), [(DEPTH - 1, True), (DEPTH + 1, False)])
+def test_nesting_has_an_end(one: str, levels: int, read: bool) -> None:
+    """Of lists and of objects."""
+    text = "1"
+    for _ in range(levels):
+        text = one.format(text)
+    if read:
+        assert json.dumps(decode(text.encode()), separators=(",", ":")) == text
+    else:
+        with pytest.raises(ValueError, match="nested deeper"):
+            decode(text.encode())
+
+
+@pytest.mark.parametrize("value", [{"a": "x"}, {"é": ["y\ud800\x7f" * SIZE, None, 1.5]}, [{"a": 1}] * PARTS])
+async def test_what_is_large_is_written_beside_all_else(value: object) -> None:
+    """As it would be at once."""
+    writing = asyncio.ensure_future(encoded(value))
+    await asyncio.sleep(0)
+    assert writing.done() is not is_large(value)
+    assert json.loads(await writing) == json.loads(encode(value))

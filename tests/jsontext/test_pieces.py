@@ -1,0 +1,60 @@
+"""What is written in pieces is the same JSON, and no piece is large."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.jsontext import pieces
+from gateway.jsontext.compact import compact
+from gateway.jsontext.pieces import SIZE, escaped, gathered, is_large, written
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=9,
+)
+
+
+@given(VALUES, st.integers(1, 9), st.integers(0, 9))
+def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
+    """Wherever it is cut: as it would be written whole, and as a text in another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "SIZE", size)
+        patch.setattr(pieces, "PARTS", parts)
+        plain = list(written(value, lambda one: compact(one).decode()))
+        assert "".join(plain) == compact(value).decode()
+        assert json.loads(b"".join(gathered(written(value)))) == value
+        assert json.loads(b"".join(gathered(escaped(plain)))) == compact(value).decode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "é\n" * SIZE,
+        ["x" * 1000] * 3000,
+        [{"a": 1}] * 30_000,
+        {f"k{number}": number for number in range(30_000)},
+        [[[]] * 9_000],
+    ],
+)
+def test_no_piece_is_large(value: object) -> None:
+    """Texts, lists and objects, in few pieces all the same."""
+    assert is_large(value)
+    texts = list(written(value))
+    assert max(map(len, texts)) <= 12 * SIZE
+    whole = gathered(texts)
+    assert json.loads(b"".join(whole)) == value
+    assert max(map(len, whole)) <= 13 * SIZE
+    assert len(whole) <= sum(map(len, whole)) // SIZE + 1
+
+
+@pytest.mark.parametrize("value", ["", "x" * 1000, [1] * 1000, {"a": ["b"] * 1000, "c": None}])
+def test_what_is_small_is_written_in_one_go(value: object) -> None:
+    """As nearly everything is."""
+    assert not is_large(value)
+    assert len(list(written(value))) == 1

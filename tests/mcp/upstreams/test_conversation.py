@@ -1,0 +1,275 @@
+"""One end of a conversation with an upstream that does not behave, or says little."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.mcp.upstreams.calls.notifications import LARGEST_CHANGE
+from gateway.mcp.upstreams.transport.conversation import (
+    MAX_ASKED,
+    MAX_REPLIES,
+    Conversation,
+    Message,
+    Receive,
+    is_answer,
+)
+from gateway.mcp.upstreams.transport.flood import ASKED, MESSAGES
+
+
+class Deaf:
+    """Carries to an upstream that asks a thousand times whether anybody is there, and takes no answer."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.asked = asyncio.Event()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """For ever."""
+        self.begun += 1
+        await asyncio.Event().wait()
+
+    async def abandon(self, id: int) -> bool:
+        """Nothing is given up."""
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        """It asks at once."""
+        for number in range(1000):
+            receive({"jsonrpc": "2.0", "id": number, "method": "ping"}, None, 0)
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
+    """What is asked beyond those that wait has none."""
+    upstream = Deaf()
+    async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None):
+        await upstream.asked.wait()
+        assert upstream.begun == MAX_REPLIES
+
+
+async def test_of_a_large_change_is_told_what_changed() -> None:
+    """All who follow would be written the rest."""
+    told: list[Message] = []
+    method, params = "notifications/resources/updated", {"uri": "a://b", "more": 1}
+    async with Conversation(Deaf(), patience=1, most=1, heard=lambda _, said: told.append(said)) as conversation:
+        for size in (LARGEST_CHANGE, LARGEST_CHANGE + 1):
+            conversation.receive({"jsonrpc": "2.0", "method": method, "params": params}, None, size)
+        listed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"more": 1}}
+        conversation.receive(listed, None, LARGEST_CHANGE + 1)
+    assert told == [params, {"uri": "a://b"}, {}]
+
+
+class Asking(Deaf):
+    """Carries to an upstream that asks without end; `asks` are those that were heard."""
+
+    asks = 0
+
+    async def run(self, receive: Receive) -> None:
+        """All at once."""
+        while True:
+            receive({"jsonrpc": "2.0", "id": 1, "method": "ping"}, None, 0)
+            self.asks += 1
+
+
+async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
+    """A request is answered."""
+    upstream = Asking()
+    async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
+        assert "too many messages" in await conversation.ended
+    assert upstream.asks == MESSAGES / ASKED
+
+
+class Near:
+    """Carries to an upstream that is the test; `sent` is what came to it, `say` what it says."""
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Queue[Message]()
+        self._said = asyncio.Queue[Message]()
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """It has arrived."""
+        self.sent.put_nowait(message)
+
+    async def abandon(self, id: int) -> bool:
+        """Nothing is given up."""
+        return False
+
+    async def run(self, receive: Receive) -> None:
+        """One after the other."""
+        while True:
+            receive(await self._said.get(), None, 0)
+
+    def say(self, **message: object) -> None:
+        """Tell the gateway."""
+        self._said.put_nowait({"jsonrpc": "2.0", **message})
+
+
+class Client:
+    """The client `one`, which answers requests of the kinds that it `takes`."""
+
+    who = "one"
+
+    def __init__(self, *takes: str) -> None:
+        self._takes = takes
+
+    def takes(self, method: str) -> bool:
+        """As it said."""
+        return method in self._takes
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """What it takes."""
+        return {"takes": [*self._takes]}
+
+    async def tell(self, method: str, params: Message) -> None:
+        """Nothing."""
+
+
+async def test_who_can_answer_is_asked() -> None:
+    """Of the calls of one client, where it is not said which one it is about: else the newest."""
+    upstream, more = Near(), ("roots/list", "sampling/createMessage")
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        for client in (Client(*more), Client(more[0]), Client()):
+            tasks.create_task(conversation.request("tools/call", {}, asker=client))
+        calls = [(await upstream.sent.get())["id"] for _ in range(3)]
+        for method, takes in ((more[1], [*more]), (more[0], [more[0]]), ("elicitation/create", [])):
+            upstream.say(id="x", method=method)
+            assert (await upstream.sent.get())["result"] == {"takes": takes}
+        for call in calls:
+            upstream.say(id=call, result={})
+
+
+async def test_nobody_is_asked_on_account_of_another_client() -> None:
+    """Where calls of two are under way, and nothing says which one it is about; then of one alone again."""
+    upstream, other = Near(), Client("roots/list")
+    other.who = "other"
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        first, _ = (
+            tasks.create_task(conversation.request("tools/call", {}, asker=client))
+            for client in (Client("roots/list"), other)
+        )
+        calls = [(await upstream.sent.get())["id"] for _ in range(2)]
+        upstream.say(id="x", method="roots/list")
+        assert "cannot be told which client" in (await upstream.sent.get())["error"]["message"]
+        upstream.say(id=calls[0], result={})
+        await first
+        upstream.say(id="y", method="roots/list")
+        assert (await upstream.sent.get())["result"] == {"takes": ["roots/list"]}
+        upstream.say(id=calls[1], result={})
+
+
+class Slow(Client):
+    """Answers when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__("roots/list")
+        self.go = asyncio.Event()
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """At last."""
+        await self.go.wait()
+        return await super().ask(method, params)
+
+
+@pytest.mark.bound("requests of an upstream to its clients")
+async def test_a_client_is_asked_so_much_at_a_time() -> None:
+    """What is asked beyond that is refused at once."""
+    upstream, client = Near(), Slow()
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(conversation.request("tools/call", {}, asker=client))
+        call = (await upstream.sent.get())["id"]
+        for number in range(MAX_ASKED + 1):
+            upstream.say(id=number, method="roots/list")
+        refused = await upstream.sent.get()
+        assert (refused["id"], "Too many requests" in refused["error"]["message"]) == (MAX_ASKED, True)
+        client.go.set()
+        assert {(await upstream.sent.get())["id"] for _ in range(MAX_ASKED)} == {*range(MAX_ASKED)}
+        upstream.say(id=call, result={})
+
+
+class Late(Client):
+    """Takes a while to read what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("roots/list")
+        self.heard: list[str] = []
+
+    async def tell(self, method: str, params: Message) -> None:
+        """Ten turns."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.heard.append(method)
+
+    async def ask(self, method: str, params: Message) -> Message:
+        """At once."""
+        self.heard.append(method)
+        return {}
+
+
+async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
+    """Its stream may end with the question; what comes after the answer it is told as well."""
+    upstream, client, progress = Near(), Late(), "notifications/progress"
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        meta = {"_meta": {"progressToken": "t"}}
+        tasks.create_task(conversation.request("tools/call", meta, asker=client))
+        call = (await upstream.sent.get())["id"]
+        for id in ("x", "y"):
+            for step in range(2):
+                upstream.say(method=progress, params={"progressToken": call, "progress": step})
+            upstream.say(id=id, method="roots/list")
+            assert (await upstream.sent.get())["id"] == id
+        upstream.say(id=call, result={})
+    assert client.heard == 2 * [progress, progress, "roots/list"]
+
+
+@pytest.mark.parametrize("other", [True, "1", [1], 1.5, 0, None])
+async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
+    """And not what only looks like it; `1.0` is the same number."""
+    upstream = Near()
+    async with (
+        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(20),
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = tasks.create_task(conversation.request("tools/call", {}))
+        assert (await upstream.sent.get())["id"] == 1
+        upstream.say(id=other, result={"of": "another"})
+        upstream.say(id=1.0, result={"of": "this"})
+        assert await asked == {"of": "this"}
+    assert not is_answer({"id": other}, 1)
+    assert is_answer({"id": 1.0}, 1)
+    assert not is_answer({"id": None}, None)
+
+
+async def test_who_tells_of_its_progress_has_more_time() -> None:
+    """Whatever it was asked for, a list too: its silence counts, and not how long it takes."""
+    upstream, patience = Near(), 1.0
+    async with (
+        Conversation(upstream, patience=patience, most=9, heard=lambda *_: None) as conversation,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = tasks.create_task(conversation.request("tools/list", {"_meta": {"progressToken": "t"}}))
+        call = (await upstream.sent.get())["id"]
+        for step in range(4):
+            await asyncio.sleep(patience / 2)
+            upstream.say(method="notifications/progress", params={"progressToken": call, "progress": step})
+        upstream.say(id=call, result={"tools": []})
+        assert await asked == {"tools": []}

@@ -1,0 +1,255 @@
+"""What is asked of an upstream for those who follow it: in order, once for all, and no more than there is need of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from gateway.mcp.upstreams.changes import feed as module
+from gateway.mcp.upstreams.changes.feed import ACKNOWLEDGED, Feed, Follower
+
+A, B = "a://1", "b://1"
+
+
+class Upstream:
+    """An upstream that keeps what it is asked, and answers when it may `go`; it refuses what is in `refused`.
+
+    Of what is in `untold` it says that it does not tell; with `silent` it does not say that a stream has begun.
+    """
+
+    def __init__(self, *, modern: bool) -> None:
+        self.asked: list[tuple[str, object]] = []
+        self.refused: set[object] = set()
+        self.untold: set[str] = set()
+        self.silent = False
+        self.go = asyncio.Event()
+        self.go.set()
+        self.streams: list[asyncio.Future[None]] = []
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.now: Any = self.connected(modern=modern)
+
+    def connected(self, *, modern: bool) -> Any:
+        """A connection to it."""
+        conversation = SimpleNamespace(request=self._request, over=self.ended)
+        version = "2026-07-28" if modern else "2025-11-25"
+        return SimpleNamespace(terms=SimpleNamespace(modern=modern, version=version), conversation=conversation)
+
+    async def session(self) -> Any:
+        """Its connection now."""
+        return self.now
+
+    async def _request(self, method: str, params: dict[str, Any], *, hear: Any = None, **_: object) -> dict[str, Any]:
+        listens = method == "subscriptions/listen"
+        wanted: list[str] = params["notifications"].get("resourceSubscriptions", []) if listens else [params["uri"]]
+        self.asked.append((method.rpartition("/")[2], sorted(wanted) if listens else wanted[0]))
+        await self.go.wait()
+        if not self.refused.isdisjoint(wanted):
+            raise MCPError(-32602, "No")
+        if listens:
+            if not self.silent:
+                hear(
+                    ACKNOWLEDGED,
+                    {"notifications": {"resourceSubscriptions": [uri for uri in wanted if uri not in self.untold]}},
+                )
+            self.streams.append(asyncio.get_running_loop().create_future())
+            await self.streams[-1]
+        return {}
+
+    @property
+    def open(self) -> int:
+        """Streams that are open."""
+        return sum(not stream.done() for stream in self.streams)
+
+
+async def turns() -> None:
+    """Let all that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def follows(feed: Feed) -> Follower:
+    """One that hears of lists."""
+    follower = Follower(lambda _, __: None)
+    feed.add(follower)
+    return follower
+
+
+Made = Callable[[bool], tuple[Any, Feed]]
+
+
+@pytest.fixture
+async def made() -> Any:
+    """Makes an upstream, modern or not, and its feed."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def spawn(coroutine: Any) -> asyncio.Task[None]:
+        tasks.append(asyncio.ensure_future(coroutine))
+        return tasks[-1]
+
+    yield lambda modern: (Upstream(modern=modern), Feed(spawn))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.bound("resources of an upstream that are followed")
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_principal_follows_so_many_resources(
+    made: Made, monkeypatch: pytest.MonkeyPatch, *, modern: bool
+) -> None:
+    """By all of its clients together; another one has its own, and what is left, or refused, makes room."""
+    monkeypatch.setattr(module, "MAX_URIS", 2)
+    upstream, feed = made(modern)
+    mine, too, other = (Follower(lambda _, __: None, owner) for owner in ("ada", "ada", "bob"))
+    for one in (mine, too, other):
+        feed.add(one)
+    await feed.subscribe(upstream, mine, A)
+    await feed.subscribe(upstream, too, A)
+    with pytest.raises(MCPError, match="Too many"):
+        await feed.subscribe(upstream, mine, B)
+    await feed.subscribe(upstream, other, A, B)
+    await feed.unsubscribe(upstream, too, A)
+    await feed.subscribe(upstream, mine, B)
+    assert (mine.uris, too.uris, other.uris) == ({A, B}, set(), {A, B})
+    await feed.remove(upstream, mine)
+    await feed.subscribe(upstream, too, A, B)
+
+
+async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None:
+    """An upstream that heard the end of it last would tell nobody, whoever follows."""
+    upstream, feed = made(False)
+    one, other = follows(feed), follows(feed)
+    await feed.subscribe(upstream, one, A)
+    upstream.go.clear()
+    left = asyncio.ensure_future(feed.unsubscribe(upstream, one, A))
+    await turns()
+    again = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (other, one)]
+    await turns()
+    assert upstream.asked == [("subscribe", A), ("unsubscribe", A)]
+    upstream.go.set()
+    await asyncio.gather(left, *again)
+    assert upstream.asked[2:] == [("subscribe", A)]
+    assert one.uris == other.uris == {A}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_who_asks_twice_at_once_hears_twice_that_it_is_refused(made: Made, modern: bool) -> None:
+    """The second does not take the word of the first for granted."""
+    upstream, feed = made(modern)
+    upstream.refused.add(A)
+    one = follows(feed)
+    upstream.go.clear()
+    both = [asyncio.ensure_future(feed.subscribe(upstream, one, A)) for _ in range(2)]
+    await turns()
+    upstream.go.set()
+    found = await asyncio.gather(*both, return_exceptions=True)
+    assert [type(error) for error in found] == [MCPError, MCPError]
+    assert one.uris == set()
+
+
+async def test_who_is_gone_follows_nothing(made: Made) -> None:
+    """A resource that it asked for behind another is not asked for any more."""
+    upstream, feed = made(False)
+    one, other = follows(feed), follows(feed)
+    upstream.go.clear()
+    asks = [asyncio.ensure_future(feed.subscribe(upstream, who, A)) for who in (one, other)]
+    await turns()
+    gone = [asyncio.ensure_future(feed.remove(upstream, who)) for who in (one, other)]
+    upstream.go.set()
+    await asyncio.gather(*asks, *gone)
+    assert upstream.asked == [("subscribe", A), ("unsubscribe", A)]
+    assert one.uris == other.uris == set()
+
+
+async def test_a_stream_is_opened_anew_only_for_other_things(made: Made) -> None:
+    """For the same, and for nobody, it stays as it is; for others, or on another connection, the old one ends."""
+    upstream, feed = made(True)
+    await feed.listen(upstream.now)
+    assert upstream.asked == []
+    one, other = follows(feed), follows(feed)
+    await feed.subscribe(upstream, one, A)
+    await feed.subscribe(upstream, other, A)
+    await feed.listen(upstream.now)
+    assert upstream.asked == [("listen", [A])]
+    await feed.subscribe(upstream, other, B)
+    await turns()
+    assert (upstream.asked[1:], upstream.open) == ([("listen", [A, B])], 1)
+    await feed.unsubscribe(upstream, other, B)
+    upstream.now = upstream.connected(modern=True)
+    await feed.listen(upstream.now)
+    await turns()
+    assert (upstream.asked[2:], upstream.open) == ([("listen", [A]), ("listen", [A])], 1)
+
+
+async def test_a_stream_that_stands_outlasts_one_that_is_refused(made: Made) -> None:
+    """Who was told of changes still is, and who asked for more hears why not."""
+    upstream, feed = made(True)
+    one, other = follows(feed), follows(feed)
+    await feed.subscribe(upstream, one, A)
+    first = upstream.streams[0]
+    upstream.refused.add(B)
+    with pytest.raises(MCPError):
+        await feed.subscribe(upstream, other, B)
+    await turns()
+    assert (first.done(), upstream.open, other.uris) == (False, 1, set())
+    await feed.listen(upstream.now)
+    assert upstream.asked == [("listen", [A]), ("listen", [A, B])]
+
+
+async def test_who_follow_at_once_are_told_on_one_stream(made: Made) -> None:
+    """The second waits for the first, which may have been asked for all already."""
+    upstream, feed = made(True)
+    upstream.go.clear()
+    both = [asyncio.ensure_future(feed.subscribe(upstream, follows(feed), uri)) for uri in (A, B)]
+    await turns()
+    upstream.go.set()
+    await asyncio.gather(*both)
+    assert upstream.asked == [("listen", [A, B])]
+
+
+async def test_what_an_upstream_did_not_tell_of_is_asked_for_again(made: Made) -> None:
+    """By the next who wants to hear of it; what is told of meanwhile needs no new stream."""
+    upstream, feed = made(True)
+    upstream.untold.add(A)
+    one, other = follows(feed), follows(feed)
+    await feed.subscribe(upstream, one, A, B)
+    await feed.listen(upstream.now)
+    assert (upstream.asked, one.uris) == ([("listen", [A, B])], {B})
+    with pytest.raises(MCPError, match="does not tell"):
+        await feed.subscribe(upstream, other, A)
+    upstream.untold.clear()
+    await feed.subscribe(upstream, other, A)
+    assert (upstream.asked[1:], other.uris) == ([("listen", [A, B])] * 2, {A})
+
+
+async def test_who_is_refused_a_resource_hears_of_lists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no stream that could stay, the new one is opened again, without what was refused."""
+    monkeypatch.setattr(module, "FIRST_WAIT", 0.01)
+    upstream, feed = made(True)
+    upstream.refused.add(A)
+    with pytest.raises(MCPError):
+        await feed.subscribe(upstream, follows(feed), A)
+    async with asyncio.timeout(20):
+        while not upstream.open:
+            await asyncio.sleep(0.01)
+    assert (upstream.asked[0], upstream.asked[-1]) == (("listen", [A]), ("listen", []))
+
+
+async def test_a_stream_whose_beginning_is_not_said_is_waited_for_a_while(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is heard all the same: nothing is known of what it tells, so the next one asks anew."""
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    upstream, feed = made(True)
+    upstream.silent = True
+    one = follows(feed)
+    await feed.subscribe(upstream, one, A)
+    assert (upstream.open, one.uris) == (1, {A})
+    await feed.listen(upstream.now)
+    await turns()
+    assert (upstream.asked, upstream.open) == ([("listen", [A]), ("listen", [A])], 1)

@@ -1,0 +1,43 @@
+"""How much of what nobody asked for is too much, by a clock that tests move."""
+
+from __future__ import annotations
+
+from gateway.mcp.upstreams.transport.flood import MESSAGES, SIZE, WHILE, Flood
+from tests.clock import Clock
+
+
+def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
+    """What is wrong with so many messages."""
+    found = []
+    for _ in range(count):
+        flood.heard(size)
+        found.append(flood.over())
+    return [why for why in found if why is not None]
+
+
+def test_a_flood_is_one_of_messages_or_of_bytes() -> None:
+    """To the message."""
+    flood = Flood(Clock())
+    assert not unasked(flood, MESSAGES)
+    assert unasked(flood, 1) == ["the upstream sent too many messages that nobody asked for"]
+    assert not unasked(large := Flood(Clock()), 64, SIZE // 64)
+    assert unasked(large, 1, 1) == [f"the upstream sent {SIZE} bytes that nobody asked for"]
+
+
+def test_an_answer_ends_it() -> None:
+    """As many may come again."""
+    flood = Flood(Clock())
+    for _ in range(3):
+        assert not unasked(flood, MESSAGES, SIZE // MESSAGES)
+        flood.ebb()
+
+
+def test_a_little_for_long_is_none() -> None:
+    """Who pings every second, or tells of the steps of a long call, is never cut off; who says much more is."""
+    clock = Clock()
+    for rate, cut in ((0.5, False), (2.0, True)):
+        flood, found = Flood(clock), list[str]()
+        for _ in range(300):
+            clock.now += WHILE / 100
+            found += unasked(flood, int(rate * MESSAGES / 100), SIZE // MESSAGES)
+        assert bool(found) is cut

@@ -1,0 +1,59 @@
+"""Who follows an upstream, and what waits for each."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from mcp import MCPError
+
+from gateway.mcp.upstreams.changes import following
+from gateway.mcp.upstreams.changes.feed import KINDS, UPDATED
+from gateway.mcp.upstreams.changes.following import BACKLOG, MOST, News, Streams
+from gateway.model import LOCAL
+
+
+async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
+    """Each of them waits once, however many there are; what else an upstream says has its limit."""
+    news = News()
+    uris = [f"test://{number}" for number in range(2 * BACKLOG)]
+    for _ in range(2):
+        for _ in range(BACKLOG):
+            news.tell("notifications/other", {})
+        for uri in uris:
+            news.tell(UPDATED, {"uri": uri})
+        for method in KINDS.values():
+            news.tell(method, {"uri": []})  # of which the protocol knows nothing
+    told = [await news.get() for _ in range(BACKLOG + len(uris) + len(KINDS))]
+    assert [params["uri"] for method, params in told if method == UPDATED] == uris
+    assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
+
+
+@pytest.mark.bound("notifications that wait for a client")
+async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
+    """Those that wait are told of again all the same."""
+    news = News()
+    for number in range(MOST + 1):
+        news.tell(UPDATED, {"uri": f"test://{number}"})
+    news.tell(UPDATED, {"uri": "test://0", "again": True})
+    assert (await news.get())[1] == {"uri": "test://0", "again": True}
+    news.tell(UPDATED, {"uri": "test://last"})
+    assert [params["uri"] for _, params in [await news.get() for _ in range(MOST)]][-2:] == [
+        f"test://{MOST - 1}",
+        "test://last",
+    ]
+
+
+@pytest.mark.bound("streams of changes of an upstream")
+def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has so many, and all have; one that ended makes room."""
+    monkeypatch.setattr(following, "STREAMS_EACH", 2)
+    monkeypatch.setattr(following, "MAX_STREAMS", 3)
+    streams, ann, bob = Streams(), replace(LOCAL, subject="ann"), replace(LOCAL, subject="bob")
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(streams.one(ann))
+        with pytest.raises(MCPError), streams.one(ann):
+            pass
+        with streams.one(bob), pytest.raises(MCPError), streams.one(LOCAL):
+            pass
+        stack.enter_context(streams.one(bob))

@@ -1,0 +1,41 @@
+"""The answer of an upstream over HTTP, as the bytes of it come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.mcp.upstreams.transport.credentials import Credentials
+from gateway.mcp.upstreams.transport.http_answer import Answer, Stream
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+COUNT = 30_000
+
+
+class Counted(InTurn):
+    """Tells how often somebody went on."""
+
+    times = 0
+
+    def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
+        """One more."""
+        self.times += 1
+        super().add(go_on, worked)
+
+
+async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
+    """However many come at once; nothing more is read of the connection until then."""
+    in_turn, taken = Counted(), list[object]()
+
+    def take(message: object, related: int | None, size: int) -> bool:
+        taken.append(message)
+        return False
+
+    credentials = Credentials(cast(Any, None), cast(Any, None), lambda: None)
+    answer = Answer("POST", 2**20, Stream(None), take, credentials, Moments(in_turn))
+    answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
+    assert answer.reading.held
+    await answer.ended()
+    assert taken == [*range(COUNT)]
+    assert in_turn.times > 5

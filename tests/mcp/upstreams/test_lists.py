@@ -1,0 +1,49 @@
+"""How long a list waits for an upstream that is silent, or for the database."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.mcp.upstreams.catalog.lists import FIRST, LATER, NEW, Heard, Lists
+
+TOOLS, PROMPTS = "tools/list", "prompts/list"
+
+
+@pytest.mark.parametrize(("starts", "most"), [(True, FIRST), (False, NEW)], ids=["started here", "elsewhere"])
+def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most: float) -> None:
+    """From when it was first asked, whichever list that was for: not as long again."""
+    heard = Heard()
+    assert most - 0.1 < heard.patience(TOOLS, starts=starts) <= most
+    heard.since[TOOLS] -= most / 2
+    assert most / 2 - 0.1 < heard.patience(PROMPTS, starts=starts) <= most / 2
+    heard.since[TOOLS] -= most / 2
+    assert heard.patience(PROMPTS, starts=starts) <= 0
+    assert heard.patience(TOOLS, starts=starts) <= 0
+
+
+def test_one_that_answered_is_waited_for_a_little() -> None:
+    """Less for what it said before, and not at all where it was waited for in vain."""
+    heard = Heard(known={TOOLS: []})
+    assert heard.patience(TOOLS, starts=True) == LATER
+    assert NEW - 0.1 < heard.patience(PROMPTS, starts=True) <= NEW
+    heard.slow.add(TOOLS)
+    assert heard.patience(TOOLS, starts=True) == 0
+
+
+async def test_what_upstreams_had_is_read_side_by_side() -> None:
+    """A database that does not answer is waited for once."""
+    reading = asyncio.Barrier(4)
+
+    class Fingerprints:
+        async def load(self, method: str) -> None:
+            await reading.wait()
+
+    offer: Any = SimpleNamespace(fingerprints=Fingerprints())
+    proxy: Any = SimpleNamespace(upstream=SimpleNamespace(offer=lambda _: offer))
+    lists = Lists(lambda: {"a": proxy, "b": proxy}, lambda _: None)
+    async with asyncio.timeout(5):
+        await lists.remember(None, TOOLS, PROMPTS)

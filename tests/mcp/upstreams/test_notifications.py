@@ -1,0 +1,53 @@
+"""A client that is told of its call reads at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.mcp.upstreams.calls import notifications
+from gateway.mcp.upstreams.calls.notifications import BESIDE, MOST, Telling
+
+METHOD = "notifications/message"
+
+
+async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long that takes, as long as it goes on."""
+    monkeypatch.setattr(notifications, "DRAIN", 0.0)
+    heard: list[int] = []
+
+    async def tell(_: str, params: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        heard.append(params["data"])
+
+    async with asyncio.TaskGroup() as tasks:
+        one = Telling(tasks, tell)
+        for number in range(500):
+            one.add(METHOD, {"data": number}, 10)
+        await one.drained()
+        one.close()
+    assert heard == list(range(500))
+
+
+@pytest.mark.bound("notifications of one call that wait for its client")
+async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more waits for it than may, and no answer does for ever."""
+    monkeypatch.setattr(notifications, "DRAIN", 0.0)
+    heard: list[int] = []
+    go = asyncio.Event()
+
+    async def tell(_: str, params: dict[str, Any]) -> None:
+        await go.wait()
+        heard.append(params["data"])
+
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+        one = Telling(tasks, tell)
+        for number in range(64):
+            one.add(METHOD, {"data": number}, MOST // 32 - BESIDE)
+        await one.drained()
+        go.set()
+        await one.drained()
+        one.close()
+    assert heard == list(range(32))

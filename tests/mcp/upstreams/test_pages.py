@@ -1,0 +1,39 @@
+"""Where the view runtime comes to stand in the page of an upstream."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.mcp.upstreams.catalog.pages import page_with_runtime, with_runtime
+
+SCRIPT = "<script>r</script>"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<!doctype html><html lang=x><head\nid=y>", "<title>t</title>"),
+        ("<HTML>", "<header>h</header>"),
+        (" <!DOCTYPE html>", "<p>p</p>"),
+        ("", "<p>p</p>"),
+        ("", "<head <html <!doctype"),
+        ("", "<!doctype"),
+        ("<html>", "<head"),
+    ],
+)
+def test_it_stands_first(before: str, after: str) -> None:
+    """In the head, or where that will be."""
+    assert page_with_runtime(before + after, "r") == before + SCRIPT + after
+
+
+@pytest.mark.parametrize("tag", ["<head ", "<html ", "<!doctype ", "<head", "< "])
+def test_a_page_that_never_ends_a_tag_is_read_once(tag: str) -> None:
+    """Were each of them looked at to its end, this would take hours, and hold up everybody."""
+    page = tag * (4 * 1024 * 1024 // len(tag))
+    assert page_with_runtime(page, "r") == SCRIPT + page
+
+
+@pytest.mark.parametrize("contents", [None, 7, "x", {}, [None, 7, "x", {}, {"text": 7}, {"mimeType": 7, "uri": 7}]])
+def test_what_is_no_page_stays_as_it_is(contents: object) -> None:
+    """An upstream may answer with anything."""
+    assert with_runtime({"contents": contents}, "r") == {"contents": contents}

@@ -1,0 +1,54 @@
+"""What callers can make the gateway hold, write or repeat is bounded: documented, and driven by a test each."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.bounds import Bound
+from scripts.bounds_doc import PAGE, declared, page
+
+TESTS = Path(__file__).parents[1]
+
+
+def driven() -> dict[str, list[str]]:
+    """The tests marked with `@pytest.mark.bound("…")`, by the bound that they drive."""
+    found: dict[str, list[str]] = {}
+    for file in TESTS.rglob("test_*.py"):
+        for name, what in _marks(ast.parse(file.read_text(encoding="utf-8"))):
+            found.setdefault(what, []).append(f"{file.relative_to(TESTS)}::{name}")
+    return found
+
+
+def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.bound":
+                    yield from ((node.name, ast.literal_eval(what)) for what in mark.args)
+
+
+DRIVEN = driven()
+
+
+def test_the_table_of_bounds_is_made_from_the_code() -> None:
+    """After a change: python scripts/bounds_doc.py."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text)
+
+
+@pytest.mark.parametrize("bound", declared(), ids=lambda bound: bound.what)
+def test_a_test_drives_each_bound(bound: Bound) -> None:
+    """It goes up to the bound and beyond it, in real parts of the gateway, and is marked with the bound's name."""
+    assert DRIVEN.get(bound.what), f'no test is marked @pytest.mark.bound("{bound.what}")'
+
+
+def test_every_driven_bound_is_declared_once() -> None:
+    """A test whose bound was renamed drives nothing."""
+    names = Counter(bound.what for bound in declared())
+    assert set(DRIVEN) <= set(names)
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,0 +1,190 @@
+"""While exchanges come, another process copies the journal into the database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.stores import copier, filler
+from gateway.stores import fill_process as module
+from gateway.stores.copying import BATCH, Copied, Stretch
+from gateway.stores.fill_process import Aside, NoProcess
+from gateway.stores.filler import Filler
+from gateway.stores.journal import Journal
+from gateway.stores.records import Records
+from gateway.stores.sql import Database
+from tests.stores.test_sql import caught_up, record
+
+
+class Seen(Aside):
+    """Tells what it was asked for, and which processes did it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.pids = set[int]()
+        self.refused = list[str]()
+
+    async def copy(self, stretch: Stretch) -> Copied:
+        """The same."""
+        try:
+            copied = await super().copy(stretch)
+        except NoProcess as error:
+            self.refused.append(str(error))
+            raise
+        assert self._process is not None
+        self.pids.add(self._process.pid)
+        return copied
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter waits than in life."""
+    monkeypatch.setattr(filler, "LATEST_SECONDS", 0.05)
+
+
+@asynccontextmanager
+async def busy(path: Path, url: str, aside: Aside) -> AsyncIterator[Journal]:
+    """A journal that grows and grows, and is copied meanwhile."""
+    async with Database(url) as database, Journal(path) as journal, asyncio.TaskGroup() as group:
+
+        async def grow() -> None:
+            while True:
+                journal.append(record(str(journal.seq)))
+                await asyncio.sleep(0.001)
+
+        jobs = [group.create_task(job) for job in (Filler(Records(database), journal, aside=aside).run(), grow())]
+        yield journal
+        jobs[1].cancel()
+        await caught_up(path, url)
+        jobs[0].cancel()
+
+
+async def until_copied(url: str, lines: int) -> None:
+    """Wait until so many lines are in the database."""
+    async with asyncio.timeout(20):
+        while True:
+            connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+            found = connection.execute("SELECT count(*) FROM audit").fetchone()[0]
+            connection.close()
+            if found >= lines:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_while_exchanges_come_another_process_copies(path: Path, url: str) -> None:
+    """One for all the time, which ends with the filler."""
+    aside = Seen(url)
+    async with busy(path, url, aside):
+        await until_copied(url, 2 * BATCH)
+        (pid,) = aside.pids
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + module.NICE)
+    assert not aside.refused
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_it_is_started_before_it_copies(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For it takes a while; and it ends with the filler, whether it was asked for anything or not."""
+    monkeypatch.setattr(filler, "LATEST_SECONDS", 60.0)
+    monkeypatch.setattr(filler, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 0.1)
+    aside = Seen(url)
+    async with busy(path, url, aside):
+        async with asyncio.timeout(20):
+            while aside._process is None:
+                await asyncio.sleep(0.01)
+        pid = aside._process.pid
+        assert not aside.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_without_that_process_this_one_copies(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where somebody ends it, and is told so."""
+    aside = Seen(url)
+    async with busy(path, url, aside) as journal:
+        await until_copied(url, BATCH)
+        os.kill(next(iter(aside.pids)), signal.SIGKILL)
+        await until_copied(url, journal.seq + BATCH)
+    assert aside.refused == ["it ended with status -9"]
+    assert "which does it now: it ended with status -9" in caplog.text
+
+
+async def test_where_no_process_can_be_started(
+    path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This one copies from the beginning."""
+    monkeypatch.setattr(sys, "executable", str(path))
+    async with busy(path, url, Aside(url)):
+        await until_copied(url, BATCH)
+    assert "it cannot be started" in caplog.text
+
+
+async def test_after_a_while_it_ends(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And another one is started when lines come again."""
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    aside = Seen(url)
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
+        for _ in range(2):
+            start = journal.position
+            journal.append(record(str(journal.seq)))
+            stretch = Stretch(str(path), journal.chain, start, journal.position, epoch)
+            assert (await aside.copy(stretch)).end == journal.position
+            await asyncio.sleep(0.01)
+        assert len(aside.pids) == 2
+        await aside.close()
+
+
+async def test_what_is_wrong_there_is_told_here(path: Path, url: str) -> None:
+    """A line that was altered, and a database that is not there."""
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
+        journal.append(record("a"))
+        path.write_bytes(path.read_bytes().replace(b'"id":"a"', b'"id":"b"'))
+        aside = Aside(url)
+        copied = await aside.copy(Stretch(str(path), journal.chain, 0, journal.position, epoch))
+        await aside.close()
+    assert [wrong.partition(", it ")[2] for wrong in copied.wrong] == ["was altered: its hash does not fit"]
+    aside = Aside("sqlite:////nowhere/at/all.db")
+    for _ in range(2):  # another one may find it there
+        with pytest.raises(OSError, match="cannot be used"):
+            await aside.copy(Stretch(str(path), "a", 0, 1, 1))
+
+
+async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) -> None:
+    """At once, though it waits for a database that another one has locked: nothing of it is stored afterwards."""
+    async with Database(url) as database, Journal(path) as journal:
+        epoch = await Records(database).take_over(journal.chain)
+        journal.append(record("a"))
+        stretch = Stretch(str(path), journal.chain, 0, journal.position, epoch)
+        first = msgspec.json.encode(stretch) + b"\n"
+        journal.append(record("b"))
+        second = msgspec.json.encode(msgspec.structs.replace(stretch, end=journal.position)) + b"\n"
+    locked = sqlite3.connect(url.removeprefix("sqlite:///"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", copier.__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{url}\n".encode() + first)
+    assert b'"end"' in await process.stdout.readline()
+    locked.execute("BEGIN IMMEDIATE")
+    process.stdin.write(second)
+    process.stdin.close()  # as the system does for who is killed
+    said = await process.communicate()
+    locked.close()
+    assert (process.returncode, *said) == (0, b"", b"")
+    lines = sqlite3.connect(url.removeprefix("sqlite:///"))
+    assert lines.execute("SELECT count(*) FROM audit WHERE id = 'b'").fetchone() == (0,)
+    lines.close()

@@ -1,0 +1,105 @@
+"""The gateway as a library: an aiohttp application beside others."""
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.app import build_app
+from gateway.errors import StartError
+from tests.world import SECRET, Server, World, bound, read_config, running, write_config
+
+CLIENT = {"webmcp-gateway-client": "1"}
+HELD = (
+    "connection-allowlist",
+    "content-security-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "gateway-reason",
+    "referrer-policy",
+    "x-content-type-options",
+)
+
+
+async def test_it_is_mounted_by_host_in_an_application_of_others(tmp_path: Path) -> None:
+    """Its hosts are its own, headers too; everything else is the other application's; it starts and ends with it."""
+    async with running(tmp_path) as world:
+        before = await headers(world)
+        await world.gateway.stop()
+        outer = web.Application()
+
+        async def hello(_: web.Request) -> web.Response:
+            return web.Response(text="hello")
+
+        outer.router.add_get("/", hello)
+        outer.add_domain(f"*.localhost:{world.gateway.port}", build_app(read_config(tmp_path)))
+        await world.gateway.start(outer)
+        async with world.client(headers=CLIENT) as client:
+            async with client.get(world.url) as answer:
+                assert await answer.text() == "hello"
+            async with client.get(f"{world.console}/api/state") as answer:
+                assert [app["id"] for app in (await answer.json())["apps"]] == ["cart"]
+            async with client.get(f"{world.site}/api/products") as answer:
+                assert answer.status == 200
+        assert await headers(world) == before
+
+
+async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
+    """Of answers and refusals of each site, those that say what a browser may do with them."""
+    found = []
+    async with world.client(headers=CLIENT) as client:
+        async with client.get(f"{world.console}/api/state") as answer:
+            (app,) = (await answer.json())["apps"]
+        pages = [f"{site}/{path}" for site in (world.console, world.site) for path in ("", "none")]
+        for url in (app["sandbox_url"], *pages):
+            async with client.get(url) as answer:
+                said = {name.lower(): value for name, value in answer.headers.items()}
+            found.append((answer.status, {name: said[name] for name in HELD if name in said}))
+    assert [name for name in HELD if not any(name in said for _, said in found)] == []
+    return found
+
+
+async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Path) -> None:
+    """And the message says which there are."""
+    policy = "version: 1\nbackends: {shop: {type: carrier-pigeon}}\nroutes: [{path: /api, methods: [GET]}]\n"
+    sock = bound()
+    write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
+    sock.close()
+    with pytest.raises(StartError, match=r"'carrier-pigeon'; there is http"):
+        build_app(read_config(tmp_path))
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_an_author_hears_of_scripts_that_no_browser_can_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, live: bool
+) -> None:
+    """As `dev` starts the gateway; the page is shown all the same."""
+    source = tmp_path / "page"
+    source.mkdir()
+    (source / "index.html").write_text("<!doctype html>\n<script>let a = ;</script>", "utf-8")
+    async with running(tmp_path, source=source) as world:
+        await world.gateway.stop()
+        with caplog.at_level("INFO", "gateway.assembly.serving"):
+            await world.gateway.start(build_app(read_config(tmp_path), live=live))
+        async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/api/state") as answer:
+            assert [app["id"] for app in (await answer.json())["apps"]] == ["cart"]
+    assert ("index.html:2:17: Unexpected token ';'" in caplog.text) is live
+
+
+async def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
+    """The second does not start, and says what to do; the first goes on."""
+    async with running(tmp_path) as world:
+        second = Server(bound())
+        try:
+            with pytest.raises(StartError, match="journal"):
+                await second.start(build_app(read_config(tmp_path)))
+        finally:
+            await second.stop()
+        async with world.client(headers=CLIENT) as client, client.get(f"{world.site}/api/products") as answer:
+            assert answer.status == 200
+
+
+def test_a_configuration_does_not_show_its_secrets(tmp_path: Path) -> None:
+    """Not even to who prints it."""
+    write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=8080)
+    assert SECRET not in repr(read_config(tmp_path))

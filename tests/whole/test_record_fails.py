@@ -1,0 +1,380 @@
+"""A record that cannot be kept: what is refused then, and that it is said in the log, the metrics and the console."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from mcp import Client
+
+from gateway.stores import filler
+from tests.approvals.page import shown
+from tests.approvals.test_ways import granted, removed, sent
+from tests.credentials.house import house
+from tests.doors.upstream_view import shop
+from tests.interop.serving import over_http
+from tests.touch_key import TouchKey
+from tests.whole.test_main_job import person, questions
+from tests.world import EXAMPLE, Server, World, bound, running
+
+CLIENT = {"webmcp-gateway-client": "1"}
+
+
+POLICY = """
+version: 1
+backends: {shop: {url: "http://127.0.0.1:PORT", network: private}}
+routes: [{path: /api/echo, methods: [GET, POST]}]
+"""
+
+
+def answering() -> web.Application:
+    """A backend that says yes."""
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response({}, status=201 if request.method == "POST" else 200)
+
+    app = web.Application()
+    app.router.add_route("*", "/api/echo", handle)
+    return app
+
+
+async def asked(world: World, client: aiohttp.ClientSession, method: str) -> int:
+    """The status of one request."""
+    async with client.request(method, f"{world.site}/api/echo") as answer:
+        return answer.status
+
+
+@contextmanager
+def full(path: Path) -> Iterator[None]:
+    """No file grows beyond the size that `path` has, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[None]:
+    """Writing to the journal fails as to a closed file; the number stays taken, so that no other file gets it."""
+    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    kept, closed_for_writing = os.dup(number), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(closed_for_writing, number, inheritable=False)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number, inheritable=False)
+        os.close(kept)
+        os.close(closed_for_writing)
+
+
+@contextmanager
+def unkept(path: Path) -> Iterator[None]:
+    """What is written to the journal is taken, and cannot be brought to a disk: it goes into a pipe."""
+    (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
+    kept, (end, pipe) = os.dup(number), os.pipe()
+    os.dup2(pipe, number, inheritable=False)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number, inheritable=False)
+        for one in (kept, end, pipe):
+            os.close(one)
+
+
+BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": full, "closed": closed}
+
+
+async def lengthened(world: World, client: aiohttp.ClientSession) -> None:
+    """The journal is longer than what else is written meanwhile."""
+    for _ in range(30):
+        async with client.get(f"{world.site}/api/nothing") as answer:  # which takes nothing of the rate
+            assert answer.status == 403
+
+
+async def problems(world: World, client: aiohttp.ClientSession) -> list[str]:
+    """What the console says of the record."""
+    async with client.get(f"{world.console}/api/state") as answer:
+        return [one["message"] for one in (await answer.json())["problems"] if one["kind"] == "record"]
+
+
+async def scraped(world: World, client: aiohttp.ClientSession) -> str:
+    """The metrics."""
+    async with client.get(f"{world.url}/metrics") as answer:
+        return await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "statuses", "words"),
+    [
+        ("refuse-unsafe", (200, 503), "what changes something is refused"),
+        ("refuse", (503, 503), "everything is refused"),
+        ("continue", (200, 201), "everything goes on unrecorded"),
+    ],
+)
+async def test_a_full_disk_is_said_aloud(
+    tmp_path: Path, on_failure: str, statuses: tuple[int, int], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it lasts, and not after it."""
+    backend = Server(bound())
+    await backend.start(answering())
+    policy = POLICY.replace("PORT", str(backend.port))
+    try:
+        async with (
+            running(tmp_path, policy=policy, extra=f"audit: {{on_failure: {on_failure}}}\n") as world,
+            world.client(headers=CLIENT) as client,
+        ):
+            for _ in range(30):  # the journal is longer than what else is written meanwhile
+                assert await asked(world, client, "GET") == 200
+            with full(world.config.journal):
+                found = (await asked(world, client, "GET"), await asked(world, client, "POST"))
+                told, metrics = await problems(world, client), await scraped(world, client)
+            assert found == statuses
+            assert any(words in one for one in told)
+            assert "webmcp_gateway_journal_failures_total" in metrics
+            assert "cannot be written" in caplog.text
+            assert await asked(world, client, "GET") == 200
+            assert not any(words in one for one in await problems(world, client))
+            assert "can be written again" in caplog.text
+    finally:
+        await backend.stop()
+
+
+@pytest.mark.parametrize(("fsync", "statuses"), [("always", (200, 503)), ("never", (200, 201))])
+async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: str, statuses: tuple[int, int]) -> None:
+    """With `fsync: always` nothing is sent that changes something, as if it could not be written."""
+    backend = Server(bound())
+    await backend.start(answering())
+    policy = POLICY.replace("PORT", str(backend.port))
+    try:
+        async with (
+            running(tmp_path, policy=policy, extra=f"audit: {{fsync: {fsync}}}") as world,
+            world.client(headers=CLIENT) as client,
+        ):
+            assert await asked(world, client, "POST") == 201
+            with unkept(world.config.journal):
+                assert (await asked(world, client, "GET"), await asked(world, client, "POST")) == statuses
+                assert bool(await problems(world, client)) is (fsync == "always")
+    finally:
+        await backend.stop()
+
+
+async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go on, the console says so, and afterwards everything is there."""
+    monkeypatch.setattr("gateway.stores.sql.SQLITE_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.1)
+    async with running(tmp_path) as world, world.client(headers=CLIENT) as client:
+        path = world.config.database.reveal().removeprefix("sqlite:///")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        async with client.get(f"{world.site}/api/products") as answer:
+            assert answer.status == 200
+        async with asyncio.timeout(20):
+            while not await problems(world, client):
+                await asyncio.sleep(0.02)
+        metrics = await scraped(world, client)
+        other.execute("ROLLBACK")
+        other.close()
+        async with asyncio.timeout(20):
+            while await problems(world, client):
+                await asyncio.sleep(0.02)
+        ids: list[str] = []
+        async with asyncio.timeout(20):
+            while not ids:
+                async with client.get(f"{world.console}/api/audit") as answer:
+                    ids = [one["id"] for one in (await answer.json())["records"]]
+    assert 'sink_failures_total{sink="database"}' in metrics
+    assert 'sink_lag_bytes{sink="database"}' in metrics
+    assert ids
+
+
+@pytest.mark.parametrize("broken", sorted(BREAKS))
+@pytest.mark.parametrize(("on_failure", "runs"), [("refuse-unsafe", False), ("refuse", False), ("continue", True)])
+async def test_tool_calls_without_a_record(tmp_path: Path, on_failure: str, runs: bool, broken: str) -> None:
+    """Those of a page and those of an upstream alike: what a tool changes nobody knows, so it counts as unsafe."""
+    ran: list[str] = []
+    async with over_http(shop(ran.append)) as url:
+        policy = tmp_path / "open.yaml"
+        policy.write_text("version: 1\ntools: {both: {}}\n")
+        upstream = f"upstreams: {{other: {{url: '{url}', network: private, policy: open.yaml}}}}\n"
+        extra = f"{upstream}audit: {{on_failure: {on_failure}}}\n"
+        async with (
+            running(tmp_path, extra=extra) as world,
+            person(world) as ann,
+            world.client(headers=CLIENT) as client,
+        ):
+            await lengthened(world, client)
+            async with (
+                shown(world, ann) as page,
+                Client(f"{world.url}/mcp") as model,
+                Client(f"{world.url}/mcp/other", cache=None) as other,
+            ):
+                await other.list_tools()
+                with BREAKS[broken](world.config.journal):
+                    of_page = await model.call_tool("cart_get_cart", {})
+                    of_upstream = await other.call_tool("both")
+                assert (page.ran, ran) == ((["get_cart"], ["both"]) if runs else ([], []))
+                assert (of_page.is_error, of_upstream.is_error) == (not runs, not runs)
+                for refused in (of_page, of_upstream):
+                    assert ("audit-unavailable" in str(refused)) is not runs
+                assert not (await model.call_tool("cart_get_cart", {})).is_error
+                assert not (await other.call_tool("both")).is_error
+
+
+@pytest.mark.parametrize("broken", sorted(BREAKS))
+@pytest.mark.parametrize(
+    ("on_failure", "word", "status"),
+    [
+        ("refuse-unsafe", "approve", 503),
+        ("refuse", "approve", 503),
+        ("continue", "approve", 200),
+        ("refuse-unsafe", "decline", 200),
+        ("refuse", "decline", 200),
+    ],
+)
+async def test_an_answer_without_a_record(
+    tmp_path: Path, on_failure: str, word: str, status: int, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A yes that cannot be recorded is none, and the question stays; a no counts. It is said aloud."""
+    rules = (
+        (EXAMPLE / "policy.yaml")
+        .read_text("utf-8")
+        .replace("{when: model, message", "{when: model, grant: 10m, message")
+    )
+    async with (
+        running(tmp_path, policy=rules, extra=f"audit: {{on_failure: {on_failure}}}\n") as world,
+        person(world) as ann,
+        world.client(headers=CLIENT) as client,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        await lengthened(world, client)
+        removing = tasks.create_task(removed(world))
+        (question,) = await questions(ann, world)
+        url = f"{world.console}/api/approvals/{question['id']}"
+        given = {"answer": word, "grant": word == "approve"}
+        with BREAKS[broken](world.config.journal):
+            async with ann.post(url, json=given) as answer:
+                said = (answer.status, (await answer.json()).get("type", ""))
+            async with ann.get(f"{world.console}/api/grants") as answer:
+                grants = (await answer.json())["grants"]
+            told = await problems(world, client)
+        assert said == (status, "urn:webmcp-gateway:audit-unavailable" if status == 503 else "")
+        assert told
+        assert "cannot be written" in caplog.text
+        assert len(grants) == (1 if on_failure == "continue" else 0)
+        if status == 503:
+            async with ann.get(f"{world.console}/api/approvals") as answer:
+                open_ones = [one["id"] for one in (await answer.json())["approvals"]]
+            assert (sent(world), open_ones) == (0, [question["id"]])
+            async with ann.post(url, json={"answer": "approve"}) as answer:
+                assert answer.status == 200
+        reason = (await removing)["headers"].get("gateway-reason")
+    if word == "decline":
+        assert (reason, sent(world)) == ("approval-declined", 0)
+    elif status == 503:
+        assert (reason, sent(world)) == (None, 1)
+
+
+def written(journal: Path, kind: str) -> list[tuple[str, int | None]]:
+    """The lines of one kind: phase and status."""
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
+    return [(one["phase"], one["fields"].get("status")) for one in lines if one["fields"].get("kind") == kind]
+
+
+async def asked_for(client: aiohttp.ClientSession, url: str, body: object) -> tuple[int, dict[str, Any]]:
+    """The answer to a POST of the console's page."""
+    async with client.post(url, json=body) as answer:
+        return answer.status, await answer.json()
+
+
+REFUSED = (503, "urn:webmcp-gateway:audit-unavailable")
+
+
+async def test_keys_without_a_record(tmp_path: Path) -> None:
+    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    async with running(tmp_path, extra="approvals: {presence: webauthn}\n") as world, person(world) as ann:
+        journal, url = world.config.journal, f"{world.console}/api/keys"
+        key = TouchKey("gateway.localhost", world.console)
+        _, begun = await asked_for(ann, f"{url}/begin", {})
+        new = {"name": "mine", "credential": key.create(begun["create"])}
+        with closed(journal):
+            status, told = await asked_for(ann, url, new)
+        assert (status, told["type"]) == REFUSED
+        assert written(journal, "key") == []
+        assert await asked_for(ann, url, new) == (200, {"id": key.id})
+        assert written(journal, "key") == [("intent", None), ("outcome", 200)]
+        for broken in (False, True):
+            before = len(written(journal, "key"))
+            _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
+            wrong = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": {"id": key.id}})
+            assert (wrong[0], written(journal, "key")[before:]) == (403, [("intent", None), ("outcome", 403)])
+            _, touch = await asked_for(ann, f"{url}/{key.id}/begin", {})
+            before = len(written(journal, "key"))
+            with closed(journal) if broken else nullcontext():
+                gone = await asked_for(ann, f"{url}/{key.id}/remove", {"assertion": key.get(touch)})
+            assert gone == (200, {"removed": key.id})
+            lines = [] if broken else [("intent", None), ("outcome", 200)]
+            assert written(journal, "key")[before:] == lines
+            if not broken:
+                _, begun = await asked_for(ann, f"{url}/begin", {})
+                key = TouchKey("gateway.localhost", world.console)
+                new = {"name": "mine", "credential": key.create(begun["create"])}
+                assert (await asked_for(ann, url, new))[0] == 200
+
+
+async def test_accounts_without_a_record(tmp_path: Path) -> None:
+    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    async with house(tmp_path) as home:
+        journal = tmp_path / "gateway.journal"
+        told = await home.consented()
+        with closed(journal):
+            status, refused = await home.api("connections/finish", told)
+        assert (status, refused["type"]) == REFUSED
+        assert written(journal, "credential") == []
+        assert (await home.get("person"))[0] == 401
+        assert (await home.api("connections/finish", told))[0] == 200
+        assert written(journal, "credential") == [("intent", None), ("outcome", 200)]
+        assert (await home.api("connections/person/disconnect", {}))[0] == 200
+        assert written(journal, "credential")[2:] == [("intent", None), ("outcome", 200)]
+        assert (await home.connect())[0] == 200
+        with closed(journal):
+            assert (await home.api("connections/person/disconnect", {}))[0] == 200
+        assert (await home.get("person"))[0] == 401
+        assert len(written(journal, "credential")) == 6
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_grant_ends_with_and_without_a_record(tmp_path: Path, broken: bool) -> None:
+    """Its end is written before and after it, and does not wait for that."""
+    rules = (EXAMPLE / "policy.yaml").read_text("utf-8")
+    rules = rules.replace("{when: model, message", "{when: model, grant: 10m, message")
+    async with (
+        running(tmp_path, policy=rules) as world,
+        person(world) as ann,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        removing = tasks.create_task(removed(world))
+        (question,) = await questions(ann, world)
+        answer = {"answer": "approve", "grant": True}
+        assert (await asked_for(ann, f"{world.console}/api/approvals/{question['id']}", answer))[0] == 200
+        await removing
+        (grant,) = await granted(ann, world)
+        with closed(world.config.journal) if broken else nullcontext():
+            assert (await asked_for(ann, f"{world.console}/api/grants/{grant['id']}/revoke", {}))[0] == 200
+        assert await granted(ann, world) == []
+        lines = [] if broken else [("intent", None), ("outcome", 200)]
+        assert written(world.config.journal, "grant") == lines
