@@ -14,7 +14,7 @@ from gateway.apps.markup import Element, Page
 from gateway.apps.modules import Module, link
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
-    Token,
+    ScriptToken,
     blocked_problems,
     import_problems,
     importing,
@@ -177,7 +177,7 @@ class PageScripts:
         """Return the expression for the promise that a classic script and the module behind it share."""
         return f'(globalThis[Symbol.for("webmcp-gateway.import.{len(self._modules)}")]??=Promise.withResolvers())'
 
-    def _stand_behind(self, element: Element, script: Module, word: Token, code: str) -> Module:
+    def _stand_behind(self, element: Element, script: Module, word: ScriptToken, code: str) -> Module:
         part = Module(script.path, Text(script.text.file, script.text.whole, script.text.start + word.start), code)
         self._modules.append((element, part))
         return part

@@ -50,7 +50,7 @@ _TEMPLATE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(`|\$\{)?", re.DOTALL)
 _DANGEROUS = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kind of a token, as far as packing needs it."""
 
     COMMENT = auto()
@@ -59,14 +59,14 @@ class Kind(Enum):
     MARK = auto()
 
 
-_KINDS: Final = (Kind.MARK, Kind.COMMENT, Kind.LITERAL, Kind.WORD, Kind.MARK, Kind.MARK)
+_KINDS: Final = (TokenKind.MARK, TokenKind.COMMENT, TokenKind.LITERAL, TokenKind.WORD, TokenKind.MARK, TokenKind.MARK)
 """By the groups of `_TOKEN`."""
 
 
-class Token(NamedTuple):
+class ScriptToken(NamedTuple):
     """One token from `start` to `end`, without white space."""
 
-    kind: Kind
+    kind: TokenKind
     start: int
     end: int
     text: str
@@ -80,11 +80,11 @@ def _match(pattern: re.Pattern[str], code: str, at: int) -> re.Match[str]:
     return match
 
 
-def tokens(code: str) -> Iterator[Token]:
+def tokens(code: str) -> Iterator[ScriptToken]:
     """Yield the tokens of `code`. Text inside of template literals is a literal, their expressions are tokens."""
     at = 0
     nesting: list[str] = []
-    previous: Token | None = None
+    previous: ScriptToken | None = None
     expression_follows = False  # whether the last ")" closed the head of an if, for, while or with
     while (match := _TOKEN.match(code, at)) is not None:
         group = match.lastindex or 0
@@ -94,12 +94,12 @@ def tokens(code: str) -> Iterator[Token]:
         if group == _READ_SO:
             if text == "/":
                 if _expects_expression(previous, expression_follows) and (regex := _REGEX.match(code, start)):
-                    kind, at = Kind.LITERAL, regex.end()
+                    kind, at = TokenKind.LITERAL, regex.end()
             elif text == "`" or (text == "}" and nesting and nesting[-1] == "`"):
                 if text == "}":
                     nesting.pop()
                 template = _match(_TEMPLATE, code, at)
-                kind, at = Kind.LITERAL, template.end()
+                kind, at = TokenKind.LITERAL, template.end()
                 if template[1] == "${":
                     nesting.append("`")
             elif text in "({[":
@@ -108,19 +108,19 @@ def tokens(code: str) -> Iterator[Token]:
             else:
                 expression_follows = bool(nesting) and nesting.pop() == "head"
             text = code[start:at]
-        token = Token(kind, start, at, text)
+        token = ScriptToken(kind, start, at, text)
         yield token
-        if kind is not Kind.COMMENT:
+        if kind is not TokenKind.COMMENT:
             previous = token
 
 
-def _expects_expression(previous: Token | None, after_head: bool) -> bool:
+def _expects_expression(previous: ScriptToken | None, after_head: bool) -> bool:
     """Whether a slash here begins a regular expression rather than divides."""
     if previous is None:
         return True
-    if previous.kind is Kind.WORD:
+    if previous.kind is TokenKind.WORD:
         return previous.text in _BEFORE_EXPRESSION
-    if previous.kind is Kind.LITERAL:
+    if previous.kind is TokenKind.LITERAL:
         return previous.text.endswith("${")
     return after_head if previous.text == ")" else previous.text != "]"
 
@@ -161,7 +161,7 @@ WORKER_FILE = (
 _REMEDY = 'write <script type="module">, or build the app with a bundler and pack what that wrote'
 
 
-Statement = list[Token]
+Statement = list[ScriptToken]
 
 
 def importing(code: str) -> list[Statement]:
@@ -174,7 +174,7 @@ def _statements(code: str) -> Iterator[Statement]:
     last = max((found.start() for found in matches(code, _MAY_IMPORT, "import", "from", "new")), default=-1)
     found: Statement = []
     for token in tokens(code) if last >= 0 else ():
-        if token.kind is not Kind.COMMENT:
+        if token.kind is not TokenKind.COMMENT:
             found.append(token)
         if token.text == ";":
             yield found
@@ -184,7 +184,7 @@ def _statements(code: str) -> Iterator[Statement]:
     yield found
 
 
-def named_imports(statements: Iterable[Statement]) -> list[tuple[Token, Token]]:
+def named_imports(statements: Iterable[Statement]) -> list[tuple[ScriptToken, ScriptToken]]:
     """Return each `import()` with a literal name: its word, and the name."""
     return [
         (token, found[index + 2])
@@ -194,19 +194,19 @@ def named_imports(statements: Iterable[Statement]) -> list[tuple[Token, Token]]:
     ]
 
 
-def _is_named_import(found: list[Token], index: int, token: Token) -> bool:
+def _is_named_import(found: list[ScriptToken], index: int, token: ScriptToken) -> bool:
     words = [one.text for one in found[index + 1 : index + 4]] if token.text == "import" else []
     if words[:1] != ["("] or words[2:] not in ([")"], [","]):
         return False
     return words[1][-1] in "\"'`" and not _is_property(found, index)
 
 
-def late_imports(statements: Iterable[Statement]) -> list[Token]:
+def late_imports(statements: Iterable[Statement]) -> list[ScriptToken]:
     """Return the word of each `import()` whose name is known only at run time."""
     return [token for found in statements for index, token in enumerate(found) if _is_late_import(found, index, token)]
 
 
-def _is_late_import(found: list[Token], index: int, token: Token) -> bool:
+def _is_late_import(found: list[ScriptToken], index: int, token: ScriptToken) -> bool:
     if (
         token.text != "import"
         or _is_property(found, index)
@@ -218,11 +218,11 @@ def _is_late_import(found: list[Token], index: int, token: Token) -> bool:
         depth += {"(": 1, ")": -1}.get(found[at].text, 0)
         if depth == 0:  # `import(name) { … }` defines a method of that name
             is_method = [one.text for one in found[at + 1 : at + 2]] == ["{"]
-            return at > index + 2 and not is_method and found[index + 2].kind is not Kind.LITERAL
+            return at > index + 2 and not is_method and found[index + 2].kind is not TokenKind.LITERAL
     return False
 
 
-def _is_property(found: list[Token], index: int) -> bool:
+def _is_property(found: list[ScriptToken], index: int) -> bool:
     return index > 0 and found[index - 1].text in (".", "?.")
 
 
@@ -240,7 +240,7 @@ def import_problems(text: Text, statements: Iterable[Statement], *, linked: Coll
     ]
 
 
-def _import_problem(found: list[Token], index: int) -> str | None:
+def _import_problem(found: list[ScriptToken], index: int) -> str | None:
     before = found[index - 1].text if index else ""
     match found[index].text:
         case "new" if _is_worker_file([one.text for one in found[index + 1 : index + 8]]):
@@ -270,19 +270,19 @@ def blocked_problems(text: Text, code: str, *, asking: bool, finding: bool) -> l
     return [text.problem(match.start(), words) for match, words in found if match is not None]
 
 
-def _is_import(found: list[Token], index: int) -> bool:
+def _is_import(found: list[ScriptToken], index: int) -> bool:
     after = found[index + 1]
     if after.text == "(":
         # A variable may hold anything; `import(` may begin a method, whose parameters are no literals.
-        return any(token.kind is Kind.LITERAL for token in found[index + 2 : index + 3])
-    return _is_string(after) or after.text in ("{", "*") or (after.kind is Kind.WORD and after.text != "in")
+        return any(token.kind is TokenKind.LITERAL for token in found[index + 2 : index + 3])
+    return _is_string(after) or after.text in ("{", "*") or (after.kind is TokenKind.WORD and after.text != "in")
 
 
-def _is_string(token: Token) -> bool:
-    return token.kind is Kind.LITERAL and token.text[:1] in "\"'"
+def _is_string(token: ScriptToken) -> bool:
+    return token.kind is TokenKind.LITERAL and token.text[:1] in "\"'"
 
 
-def _exports(found: list[Token], index: int) -> bool:
+def _exports(found: list[ScriptToken], index: int) -> bool:
     """Whether the `from` at `index` belongs to an `export {…}` or `export * as x`."""
     for at in range(index - 1, -1, -1):
         if found[at].text in (";", "import"):
@@ -306,9 +306,9 @@ def as_element_text(code: str, *, module: bool = False) -> str:
     for token in tokens(code):
         if token.start > dangers[-1] and not templates.open:
             break
-        if token.kind is Kind.LITERAL and token.text[0] in "`}":
+        if token.kind is TokenKind.LITERAL and token.text[0] in "`}":
             changes += templates.part(token)
-        elif "<" in token.text and token.kind in (Kind.LITERAL, Kind.COMMENT):
+        elif "<" in token.text and token.kind in (TokenKind.LITERAL, TokenKind.COMMENT):
             changes += _literal(token)
         elif _DANGEROUS.match(code, token.start):
             # In a classic script `<!--` begins a comment (ECMA-262, B.1.1).
@@ -334,11 +334,11 @@ def _apart(changes: list[Splice]) -> list[Splice]:
     return kept
 
 
-def _literal(token: Token) -> list[Splice]:
+def _literal(token: ScriptToken) -> list[Splice]:
     safe = _DANGEROUS.sub(r"\\x3C", token.text)
     if safe == token.text:
         return []
-    is_regex = token.kind is Kind.LITERAL and token.text[0] == "/"
+    is_regex = token.kind is TokenKind.LITERAL and token.text[0] == "/"
     return [Splice(token.start, token.end, regular_expression(token.text) if is_regex else safe)]
 
 
@@ -348,19 +348,19 @@ class _Templates:
     def __init__(self, code: str) -> None:
         self._name = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         self._count = 0
-        self._open: list[tuple[bool, list[Token]]] = []
-        self._before: list[Token] = []
+        self._open: list[tuple[bool, list[ScriptToken]]] = []
+        self._before: list[ScriptToken] = []
 
     @property
     def open(self) -> bool:
         return bool(self._open)
 
-    def passed(self, token: Token) -> None:
+    def passed(self, token: ScriptToken) -> None:
         """Remember a token that may be the tag of the next template."""
-        if token.kind is not Kind.COMMENT:
+        if token.kind is not TokenKind.COMMENT:
             self._before = [*self._before[-40:], token]
 
-    def part(self, token: Token) -> list[Splice]:
+    def part(self, token: ScriptToken) -> list[Splice]:
         """Return the changes for a template that ends with `token`; empty within one."""
         if token.text[0] == "`":
             self._open.append((self._is_tagged(), []))
@@ -382,7 +382,7 @@ class _Templates:
         last = self._before[-1] if self._before else None
         if last is None:
             return False
-        if last.kind is Kind.LITERAL:
+        if last.kind is TokenKind.LITERAL:
             return last.text.endswith("`")  # the result of a template
         if _expects_expression(last, after_head=False):
             return False
@@ -399,7 +399,7 @@ def with_source(code: str, url: str) -> str:
     """
     if "currentScript" not in code:
         return code
-    first = next((token.text for token in tokens(code) if token.kind is not Kind.COMMENT), "")
+    first = next((token.text for token in tokens(code) if token.kind is not TokenKind.COMMENT), "")
     strict = f"{first};" if first[1:-1] == "use strict" else ""
     # Not by `setAttribute`: the view runtime would treat it as a script of the backend.
     written = json.dumps(url).replace("<", r"\u003c")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
+from gateway.config import ApprovalWay as Named
 from gateway.config import Config
-from gateway.config import Presence as Touch
-from gateway.config import Way as Named
+from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.exchange.approve import Approvals, Still
-from gateway.exchange.approvers import Way, Ways
-from gateway.exchange.decisions import Answers
+from gateway.exchange.approvers import NamedApprover, Ways
+from gateway.exchange.decisions import ApprovalAnswers
 from gateway.exchange.grants import Grants
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
@@ -46,7 +46,7 @@ class Approving:
         self.grants = Grants()
         needed = settings.presence is Touch.WEBAUTHN
         self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None
-        self.answers = Answers(self.questions, self.grants, recorder, self.presence)
+        self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence)
         self.keys = TouchKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
         self.ways = Ways(self.questions, self.answers, self._ways())
@@ -66,9 +66,9 @@ class Approving:
         self.questions.cancel_outdated(app, policy_version)
         self.grants.cancel_outdated(app, policy_version)
 
-    def _ways(self) -> list[Way]:
+    def _ways(self) -> list[NamedApprover]:
         """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""
-        found: list[Way] = []
+        found: list[NamedApprover] = []
         for named in self._settings.ask:
             if named is Named.PLUGIN:
                 found += self._hooks.approvers

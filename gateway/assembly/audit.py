@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gateway import __version__
 from gateway.backends.connect import Connections
 from gateway.backends.otlp import Collector
-from gateway.config import Config, Kind, Notice, Notices, SinkName
+from gateway.config import Config, Notice, NoticeKind, Notices, SinkName
 from gateway.errors import Problem, StartError
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -18,7 +18,7 @@ from gateway.model import Json
 from gateway.stores.copying import Sink
 from gateway.stores.fill_process import Aside
 from gateway.stores.filler import Filler
-from gateway.stores.heads import Key, key_in, key_of, keys_beside, remember
+from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp_logs import OtlpLogs
 from gateway.stores.records import Records
@@ -57,7 +57,7 @@ def _policies(config: Config) -> dict[str, Json]:
     return {name: policy.version for name, policy in found.items()}
 
 
-def key_of_journal(config: Config) -> Key:
+def key_of_journal(config: Config) -> JournalKey:
     """Return the key that signs the journal's heads. Raises `StartError`."""
     if config.audit.key is None:
         return key_in(config.audit.key_file)
@@ -136,7 +136,7 @@ class Recording:
         place = str(self._config.journal)
 
         def tell(trouble: str | None) -> None:
-            told = [Notice(Kind.RECORD, Problem(place, 1, 1, trouble))] if trouble is not None else []
+            told = [Notice(NoticeKind.RECORD, Problem(place, 1, 1, trouble))] if trouble is not None else []
             self._notices.say(told, source)
 
         return tell

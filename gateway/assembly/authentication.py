@@ -9,7 +9,7 @@ from itertools import chain
 from gateway.assembly.running import Apps
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
-from gateway.callers.nouns import Blocks, OAuth, ProxyAuth
+from gateway.callers.nouns import Blocks, OAuthIssuer, ProxyAuth
 from gateway.config import Config
 from gateway.doors.challenge import Challenges
 from gateway.doors.identify import Identify
@@ -41,12 +41,12 @@ class _Server:
     network: Network
 
 
-def issuers_of(config: Config, connections: Connections) -> Mapping[OAuth, Issuer]:
+def issuers_of(config: Config, connections: Connections) -> Mapping[OAuthIssuer, Issuer]:
     """Return the issuers of tokens and logins, by the `auth` entries that name them."""
     return {
         method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
         for method in config.auth
-        if isinstance(method, OAuth)
+        if isinstance(method, OAuthIssuer)
     }
 
 
@@ -61,7 +61,7 @@ def admission(
     database: Database,
     apps: Apps,
     mounts: Callable[[str], bool],
-    issuers: Mapping[OAuth, Issuer],
+    issuers: Mapping[OAuthIssuer, Issuer],
     hints: Hints,
 ) -> Admission:
     """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""

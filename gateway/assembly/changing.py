@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gateway.assembly.approvals import Approving
 from gateway.assembly.running import Apps, Held, Running
 from gateway.assembly.serving import Serving
-from gateway.config import App, Upstream
+from gateway.config import App, UpstreamSettings
 from gateway.doors.events import Events
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.merged import Merged
@@ -68,7 +68,7 @@ class Changing:
             before[id].face.drain()
             await self._held.leave(before[id].face)
 
-    async def upstreams(self, specs: Mapping[str, Upstream]) -> None:
+    async def upstreams(self, specs: Mapping[str, UpstreamSettings]) -> None:
         """Replace the upstreams; unchanged ones keep their connections."""
         before = dict(self._upstreams.mounted)
         await self._upstreams.replace(specs, self._enter, self._held.leave)

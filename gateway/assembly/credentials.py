@@ -14,7 +14,7 @@ from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
 from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
-from gateway.exchange.authenticate import Authenticator, OfPlugin, Source, Unchanging
+from gateway.exchange.authenticate import Authenticator, CredentialSource, OfPlugin, Unchanging
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched, Ownership
@@ -91,7 +91,7 @@ class Accounts:
         obtain = counted(Obtaining(spec, self.servers[spec.name], self.fetched), spec.name, self._metrics)
         return Fetched(spec.name, obtain, self.store, ownership)
 
-    def _source(self, spec: Spec, types: Mapping[str, CredentialFactory]) -> Source:
+    def _source(self, spec: Spec, types: Mapping[str, CredentialFactory]) -> CredentialSource:
         match spec:
             case OAuth():
                 return self.fetched[spec.name]

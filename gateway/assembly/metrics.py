@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from gateway.config import Kind, Notices
+from gateway.config import NoticeKind, Notices
 from gateway.exchange.approve import Approvals
 from gateway.exchange.circuit import Circuits
 from gateway.stores.journal import Journal
@@ -35,4 +35,4 @@ def _counted(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
 def _none_of(notices: Notices) -> dict[tuple[str, ...], float]:
     """Return 0 for each kind without a notice, so that its series always exists for alerts."""
     there = {notice.kind for notice in notices.now()}
-    return {(kind.value,): 0.0 for kind in Kind if kind not in there}
+    return {(kind.value,): 0.0 for kind in NoticeKind if kind not in there}

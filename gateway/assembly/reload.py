@@ -13,11 +13,11 @@ from pathlib import Path
 from gateway.config import (
     App,
     Config,
-    Kind,
     Notice,
+    NoticeKind,
     Notices,
     Reading,
-    Upstream,
+    UpstreamSettings,
     Watch,
     restart_problems,
     same_upstream,
@@ -60,7 +60,7 @@ class Reloader:
         *,
         reread: Callable[[], Reading] | None,
         take: Callable[[Mapping[str, App]], Awaitable[None]],
-        take_upstreams: Callable[[Mapping[str, Upstream]], Awaitable[None]],
+        take_upstreams: Callable[[Mapping[str, UpstreamSettings]], Awaitable[None]],
         notices: Notices,
         recorder: Recorder,
         asking: Approvals | None = None,
@@ -94,7 +94,7 @@ class Reloader:
                 self._say()
                 continue
             changed = self._watch.look()
-            broken = any(notice.kind is Kind.BROKEN for notice in self._problems)
+            broken = any(notice.kind is NoticeKind.BROKEN for notice in self._problems)
             due = broken and time.monotonic() >= self._next
             if changed or due or self._asked.is_set():
                 self._asked.clear()
@@ -109,11 +109,11 @@ class Reloader:
             self.at_once()
             return
         self._next = time.monotonic() + AGAIN
-        problems = [Notice(Kind.BROKEN, problem) for problem in reading.problems]
+        problems = [Notice(NoticeKind.BROKEN, problem) for problem in reading.problems]
         if reading.config is not None:
             problems += await self._compare(reading.config, reading)
         self._problems = tuple(problems)
-        broken = any(notice.kind is Kind.BROKEN for notice in problems)
+        broken = any(notice.kind is NoticeKind.BROKEN for notice in problems)
         self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
         named = {Path(notice.problem.file) for notice in problems}
         self._watch.took(stamps, {*_files(self._running), *_files(reading.config or self._running), *named})
@@ -132,7 +132,7 @@ class Reloader:
             else:
                 waiting.append(missing)
                 apps |= {name: old[name]} if name in old else {}
-        notices = [Notice(Kind.RESTART, problem) for problem in waiting]
+        notices = [Notice(NoticeKind.RESTART, problem) for problem in waiting]
         notices += refused + await self._held_back(apps)
         return notices + await self._put_all(apps, reading.file)
 
@@ -152,15 +152,15 @@ class Reloader:
         try:
             await self._put(apps)
         except (StartError, Refusal) as error:
-            return [Notice(Kind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
+            return [Notice(NoticeKind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
         except DocumentError as error:
-            return [Notice(Kind.BROKEN, problem) for problem in error.problems]
+            return [Notice(NoticeKind.BROKEN, problem) for problem in error.problems]
         return []
 
     async def _compare_upstreams(self, found: Config, reading: Reading, waiting: list[Problem]) -> list[Notice]:
         """Apply the upstreams that can change now; add to `waiting` those that need a restart."""
         old = self._running.upstreams
-        taken: dict[str, Upstream] = {name: one for name, one in old.items() if name in reading.broken}
+        taken: dict[str, UpstreamSettings] = {name: one for name, one in old.items() if name in reading.broken}
         for name, one in found.upstreams.items():
             before = old.get(name)
             if before is not None and same_upstream(before, one):
@@ -181,10 +181,10 @@ class Reloader:
         try:
             await self._put_upstreams(taken, changed)
         except Refusal as refusal:
-            return [Notice(Kind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
+            return [Notice(NoticeKind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
         return []
 
-    def _upstream_waits(self, file: str, before: Upstream | None, now: Upstream) -> Problem | None:
+    def _upstream_waits(self, file: str, before: UpstreamSettings | None, now: UpstreamSettings) -> Problem | None:
         """Return why a changed upstream needs a restart; None if it does not."""
         if now.credential is not None and now.credential not in self._running.credentials:
             why = f'the credential "{now.credential}" is new'
@@ -194,7 +194,7 @@ class Reloader:
             return None
         return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
 
-    async def _put_upstreams(self, taken: Mapping[str, Upstream], changed: Sequence[str]) -> None:
+    async def _put_upstreams(self, taken: Mapping[str, UpstreamSettings], changed: Sequence[str]) -> None:
         """Write the record, then apply the upstreams. Nothing is applied without a record."""
         old, records = self._running.upstreams, []
         for name in changed:
@@ -235,7 +235,7 @@ class Reloader:
                 continue
             del apps[name]
             apps |= {name: old[name]} if name in old else {}
-            notices.append(Notice(Kind.BROKEN, Problem(app.policy.file, 1, 1, f"not taken: {why}")))
+            notices.append(Notice(NoticeKind.BROKEN, Problem(app.policy.file, 1, 1, f"not taken: {why}")))
         return notices
 
     def _needs_restart(self, app: App) -> Problem | None:
@@ -281,7 +281,7 @@ class Reloader:
         notices = [*self._problems, *_reports(self._running, time.time())]
         if not self._notices.say(notices):
             return
-        wrong = [notice for notice in notices if notice.kind is not Kind.REPORT]
+        wrong = [notice for notice in notices if notice.kind is not NoticeKind.REPORT]
         for notice in wrong:
             log.warning("%s", notice.problem)
         if self._told and not wrong:
@@ -289,7 +289,7 @@ class Reloader:
         self._told = bool(wrong)
 
 
-def _same_rules(before: Upstream, now: Upstream) -> bool:
+def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:
     """Return whether the offered and allowed tools are as before."""
     rules = [(one.include, one.exclude, one.policy and one.policy.version, one.target) for one in (before, now)]
     return rules[0] == rules[1] and before.command == now.command
@@ -321,7 +321,7 @@ def _reports(config: Config, now: float) -> Iterator[Notice]:
         mode = app.policy.mode
         if mode is not None and mode.active(now):
             message = f"{app.title}: report mode until {mode.date}: what no rule allows is let through"
-            yield Notice(Kind.REPORT, Problem(app.policy.file, 1, 1, message))
+            yield Notice(NoticeKind.REPORT, Problem(app.policy.file, 1, 1, message))
 
 
 def _caller(app: str) -> Caller:

@@ -23,7 +23,7 @@ from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import made
 from gateway.hookspecs import BackendFactory
 from gateway.mcp.server import Face
-from gateway.mcp.view_calls import Answers
+from gateway.mcp.view_calls import ViewServer
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
 from gateway.views.view import AppRules
@@ -69,7 +69,7 @@ class Running:
     packed: Packed
     card: AppCard
     face: Face
-    answers: Answers
+    answers: ViewServer
     site: SiteDoor | None
     host: str
 

@@ -12,7 +12,7 @@ from gateway.apps import own_files, pack
 from gateway.assembly.running import Apps, Backends, Packed, Running
 from gateway.built import Built
 from gateway.config import App as AppConfig
-from gateway.config import Config, Storage, UpstreamApp
+from gateway.config import Config, StorageKind, UpstreamApp
 from gateway.doors.console import AppCard
 from gateway.doors.sandbox import SandboxDoor, declared
 from gateway.doors.site import SiteDoor
@@ -21,7 +21,7 @@ from gateway.exchange.snapshot import Snapshot
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.mount import Proxy
-from gateway.mcp.view_calls import Answers, OwnAnswers
+from gateway.mcp.view_calls import OwnAnswers, ViewServer
 from gateway.model import Resource
 from gateway.shares import Shares
 from gateway.views.view import AppRules
@@ -71,7 +71,7 @@ class Serving:
         face = before.face if before is not None else self._face(app.id)
         if before is not None and _page(app) == _page(before.config):
             packed, site, card = before.packed, before.site, before.card
-            answers: Answers = before.answers
+            answers: ViewServer = before.answers
         elif isinstance(app.source, Path):
             packed, site, card = self._packed(app, app.source)
             answers = OwnAnswers(face.catalog)
@@ -99,7 +99,7 @@ class Serving:
     def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
-        keeps = app.storage is Storage.GATEWAY
+        keeps = app.storage is StorageKind.GATEWAY
         if keeps:
             self._load_keys()
         resource = pack(

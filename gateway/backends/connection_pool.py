@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Final, cast
 
 from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
-from gateway.backends.http1 import Malformed, Reading
+from gateway.backends.http1 import Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.fair_share import InTurn
 from gateway.eventloop.immediate_future import Arrival
@@ -64,7 +64,7 @@ class Wires:
         # Cached: before Python 3.12, getting the loop costs a system call for the process id.
         self._loop = asyncio.get_running_loop()
 
-    async def ask(self, method: str, data: bytes, limit: int, timeout: float, body: bytes = b"") -> Reading:
+    async def ask(self, method: str, data: bytes, limit: int, timeout: float, body: bytes = b"") -> ResponseReader:
         """Return the complete response to the request with the head `data`. `timeout` is in seconds, for all of it.
 
         A safe request is repeated once if its connection proves to be closed (RFC 9110 9.2.2).
@@ -89,7 +89,7 @@ class Wires:
         finally:
             self._leave()
 
-    async def carry(self, data: bytes, reading: Reading, body: bytes = b"") -> None:
+    async def carry(self, data: bytes, reading: ResponseReader, body: bytes = b"") -> None:
         """Send the request with the head `data`; `reading` takes the response, completely or until it has enough.
 
         The caller sets a timeout. Raises `Refusal` without a connection, `Lost` without a response, and `Malformed`.
@@ -118,12 +118,12 @@ class Wires:
 
     async def _once(
         self, method: str, data: bytes, limit: int, ends: float, alarms: Alarms | None, body: bytes
-    ) -> Reading:
+    ) -> ResponseReader:
         """Send once; `alarms` are the shared timeouts for a request whose time begins now."""
         wire = self._kept()
         if wire is None:
             wire, alarms = await self._dialled(ends), None
-        reading = Reading(method, limit)
+        reading = ResponseReader(method, limit)
         try:
             await wire.carry(data, body, reading, ends, alarms, alone=self._free == self._places - 1)
         except Malformed as error:
@@ -207,10 +207,10 @@ class _Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._ended = ended
         self._transport: asyncio.Transport | None = None
-        self._reading: Reading | None = None
+        self._reading: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | Arrival[None] | None = None
         self._good = True
-        self._rest: Reading | None = None
+        self._rest: ResponseReader | None = None
         self._finished: Callable[[_Wire], None] | None = None
         self._last: asyncio.TimerHandle | None = None
         self._over: Callable[[], None] | None = None
@@ -236,7 +236,7 @@ class _Wire(asyncio.Protocol):
         self,
         data: bytes,
         body: bytes,
-        reading: Reading,
+        reading: ResponseReader,
         ends: float | None,
         alarms: Alarms | None = None,
         *,
@@ -332,7 +332,7 @@ class _Wire(asyncio.Protocol):
         if not complete and reading.held:
             self._hold(reading, perf_counter() - began)
 
-    def _hold(self, reading: Reading, worked: float) -> None:
+    def _hold(self, reading: ResponseReader, worked: float) -> None:
         """Pause reading of the connection until `reading`, which worked for so many seconds, may continue."""
         if self._transport is not None:
             self._transport.pause_reading()
@@ -341,7 +341,7 @@ class _Wire(asyncio.Protocol):
         else:
             reading.until.add_done_callback(lambda _: self._go_on(reading))
 
-    def _go_on(self, reading: Reading) -> None:
+    def _go_on(self, reading: ResponseReader) -> None:
         if reading not in (self._reading, self._rest) or self._transport is None:
             return
         reading.go_on()
@@ -351,7 +351,7 @@ class _Wire(asyncio.Protocol):
             if self._over is not None:
                 self._over()
 
-    def _read_rest(self, rest: Reading, data: bytes) -> None:
+    def _read_rest(self, rest: ResponseReader, data: bytes) -> None:
         began = perf_counter()
         try:
             complete = rest.feed(data)

@@ -17,7 +17,7 @@ from gateway.backends.body import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
 from gateway.backends.connection_pool import RETRIED, Lost, Wires
 from gateway.backends.fields import FRAMING, NAME, follows, head, length_kept, silence
-from gateway.backends.http1 import Head, Malformed
+from gateway.backends.http1 import Malformed, ResponseHead
 from gateway.backends.incoming import Incoming, arriving
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
@@ -97,12 +97,12 @@ class HttpBackend:
             kept[origin] = wires
         return wires
 
-    async def _begun(self, request: Outbound, held: AsyncExitStack) -> tuple[Incoming, Head]:
+    async def _begun(self, request: Outbound, held: AsyncExitStack) -> tuple[Incoming, ResponseHead]:
         """Return a response whose head has arrived; `held` ends it."""
         origin, data = _written(request)
         wires = self._to(origin, self._streams, sys.maxsize)
 
-        async def ask() -> tuple[Incoming, Head]:
+        async def ask() -> tuple[Incoming, ResponseHead]:
             asked = arriving(wires, request.method, data, request.response_limit, request.body)
             incoming = await held.enter_async_context(asked)
             return incoming, await incoming.head()

@@ -56,7 +56,7 @@ class Malformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """The head of a response, with its framing and connection state (RFC 9112 6.3, 9.3).
 
     `length` is None without a content length, `coding` is its `content-encoding`. `shown` are the fields without those
@@ -73,7 +73,7 @@ class Head:
     shown: Headers = ()
 
 
-_NO_HEAD: Final = Head(0, "")
+_NO_HEAD: Final = ResponseHead(0, "")
 
 
 class Awaited(Protocol):
@@ -94,7 +94,7 @@ class Taker(Protocol):
         ...
 
 
-class Reading:
+class ResponseReader:
     """Parses the response to one request with `method`; its body may have `limit` bytes.
 
     `taker` creates the consumer of the body once the head is complete: by default a `Body`, which decodes and stores it
@@ -102,7 +102,7 @@ class Reading:
     returned True. Raises `Malformed`, and `Refusal` as `Body` does.
     """
 
-    def __init__(self, method: str, limit: int, taker: Callable[[Reading, str], Taker] | None = None) -> None:
+    def __init__(self, method: str, limit: int, taker: Callable[[ResponseReader, str], Taker] | None = None) -> None:
         self.begun = False
         self.complete = False
         self.enough = False
@@ -124,7 +124,7 @@ class Reading:
         self._body: Taker | None = None
         self._plain: bytes | None = None
         self._left = 0
-        self._step: Callable[[Reading], bool] = Reading._head  # a bound method would be a reference cycle
+        self._step: Callable[[ResponseReader], bool] = ResponseReader._head  # a bound method would be a reference cycle
         self._until_close = False
 
     def feed(self, data: bytes) -> bool:
@@ -135,7 +135,7 @@ class Reading:
             self._at = 0
         while self._step(self):
             pass
-        self.complete = self._step is Reading._done
+        self.complete = self._step is ResponseReader._done
         if self.complete and len(self._kept) > self._at:
             self.reusable = False  # the backend sent more than was requested
         return self.complete
@@ -149,14 +149,14 @@ class Reading:
         if self._until_close:
             self.reusable = False
             return True
-        if self.begun and self._step is Reading._head:
+        if self.begun and self._step is ResponseReader._head:
             raise Malformed("it ended in the middle of the head")
         return False
 
     @property
     def in_body(self) -> bool:
         """Whether the head is complete."""
-        return self._step is not Reading._head
+        return self._step is not ResponseReader._head
 
     def body(self) -> bytes:
         """Return the whole body of a complete response. Raises `Refusal` as `Body` does."""
@@ -196,38 +196,38 @@ class Reading:
             return self._over > 0
         self.head = head
         self._frame(head)
-        return self._step is not Reading._done
+        return self._step is not ResponseReader._done
 
-    def _frame(self, head: Head) -> None:
+    def _frame(self, head: ResponseHead) -> None:
         """Determine the body's length (RFC 9112 6.3)."""
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
             if head.chunked or length or self._over:
                 self.reusable = False  # an unexpected body must not answer the next request
-            self._step = Reading._done
+            self._step = ResponseReader._done
             return
         self._body = self._taker(self, head.coding or "") if self._taker is not None else None
         kept = self._body is None
         if kept and length is not None and head.coding is None and self._over >= length <= self._limit:
             end = self._at + length
             self._plain, self._at = self._kept[self._at : end], end
-            self._step = Reading._done
+            self._step = ResponseReader._done
             return
         self._body = self._body or Body(head.coding or "", self._limit)
         if head.chunked:
-            self._step = Reading._chunk_size
+            self._step = ResponseReader._chunk_size
         elif length is not None:
             self._left = length
-            self._step = Reading._counted if self._left else Reading._done
+            self._step = ResponseReader._counted if self._left else ResponseReader._done
         else:
             self._until_close = True
-            self._step = Reading._rest
+            self._step = ResponseReader._rest
 
     def _counted(self) -> bool:
         if not self._take():
             return False
-        self._step = Reading._done
+        self._step = ResponseReader._done
         return False
 
     def _rest(self) -> bool:
@@ -247,13 +247,13 @@ class Reading:
             raise Malformed("a chunk has no size")
         self._chunks += 1
         self._left = int(found[1], 16)
-        self._step = Reading._chunk if self._left else Reading._trailer
+        self._step = ResponseReader._chunk if self._left else ResponseReader._trailer
         return True
 
     def _chunk(self) -> bool:
         if not self._take():
             return False
-        self._step = Reading._chunk_end
+        self._step = ResponseReader._chunk_end
         return True
 
     def _chunk_end(self) -> bool:
@@ -262,7 +262,7 @@ class Reading:
         if not self._kept.startswith(b"\r\n", self._at):
             raise Malformed("a chunk does not end where it said")
         self._at += 2
-        self._step = Reading._chunk_size
+        self._step = ResponseReader._chunk_size
         return True
 
     def _trailer(self) -> bool:
@@ -273,7 +273,7 @@ class Reading:
         self._trailers += 1
         if self._trailers > TRAILERS:
             raise Malformed("it has too many trailers")
-        self._step = Reading._trailer if line else Reading._done
+        self._step = ResponseReader._trailer if line else ResponseReader._done
         return bool(line)
 
     def _done(self) -> bool:
@@ -301,14 +301,14 @@ class Reading:
 
 
 @lru_cache(maxsize=64)
-def _read_head(said: bytes) -> Head:
+def _read_head(said: bytes) -> ResponseHead:
     """Parse a head without its empty line; of an interim response (RFC 9110 15.2) only the status."""
     lines = [line.removesuffix(b"\r") for line in said.split(b"\n")]
     version, status, reason = _status_line(lines[0])
     if 100 <= status < 200:
         if status == 101:
             raise Malformed(f"it answered with the status {status}")
-        return Head(status, reason)
+        return ResponseHead(status, reason)
     headers = _fields(_unfolded(lines[1:]))
     coding = length = connection = content_coding = None
     for name, value in headers:
@@ -325,7 +325,7 @@ def _read_head(said: bytes) -> Head:
         raise Malformed("it has a transfer-encoding other than chunked")
     if chunked and length is not None:
         raise Malformed("it has a content-length beside chunks")
-    return Head(
+    return ResponseHead(
         status,
         reason,
         headers,

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.backends.connection_pool import Wires
-from gateway.backends.http1 import Head, Reading
+from gateway.backends.http1 import ResponseHead, ResponseReader
 
 AHEAD: Final = 256 * 1024
 """Bytes of a body that may be buffered; beyond that the connection is not read (backpressure)."""
@@ -19,13 +19,13 @@ class Incoming:
     """The response to one request with `method`: its head, then its body in pieces."""
 
     def __init__(self, method: str, limit: int) -> None:
-        self.reading = Reading(method, limit, self._taker)
+        self.reading = ResponseReader(method, limit, self._taker)
         self._changed = asyncio.Event()
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._ended: asyncio.Task[None] | None = None
 
-    async def head(self) -> Head:
+    async def head(self) -> ResponseHead:
         """Return the head. Raises `Lost`, `Malformed` and `Refusal`."""
         while not self.reading.in_body and self._ended is None:
             await self._change()
@@ -67,7 +67,7 @@ class Incoming:
         self._ended = task
         self._changed.set()
 
-    def _taker(self, _: Reading, __: str) -> Incoming:
+    def _taker(self, _: ResponseReader, __: str) -> Incoming:
         self._changed.set()
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.callers.json_text import texts
-from gateway.callers.nouns import NOT_AT_MCP, OAuth, Roles
+from gateway.callers.nouns import NOT_AT_MCP, OAuthIssuer, Roles
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
 
@@ -19,7 +19,7 @@ LATEST = 2**53
 
 
 def of_access_token(
-    spec: OAuth, roles: Roles, claims: Mapping[str, Json], resources: frozenset[str], now: float
+    spec: OAuthIssuer, roles: Roles, claims: Mapping[str, Json], resources: frozenset[str], now: float
 ) -> Principal:
     """Return the principal of an access token. `resources` are the resource identifiers of the mount.
 
@@ -51,7 +51,7 @@ def of_access_token(
     )
 
 
-def of_id_token(spec: OAuth, claims: Mapping[str, Json], nonce: str, now: float) -> Principal:
+def of_id_token(spec: OAuthIssuer, claims: Mapping[str, Json], nonce: str, now: float) -> Principal:
     """Return the person of a login (OpenID Connect Core 3.1.3.7). Capabilities are computed at each use."""
     check_times(claims, now, spec.skew)
     check_issuer(spec, claims)
@@ -68,13 +68,13 @@ def of_id_token(spec: OAuth, claims: Mapping[str, Json], nonce: str, now: float)
     return person(spec, claims, subject)
 
 
-def person(spec: OAuth, claims: Mapping[str, Json], subject: str) -> Principal:
+def person(spec: OAuthIssuer, claims: Mapping[str, Json], subject: str) -> Principal:
     """Return the person in these claims, as a login to the console."""
     values = roles_in(claims, spec.roles_claim)
     return Principal(spec.issuer, spec.client_id or "", subject, roles=values, claims=dict(claims), session=True)
 
 
-def check_issuer(spec: OAuth, claims: Mapping[str, Json]) -> None:
+def check_issuer(spec: OAuthIssuer, claims: Mapping[str, Json]) -> None:
     """Check the issuer of a token. Raises `Unidentified`."""
     if claims.get("iss") != spec.issuer:
         raise Unidentified("This token is of another issuer.")
@@ -102,7 +102,7 @@ def roles_in(claims: Mapping[str, Json], name: str) -> frozenset[str]:
     return frozenset(value.split() if isinstance(value, str) else texts(value))
 
 
-def _check_scope(spec: OAuth, claims: Mapping[str, Json]) -> None:
+def _check_scope(spec: OAuthIssuer, claims: Mapping[str, Json]) -> None:
     given = claims.get("scope", claims.get("scp"))
     held = set(given.split() if isinstance(given, str) else texts(given))
     missing = [scope for scope in spec.scope if scope not in held]

@@ -16,7 +16,7 @@ from gateway.proving import shows
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class LoginAttempt:
     """`cookie` is stored in the browser, `issuer` is the issuer's name, `to` the final destination.
 
     With `fresh` the issuer must authenticate the person again. State, nonce and PKCE verifier are derived from the
@@ -66,10 +66,10 @@ class Attempt:
         return shows(given, self.state)
 
 
-def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> Attempt:
+def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> LoginAttempt:
     """Return a new attempt; `issuer` is one of `names`, `to` a path."""
     told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
-    return Attempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
+    return LoginAttempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
 
 
 def names(issuers: Iterable[str]) -> list[str]:

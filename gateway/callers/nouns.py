@@ -50,7 +50,7 @@ class ProxyAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class OAuth:
+class OAuthIssuer:
     """Access tokens of `issuer`, and its login for people if there is a `client_id`.
 
     `audience` are the accepted audiences; a mount's own URL is always accepted at that mount. `roles_claim` may be a
@@ -72,7 +72,7 @@ class OAuth:
     network: Network
 
 
-Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuth
+Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuthIssuer
 
 
 def told_by_proxies(methods: Sequence[Method]) -> frozenset[str]:

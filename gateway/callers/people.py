@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.callers.nouns import NOT_AT_MCP, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 
@@ -28,7 +28,7 @@ def on_console(principal: Principal, methods: Sequence[Method], roles: Roles) ->
             case TokenAuth() if principal.issuer == LOCAL.issuer:
                 held = LOCAL.capabilities if principal.subject == LOCAL.subject else EVERYBODY
                 return replace(principal, capabilities=held - {"mcp"})
-            case OAuth(issuer=issuer) if principal.issuer == issuer:
+            case OAuthIssuer(issuer=issuer) if principal.issuer == issuer:
                 return replace(principal, capabilities=roles.capabilities(principal.roles) - {"mcp"})
             case _:
                 pass

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 from gateway.callers.json_text import texts
 from gateway.callers.jwt import PublicKey, public_keys
-from gateway.callers.login import Attempt
-from gateway.callers.nouns import OAuth
+from gateway.callers.login import LoginAttempt
+from gateway.callers.nouns import OAuthIssuer
 from gateway.credentials.metadata import well_known
 from gateway.credentials.server_answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.errors import Refusal, Unidentified
@@ -38,7 +38,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class LoginTokens:
     """The tokens of a login."""
 
     id_token: str
@@ -50,7 +50,7 @@ def unavailable(why: str) -> Unidentified:
     return Unidentified(f"The authorization server {why}.", "temporarily_unavailable", status=503)
 
 
-def metadata(spec: OAuth) -> Flow[Metadata]:
+def metadata(spec: OAuthIssuer) -> Flow[Metadata]:
     """Get the issuer's metadata, which must name this exact issuer (RFC 8414 3.3). Raises `Unidentified`."""
     issuer = spec.issuer if "/" in spec.issuer.partition("//")[2] else f"{spec.issuer}/"
     if not is_secure(issuer) or "?" in issuer:
@@ -75,7 +75,7 @@ def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
         raise unavailable("does not give its keys") from None
 
 
-def introspection(spec: OAuth, found: Metadata, token: str) -> Flow[dict[str, Json] | None]:
+def introspection(spec: OAuthIssuer, found: Metadata, token: str) -> Flow[dict[str, Json] | None]:
     """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`."""
     if found.introspection is None:
         raise unavailable("does not introspect tokens")
@@ -92,7 +92,7 @@ def introspection(spec: OAuth, found: Metadata, token: str) -> Flow[dict[str, Js
     return {"iss": spec.issuer, **told, **times}
 
 
-def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str) -> str:
+def authorization_url(spec: OAuthIssuer, found: Metadata, attempt: LoginAttempt, back: str) -> str:
     """Return the URL of the login (RFC 6749 4.1.1, RFC 7636, OpenID Connect Core 3.1.2.1). Raises `Unidentified`."""
     if found.authorization is None or found.token is None:
         raise unavailable("has no login for people")
@@ -110,7 +110,7 @@ def authorization_url(spec: OAuth, found: Metadata, attempt: Attempt, back: str)
     return f"{found.authorization}{'&' if '?' in found.authorization else '?'}{urlencode(query)}"
 
 
-def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) -> str | None:
+def logout_url(spec: OAuthIssuer, found: Metadata, id_token: str | None, back: str) -> str | None:
     """Return the URL of the issuer's logout (OpenID Connect RP-Initiated Logout 1.0, 2), or None."""
     if found.end_session is None or not spec.logout_there:
         return None
@@ -119,7 +119,7 @@ def logout_url(spec: OAuth, found: Metadata, id_token: str | None, back: str) ->
     return f"{found.end_session}{'&' if '?' in found.end_session else '?'}{urlencode({**hint, **query})}"
 
 
-def code_of(spec: OAuth, query: Mapping[str, str], *, named: bool) -> str:
+def code_of(spec: OAuthIssuer, query: Mapping[str, str], *, named: bool) -> str:
     """Return the code of a callback (RFC 6749 4.1.2, RFC 9207 2.4); with `named` it must have `iss`.
 
     Raises `Unidentified`.
@@ -135,7 +135,7 @@ def code_of(spec: OAuth, query: Mapping[str, str], *, named: bool) -> str:
     return code
 
 
-def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: str) -> Flow[Tokens]:
+def redeemed(spec: OAuthIssuer, found: Metadata, code: str, attempt: LoginAttempt, back: str) -> Flow[LoginTokens]:
     """Exchange a code for tokens (RFC 6749 4.1.3). Raises `Unidentified`."""
     if found.token is None:
         raise unavailable("has no token endpoint")
@@ -152,7 +152,7 @@ def redeemed(spec: OAuth, found: Metadata, code: str, attempt: Attempt, back: st
     id_token, access_token = told.get("id_token"), told.get("access_token")
     if not isinstance(id_token, str):
         raise Unidentified("The authorization server does not say who logged in: is `openid` allowed to this client?")
-    return Tokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
+    return LoginTokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
 
 
 def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
@@ -187,7 +187,7 @@ def _object(answer: Response) -> dict[str, Json]:
         raise unavailable("answers with something that is not JSON") from None
 
 
-def _metadata(spec: OAuth, told: dict[str, Json]) -> Metadata:
+def _metadata(spec: OAuthIssuer, told: dict[str, Json]) -> Metadata:
     if told.get("issuer") != spec.issuer:
         raise unavailable("calls itself otherwise than `issuer` in gateway.yaml")
     methods = texts(told.get("token_endpoint_auth_methods_supported"))
@@ -212,7 +212,7 @@ def _url(told: dict[str, Json], name: str) -> str | None:
     return value
 
 
-def _form(spec: OAuth, found: Metadata, url: str, form: dict[str, str]) -> Outbound:
+def _form(spec: OAuthIssuer, found: Metadata, url: str, form: dict[str, str]) -> Outbound:
     """Return a form of the gateway as the issuer's client (RFC 6749 2.3.1)."""
     headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
     client, secret = spec.client_id or "", spec.client_secret

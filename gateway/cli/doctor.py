@@ -19,7 +19,7 @@ from gateway.cli import lock
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED
 from gateway.cli.stdio.command import LOG
-from gateway.config import Config, Upstream, read_config
+from gateway.config import Config, UpstreamSettings, read_config
 from gateway.config.upstreams import REMOTE
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator
@@ -63,7 +63,7 @@ def doctor(path: Path) -> None:
     click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read what it makes")
 
 
-async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
+async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:
     """Return why upstreams at a URL cannot be reached, one line each; no tool is called."""
     remote = [one for one in upstreams if one.kind in REMOTE]
     async with Connections() as connections:
@@ -71,7 +71,7 @@ async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
     return [words for words in told if words is not None]
 
 
-async def _unreachable(connections: Connections, one: Upstream) -> str | None:
+async def _unreachable(connections: Connections, one: UpstreamSettings) -> str | None:
     if one.credential is not None:  # only the gateway can obtain the credential: check the connection alone
         try:
             async with asyncio.timeout(PATIENCE):

@@ -11,7 +11,7 @@ import click
 
 from gateway.cli.group import Unusable
 from gateway.cli.private import unwritable
-from gateway.cli.scan import Found, scan
+from gateway.cli.scan import ScanResult, scan
 from gateway.config import app_id_problem
 from gateway.errors import DocumentError
 from gateway.policy import parse_policy
@@ -111,7 +111,7 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     click.echo(_done(texts, found, app, port))
 
 
-def _policy(app: str, backend: str, network: str, found: Found) -> str:
+def _policy(app: str, backend: str, network: str, found: ScanResult) -> str:
     means = {
         "private": "this machine and private networks; `public` for the Internet",
         "public": "the Internet; `private` for this machine and private networks",
@@ -128,13 +128,13 @@ def _policy(app: str, backend: str, network: str, found: Found) -> str:
     )
 
 
-def _routes(found: Found) -> str:
+def _routes(found: ScanResult) -> str:
     streams = dict.fromkeys(found.streams, ", stream: true")
     rows = "".join(f"  - {{path: {yaml_text(path)}, methods: [GET]{streams.get(path, '')}}}\n" for path in found.paths)
     return f"routes:\n  # Reading, where the app's own files ask for it:\n{rows}"
 
 
-def _tools(found: Found) -> str:
+def _tools(found: ScanResult) -> str:
     if not found.tools:
         return (
             "# The page's WebMCP tools that a model may call; one that is not named here is not offered:\n"
@@ -159,7 +159,7 @@ def _plain(path: str) -> str:
     return re.sub(r"\{[^}]*\}|\*\*", "1", path)
 
 
-def _done(texts: dict[Path, str], found: Found, app: str, port: int) -> str:
+def _done(texts: dict[Path, str], found: ScanResult, app: str, port: int) -> str:
     lines = [f"Wrote {path}" for path in texts]
     lines.append(
         f"Paths that the app's files name, and that it may read: {len(found.paths)}."

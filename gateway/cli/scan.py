@@ -38,7 +38,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[A-Za-z][A-Za-z0-9_]*\}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScanResult:
     """Path patterns (`/api/cart/{id}`) and tool names, sorted; `unread` are files that are too large or not text.
 
     `streams` are the paths whose answers are event streams.
@@ -50,7 +50,7 @@ class Found:
     unread: tuple[Path, ...]
 
 
-def scan(source: Path) -> Found:
+def scan(source: Path) -> ScanResult:
     """Scan the web app at `source`, a folder or one HTML file."""
     paths: dict[str, str] = {}  # by shape: the names of parameters do not matter
     streams: set[str] = set()
@@ -76,7 +76,7 @@ def scan(source: Path) -> Found:
         tools.update(_TOOL.findall(text))
         tools.update(name for form in forms if _NAME.fullmatch(name := form.get("toolname", "")))
     streamed = frozenset(paths[shape] for shape in streams)
-    return Found(tuple(sorted(paths.values())), streamed, tuple(sorted(tools)), tuple(unread))
+    return ScanResult(tuple(sorted(paths.values())), streamed, tuple(sorted(tools)), tuple(unread))
 
 
 def _files(source: Path) -> Iterator[Path]:

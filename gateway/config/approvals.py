@@ -22,7 +22,7 @@ SHORTEST = 32
 TOUCH = "presence: webauthn asks for a touch, which only the console's page can take"
 
 
-class Way(StrEnum):
+class ApprovalWay(StrEnum):
     """A way to ask a person."""
 
     CONSOLE = "console"
@@ -32,7 +32,7 @@ class Way(StrEnum):
     PLUGIN = "plugin"
 
 
-class Presence(StrEnum):
+class PresenceCheck(StrEnum):
     """The proof that a person is present when approving."""
 
     NONE = "none"
@@ -56,27 +56,27 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
-class Approvals:
+class ApprovalSettings:
     """The ways to ask people, in order. `timeout` is in seconds; `interactive` are clients that may ask for a code."""
 
     timeout: float
-    ask: tuple[Way, ...] = (Way.CONSOLE, Way.ELICITATION, Way.CLI)
-    presence: Presence = Presence.NONE
+    ask: tuple[ApprovalWay, ...] = (ApprovalWay.CONSOLE, ApprovalWay.ELICITATION, ApprovalWay.CLI)
+    presence: PresenceCheck = PresenceCheck.NONE
     interactive: tuple[str, ...] = ()
     webhook: Webhook | None = None
 
 
-def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -> Approvals:
+def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -> ApprovalSettings:
     """Read the section; problems are reported in it."""
     ask = _ways(section)
-    presence = Presence(section.choice("presence", tuple(Presence), DEFAULTS["approvals.presence"]))
+    presence = PresenceCheck(section.choice("presence", tuple(PresenceCheck), DEFAULTS["approvals.presence"]))
     interactive = section.texts("interactive")
     webhook = _webhook(section, ask, presence, folder, environ)
-    if interactive and Way.ELICITATION not in ask:
+    if interactive and ApprovalWay.ELICITATION not in ask:
         section.problem('has no meaning without "elicitation" under ask', "interactive")
-    if interactive and presence is Presence.WEBAUTHN:
+    if interactive and presence is PresenceCheck.WEBAUTHN:
         section.problem(f"{TOUCH}: leave interactive out", "interactive")
-    return Approvals(
+    return ApprovalSettings(
         timeout=section.duration("timeout", parse_duration(DEFAULTS["approvals.timeout"])),
         ask=ask,
         presence=presence,
@@ -85,8 +85,8 @@ def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -
     )
 
 
-def _ways(section: Section) -> tuple[Way, ...]:
-    known = tuple(Way)
+def _ways(section: Section) -> tuple[ApprovalWay, ...]:
+    known = tuple(ApprovalWay)
     usual = tuple(DEFAULTS["approvals.ask"].strip("[]").split(", "))
     named = section.texts("ask", usual, empty=f"name at least one way of {', '.join(known)}: else nobody is ever asked")
     for name in named:
@@ -94,18 +94,18 @@ def _ways(section: Section) -> tuple[Way, ...]:
             section.problem(f'must be of {", ".join(known)}, not "{name}"', "ask")
     if len(set(named)) < len(named):
         section.problem("names a way twice", "ask")
-    return tuple(Way(name) for name in dict.fromkeys(named) if name in known)
+    return tuple(ApprovalWay(name) for name in dict.fromkeys(named) if name in known)
 
 
 def _webhook(
-    section: Section, ask: tuple[Way, ...], presence: Presence, folder: Path, environ: Mapping[str, str]
+    section: Section, ask: tuple[ApprovalWay, ...], presence: PresenceCheck, folder: Path, environ: Mapping[str, str]
 ) -> Webhook | None:
     if section.get("webhook") is None:
-        if Way.WEBHOOK in ask:
+        if ApprovalWay.WEBHOOK in ask:
             section.problem('"webhook" needs approvals.webhook: {url: …, secret: "${env:NAME}"}', "ask")
         return None
     rule = section.section("webhook")
-    if Way.WEBHOOK not in ask:
+    if ApprovalWay.WEBHOOK not in ask:
         section.problem('has no meaning without "webhook" under ask', "webhook")
     rule.require("url", "secret")
     url, key = addresses.url(rule, "url"), secret(rule, "secret", folder, environ)
@@ -115,7 +115,7 @@ def _webhook(
             "secret",
         )
     answers = rule.flag("answers")
-    if answers and presence is Presence.WEBAUTHN:
+    if answers and presence is PresenceCheck.WEBAUTHN:
         rule.problem(f"{TOUCH}: leave answers out", "answers")
     return Webhook(
         url=url,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 
-from gateway.callers.nouns import ALGORITHMS, Blocks, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import ALGORITHMS, Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import addresses
 from gateway.config.network import network
 from gateway.config.secrets import secret
@@ -130,7 +130,7 @@ def _header(section: Section, key: str) -> str | None:
     return name or None
 
 
-def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_url: str) -> OAuth:
+def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_url: str) -> OAuthIssuer:
     section.require("issuer")
     audience = section.get("audience")
     listed = audience is not None and isinstance(audience.value, tuple)
@@ -150,7 +150,7 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
     session = section.duration("session", parse_duration(DEFAULTS["auth[].session"]))
     if not 60 <= session <= 30 * 86400:
         section.problem("from 1m to 30d", "session")
-    return OAuth(
+    return OAuthIssuer(
         issuer=addresses.url(section, "issuer"),
         audience=audiences,
         algorithms=algorithms,
@@ -174,7 +174,7 @@ def _secret(section: Section, folder: Path, environ: Mapping[str, str]) -> Secre
 
 
 def _twice(methods: Sequence[Method]) -> Iterator[str]:
-    issuers = [method.issuer for method in methods if isinstance(method, OAuth)]
+    issuers = [method.issuer for method in methods if isinstance(method, OAuthIssuer)]
     names = [method.name for method in methods if isinstance(method, ProxyAuth)]
     for name in dict.fromkeys(name for name in (*issuers, *names) if (issuers + names).count(name) > 1):
         yield f"{name} stands here twice"

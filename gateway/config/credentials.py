@@ -56,7 +56,7 @@ _TOKEN_TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SectionReading:
     """The context for secret references; `plugins` means that plugins may register further types."""
 
     folder: Path
@@ -64,7 +64,7 @@ class Reading:
     plugins: bool
 
 
-def credentials(root: Section, reading: Reading) -> dict[str, Spec]:
+def credentials(root: Section, reading: SectionReading) -> dict[str, Spec]:
     """Read all credentials by name, reporting problems."""
     named = root.named("credentials")
     found = {name: _credential(name, section, reading) for name, section in named.items()}
@@ -85,7 +85,7 @@ def exempt(root: Section) -> list[Node]:
     return found
 
 
-def _credential(name: str, section: Section, reading: Reading) -> Spec:
+def _credential(name: str, section: Section, reading: SectionReading) -> Spec:
     if not _NAME.fullmatch(name):
         section.problem(f"the name {name!r} must be of letters, digits, '.', '_' and '-'")
     section.require("type")
@@ -109,7 +109,7 @@ def _credential(name: str, section: Section, reading: Reading) -> Spec:
             return _oauth(name, type, section, reading)
 
 
-def _header(name: str, section: Section, reading: Reading) -> Fixed:
+def _header(name: str, section: Section, reading: SectionReading) -> Fixed:
     section.require("value")
     field = section.text("header", "authorization").lower()
     if not _FIELD.fullmatch(field) or _NOT_OURS.fullmatch(field):
@@ -121,7 +121,7 @@ def _header(name: str, section: Section, reading: Reading) -> Fixed:
     return Fixed(name, field, prefix, value)
 
 
-def _plugged(name: str, type: str, section: Section, reading: Reading) -> Plugged:
+def _plugged(name: str, type: str, section: Section, reading: SectionReading) -> Plugged:
     options: dict[str, object] = {}
     for key in section:
         node = section.get(key)
@@ -132,7 +132,7 @@ def _plugged(name: str, type: str, section: Section, reading: Reading) -> Plugge
     return Plugged(name, type, options)
 
 
-def _oauth(name: str, type: str, section: Section, reading: Reading) -> OAuth:
+def _oauth(name: str, type: str, section: Section, reading: SectionReading) -> OAuth:
     section.require("issuer", "client_id")
     endpoints = {key: addresses.url(section, key) or None for key in ("token_endpoint", "revocation_endpoint")}
     if type == "authorization_code":
@@ -185,7 +185,7 @@ def _grant(type: str, key: SigningKey | None, section: Section) -> Grant:
 
 
 def _client(
-    type: str, key: SigningKey | None, certificate: Certificate | None, section: Section, reading: Reading
+    type: str, key: SigningKey | None, certificate: Certificate | None, section: Section, reading: SectionReading
 ) -> Client:
     shown = optional_secret(section, "client_secret", reading.folder, reading.environ, plugins=True)
     named = section.choice("client_auth", [*ClientAuthentication])
@@ -219,7 +219,7 @@ def _usual(
     return ClientAuthentication.NONE
 
 
-def _key(section: Section, reading: Reading) -> SigningKey | None:
+def _key(section: Section, reading: SectionReading) -> SigningKey | None:
     pem = optional_secret(section, "private_key", reading.folder, reading.environ, plugins=True)
     id, algorithm = section.text("key_id") or None, section.choice("algorithm", ALGORITHMS) or None
     if pem is None:
@@ -238,7 +238,7 @@ def _key(section: Section, reading: Reading) -> SigningKey | None:
         return None
 
 
-def _certificate(section: Section, reading: Reading) -> Certificate | None:
+def _certificate(section: Section, reading: SectionReading) -> Certificate | None:
     chain = _file(section, "certificate", reading)
     key = _file(section, "certificate_key", reading)
     if chain is None and key is not None:
@@ -246,7 +246,7 @@ def _certificate(section: Section, reading: Reading) -> Certificate | None:
     return Certificate(chain, key or chain) if chain is not None else None
 
 
-def _file(section: Section, key: str, reading: Reading) -> Path | None:
+def _file(section: Section, key: str, reading: SectionReading) -> Path | None:
     text = section.text(key)
     if not text:
         return None

@@ -12,16 +12,16 @@ from gateway.config import addresses
 from gateway.config import audit as record
 from gateway.config.approvals import read_approvals
 from gateway.config.callers import blocks, check_reach, read_auth, read_roles
-from gateway.config.credentials import Reading as CredentialReading
+from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
 from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Config, Origins, Server, Storage, Unproven, UpstreamApp
+from gateway.config.nouns import App, Config, Origins, ServerSettings, StorageKind, Unproven, UpstreamApp
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
-from gateway.config.upstreams import Upstream, environments, read_upstream
+from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.credentials import Spec
 from gateway.documents import Section, read, suggestion
 from gateway.documents.files import read_bytes, unreadable
@@ -182,10 +182,10 @@ class _Reader:
         title = section.text("title", name[:1].upper() + name[1:])
         trusted = section.flag("trust_view_gestures")
         permissions = _permissions(section)
-        storage = Storage(section.choice("storage", list(Storage), DEFAULTS["apps.<name>.storage"]))
+        storage = StorageKind(section.choice("storage", list(StorageKind), DEFAULTS["apps.<name>.storage"]))
         if isinstance(source, UpstreamApp) and "permissions" in section:
             section.problem("are for a folder or a file: an upstream says itself what its app asks for", "permissions")
-        if isinstance(source, UpstreamApp) and storage is Storage.GATEWAY:
+        if isinstance(source, UpstreamApp) and storage is StorageKind.GATEWAY:
             section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
         if policy is None:
             self.broken.add(name)
@@ -193,7 +193,7 @@ class _Reader:
         state = stamp(source) if isinstance(source, Path) else ""
         return App(name, source, policy, unproven, title, trusted, state, permissions, storage)
 
-    def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> Upstream | None:
+    def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> UpstreamSettings | None:
         if problem := app_id_problem(name):
             section.problem(problem.replace("the app id", "the name"))
         upstream = read_upstream(
@@ -273,10 +273,10 @@ def _permissions(section: Section) -> tuple[str, ...]:
     return section.texts("permissions")
 
 
-def _server(section: Section) -> Server:
+def _server(section: Section) -> ServerSettings:
     host, port = addresses.listen(section, "listen", DEFAULTS["server.listen"])
     origins = section.section("origins")
-    return Server(
+    return ServerSettings(
         host=host,
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),

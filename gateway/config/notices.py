@@ -9,7 +9,7 @@ from enum import StrEnum
 from gateway.errors import Problem
 
 
-class Kind(StrEnum):
+class NoticeKind(StrEnum):
     """The subject of a notice.
 
     A record that cannot be kept as configured, a file that was not applied, an upstream that fails or changed, a change
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 class Notice:
     """One notice, with its place in a file."""
 
-    kind: Kind
+    kind: NoticeKind
     problem: Problem
 
 
@@ -41,7 +41,7 @@ class Notices:
     def now(self) -> tuple[Notice, ...]:
         """Return all notices, most important first."""
         everything = [notice for said in self._said.values() for notice in said]
-        return tuple(sorted(everything, key=lambda notice: list(Kind).index(notice.kind)))
+        return tuple(sorted(everything, key=lambda notice: list(NoticeKind).index(notice.kind)))
 
     def say(self, notices: Sequence[Notice], source: str = "files") -> bool:
         """Replace the notices of `source`; return whether they changed."""

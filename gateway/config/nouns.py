@@ -8,10 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from gateway.callers.nouns import Blocks, Method, Roles
-from gateway.config.approvals import Approvals
+from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
-from gateway.config.upstreams import Upstream
+from gateway.config.upstreams import UpstreamSettings
 from gateway.credentials import Spec
 from gateway.model import Secret
 from gateway.policy import Policy
@@ -24,7 +24,7 @@ class Unproven(StrEnum):
     DENY = "deny"
 
 
-class Storage(StrEnum):
+class StorageKind(StrEnum):
     """The store of a view's `localStorage`: its page, until that closes, or the gateway, per person."""
 
     PAGE = "page"
@@ -45,7 +45,7 @@ class Origins:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSettings:
     """The listen address and public names of the gateway. `public_url` has no trailing slash.
 
     At most `connections` clients may be connected, `connections_each` from one address; a person may have
@@ -87,7 +87,7 @@ class App:
     trust_view_gestures: bool
     stamp: str = ""
     permissions: tuple[str, ...] = ()
-    storage: Storage = Storage.PAGE
+    storage: StorageKind = StorageKind.PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,16 @@ class Config:
     """The whole configuration; all paths are absolute. `database` is an SQLAlchemy URL, `log` is `text` or `json`."""
 
     path: Path
-    server: Server
+    server: ServerSettings
     auth: tuple[Method, ...]
     roles: Roles
     apps: Mapping[str, App]
-    upstreams: Mapping[str, Upstream]
+    upstreams: Mapping[str, UpstreamSettings]
     credentials: Mapping[str, Spec]
     database: Secret
     journal: Path
     encryption_key: EncryptionKey
-    approvals: Approvals
+    approvals: ApprovalSettings
     audit: Audit
     telemetry: Telemetry
     log: str

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 
 from gateway.config.nouns import Config
 from gateway.config.secrets import PendingSecret
-from gateway.config.upstreams import Upstream
+from gateway.config.upstreams import UpstreamSettings
 from gateway.documents import load
 from gateway.documents.files import read_bytes
 from gateway.errors import DocumentError, Problem
@@ -43,25 +43,25 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)
 
 
-def same_connection(old: Upstream, new: Upstream) -> bool:
+def same_connection(old: UpstreamSettings, new: UpstreamSettings) -> bool:
     """Return whether an upstream's connection settings are unchanged, so that its connections can stay."""
     return _connection(old) == _connection(new)
 
 
-def same_upstream(old: Upstream, new: Upstream) -> bool:
+def same_upstream(old: UpstreamSettings, new: UpstreamSettings) -> bool:
     """Return whether an upstream is unchanged, including its policy."""
     plain = _comparable(replace(old, policy=None)) == _comparable(replace(new, policy=None))
     return plain and _version(old) == _version(new)
 
 
-def _connection(one: Upstream) -> object:
+def _connection(one: UpstreamSettings) -> object:
     plain = replace(
         one, prefix=None, include=(), exclude=(), policy=None, trust=None, runtime=False, allow=(), lazy=True
     )
     return _comparable(plain)
 
 
-def _version(one: Upstream) -> object:
+def _version(one: UpstreamSettings) -> object:
     return one.policy and (one.policy.file, one.policy.version)
 
 

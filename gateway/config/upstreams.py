@@ -40,7 +40,7 @@ _USER = "leave out the user and the password, and name a credential"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 
-class Kind(StrEnum):
+class UpstreamKind(StrEnum):
     """The transport of an upstream, by its key in the file."""
 
     COMMAND = "command"
@@ -50,12 +50,12 @@ class Kind(StrEnum):
     INSIDE = "server"
 
 
-REMOTE = frozenset({Kind.URL, Kind.SSE, Kind.WEBSOCKET})
+REMOTE = frozenset({UpstreamKind.URL, UpstreamKind.SSE, UpstreamKind.WEBSOCKET})
 """The transports with a URL."""
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class UpstreamSettings:
     """One MCP server. `target` is its URL, or the `module:object` of one in this process.
 
     `personal` means that the credential differs per principal. `prefix` is the prefix of its names on `/mcp`, or None.
@@ -66,7 +66,7 @@ class Upstream:
     """
 
     name: str
-    kind: Kind
+    kind: UpstreamKind
     target: str = ""
     command: tuple[str, ...] = ()
     cwd: Path | None = None
@@ -102,22 +102,22 @@ def read_upstream(
     environ: Mapping[str, str],
     credentials: Mapping[str, Spec],
     policy: Callable[[], Policy | None],
-) -> Upstream:
+) -> UpstreamSettings:
     """Read the upstream `name`; `policy` loads its policy file."""
-    for key in (*Kind, "cwd", "env", "policy", "include"):
+    for key in (*UpstreamKind, "cwd", "env", "policy", "include"):
         section.get(key)  # known keys whatever other errors there are
-    given = [kind for kind in Kind if kind in section]
+    given = [kind for kind in UpstreamKind if kind in section]
     if len(given) != 1:
-        keys = ", ".join(Kind)
+        keys = ", ".join(UpstreamKind)
         section.problem(f"say how it is reached, by one of {keys}" + (", not by several" if given else ""))
-    kind = given[0] if given else Kind.URL
+    kind = given[0] if given else UpstreamKind.URL
     credential = _credential(section, kind, credentials)
     lists = "include" in section
-    return Upstream(
+    return UpstreamSettings(
         name=name,
         kind=kind,
         target=_target(section, kind),
-        command=_command(section, folder) if kind is Kind.COMMAND else (),
+        command=_command(section, folder) if kind is UpstreamKind.COMMAND else (),
         cwd=_cwd(section, kind, folder),
         env=_env(section, kind, folder, environ),
         credential=credential,
@@ -131,7 +131,7 @@ def read_upstream(
         runtime=section.flag("runtime"),
         allow=_allow(section),
         lazy=section.flag("lazy", True),
-        start=section.duration("start", parse_duration(START_PROCESS if kind is Kind.COMMAND else START)),
+        start=section.duration("start", parse_duration(START_PROCESS if kind is UpstreamKind.COMMAND else START)),
         timeout=section.duration("timeout", parse_duration(TIMEOUT)),
         message=section.size("message", parse_size(MESSAGE)),
         calls=section.integer("calls", 256, minimum=1),
@@ -147,11 +147,11 @@ def environments(root: Section) -> list[Node]:
     return [env for env in found if env is not None]
 
 
-def _target(section: Section, kind: Kind) -> str:
+def _target(section: Section, kind: UpstreamKind) -> str:
     match kind:
-        case Kind.URL | Kind.SSE:
+        case UpstreamKind.URL | UpstreamKind.SSE:
             return _url(section, kind)
-        case Kind.WEBSOCKET:
+        case UpstreamKind.WEBSOCKET:
             text = section.text(kind)
             parts = urlsplit(text)
             if parts.username is not None:
@@ -161,9 +161,9 @@ def _target(section: Section, kind: Kind) -> str:
             elif parts.scheme == "ws" and not addresses.is_loopback(parts.hostname):
                 section.problem("write wss: ws is for this machine alone", kind)
             return text
-        case Kind.INSIDE:
+        case UpstreamKind.INSIDE:
             return _place(section)
-        case Kind.COMMAND:
+        case UpstreamKind.COMMAND:
             return ""
 
 
@@ -184,46 +184,50 @@ def _url(section: Section, key: str) -> str:
 
 
 def _place(section: Section) -> str:
-    text = section.text(Kind.INSIDE)
+    text = section.text(UpstreamKind.INSIDE)
     module = text.partition(":")[0]
     if not _PLACE.fullmatch(text):
-        section.problem('write "module:object", an object of the MCP SDK, or a function that makes one', Kind.INSIDE)
+        section.problem(
+            'write "module:object", an object of the MCP SDK, or a function that makes one', UpstreamKind.INSIDE
+        )
         return text
     try:
         found = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         found = None
     if found is None:
-        section.problem(f"there is no module {module}: install it beside the gateway, or set PYTHONPATH", Kind.INSIDE)
+        section.problem(
+            f"there is no module {module}: install it beside the gateway, or set PYTHONPATH", UpstreamKind.INSIDE
+        )
     return text
 
 
 def _command(section: Section, folder: Path) -> tuple[str, ...]:
     form = "name a program and its arguments, as in [npx, -y, some-mcp-server]"
-    if (node := section.get(Kind.COMMAND)) is not None and isinstance(node.value, str):
-        section.problem(form, Kind.COMMAND)
+    if (node := section.get(UpstreamKind.COMMAND)) is not None and isinstance(node.value, str):
+        section.problem(form, UpstreamKind.COMMAND)
         return ()
-    command = section.texts(Kind.COMMAND, empty=form)
+    command = section.texts(UpstreamKind.COMMAND, empty=form)
     if not command:
         return ()
     if shutil.which(command[0]) is None and shutil.which(str(folder / command[0])) is None:
-        section.problem(f"there is no program {command[0]!r}: install it, or write its path", Kind.COMMAND)
+        section.problem(f"there is no program {command[0]!r}: install it, or write its path", UpstreamKind.COMMAND)
     elif "/" in command[0] and (folder / command[0]).is_file():
         command = (str(folder / command[0]), *command[1:])  # not resolved: a virtual environment is a symlink
     return command
 
 
-def _cwd(section: Section, kind: Kind, folder: Path) -> Path | None:
-    if "cwd" in section and kind is not Kind.COMMAND:
+def _cwd(section: Section, kind: UpstreamKind, folder: Path) -> Path | None:
+    if "cwd" in section and kind is not UpstreamKind.COMMAND:
         section.problem("is for a command alone", "cwd")
     place = folder / section.text("cwd", ".")
     if not place.is_dir():
         section.problem(f"there is no folder {place}", "cwd")
-    return place if kind is Kind.COMMAND else None
+    return place if kind is UpstreamKind.COMMAND else None
 
 
-def _env(section: Section, kind: Kind, folder: Path, environ: Mapping[str, str]) -> Mapping[str, Secret]:
-    if "env" in section and kind is not Kind.COMMAND:
+def _env(section: Section, kind: UpstreamKind, folder: Path, environ: Mapping[str, str]) -> Mapping[str, Secret]:
+    if "env" in section and kind is not UpstreamKind.COMMAND:
         section.problem("is for a command alone", "env")
     values = section.section("env")
     return {name: secret(values, name, folder, environ) for name in values}
@@ -234,11 +238,11 @@ def _personal(credential: Spec | None) -> bool:
     return isinstance(credential, Plugged) or (isinstance(credential, OAuth) and credential.per_person)
 
 
-def _credential(section: Section, kind: Kind, credentials: Mapping[str, Spec]) -> str | None:
+def _credential(section: Section, kind: UpstreamKind, credentials: Mapping[str, Spec]) -> str | None:
     name = section.text("credential") or None
     if name is None:
         return None
-    if kind in (Kind.COMMAND, Kind.INSIDE):
+    if kind in (UpstreamKind.COMMAND, UpstreamKind.INSIDE):
         section.problem("is for an upstream at a URL; a command takes secrets by env", "credential")
     elif name not in credentials:
         known = f"there is {', '.join(credentials)}" if credentials else "there is none"
@@ -246,8 +250,8 @@ def _credential(section: Section, kind: Kind, credentials: Mapping[str, Spec]) -
     return name
 
 
-def _network(section: Section, kind: Kind) -> Network:
-    if section.get("network") is not None and kind in (Kind.COMMAND, Kind.INSIDE):
+def _network(section: Section, kind: UpstreamKind) -> Network:
+    if section.get("network") is not None and kind in (UpstreamKind.COMMAND, UpstreamKind.INSIDE):
         section.problem("is for an upstream at a URL", "network")
     return network(section, "public")
 

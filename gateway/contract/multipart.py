@@ -17,7 +17,7 @@ _NEWLINE_BYTES = re.compile(rb"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """One entry of a form; a file if it has a `filename`."""
 
     name: str
@@ -26,7 +26,7 @@ class Part:
     content_type: str | None = None
 
 
-def write_multipart(parts: Sequence[Part]) -> tuple[bytes, str]:
+def write_multipart(parts: Sequence[FormPart]) -> tuple[bytes, str]:
     """Return the body and its content type. The boundary is a hash of the parts, so equal forms are equal bytes."""
     written = [(_head(part), _data(part)) for part in parts]
     boundary = _boundary(written)
@@ -34,7 +34,7 @@ def write_multipart(parts: Sequence[Part]) -> tuple[bytes, str]:
     return body + b"--%b--\r\n" % boundary, f"multipart/form-data; boundary={boundary.decode()}"
 
 
-def _head(part: Part) -> bytes:
+def _head(part: FormPart) -> bytes:
     disposition = f'Content-Disposition: form-data; name="{_escaped(_crlf(part.name))}"'
     media_type = part.content_type
     if part.filename is not None:
@@ -43,7 +43,7 @@ def _head(part: Part) -> bytes:
     return (f"{disposition}\r\nContent-Type: {media_type}" if media_type else disposition).encode()
 
 
-def _data(part: Part) -> bytes:
+def _data(part: FormPart) -> bytes:
     return part.data if part.filename is not None else _NEWLINE_BYTES.sub(b"\r\n", part.data)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 from urllib.parse import quote_plus
 
-from gateway.contract.multipart import MEDIA_TYPE, Part, write_multipart
+from gateway.contract.multipart import MEDIA_TYPE, FormPart, write_multipart
 from gateway.jsontext.exact import NotExact, check_depth, dump
 from gateway.jsontext.grammar import problem_of
 from gateway.jsontext.sizes import is_bulky
@@ -122,13 +122,13 @@ def _form(name: str, text: str) -> str:
         raise WrongBody(f"body.{ascii(name)[1:-1][:64]}", "has a lone surrogate") from None
 
 
-def _parts(body: object) -> list[Part]:
+def _parts(body: object) -> list[FormPart]:
     if not isinstance(body, Sequence) or isinstance(body, str | bytes):
         raise WrongBody("body", 'must be a list of {name, value} with bodyType "formData"')
     return [_part(f"body[{place}]", entry) for place, entry in enumerate(body)]
 
 
-def _part(field: str, entry: object) -> Part:
+def _part(field: str, entry: object) -> FormPart:
     if not isinstance(entry, Mapping):
         raise WrongBody(field, "must be {name, value} or {name, data, filename, contentType}")
     name = _string(f"{field}.name", entry.get("name"))
@@ -143,7 +143,7 @@ def _part(field: str, entry: object) -> Part:
         filename = "blob"
     for key, text in (("name", name), ("filename", filename or "")):
         _utf8(f"{field}.{key}", text)
-    return Part(name, data, filename, str(media_type) if media_type else None)
+    return FormPart(name, data, filename, str(media_type) if media_type else None)
 
 
 def _content(field: str, entry: Mapping[str, object]) -> tuple[bytes, bool]:

@@ -2,7 +2,7 @@
 
 from gateway.credentials.assertions import ALGORITHMS as ALGORITHMS
 from gateway.credentials.assertions import signing_key as signing_key
-from gateway.credentials.authorization_code import Attempt as Attempt
+from gateway.credentials.authorization_code import ConnectAttempt as ConnectAttempt
 from gateway.credentials.authorization_code import attempt as attempt
 from gateway.credentials.authorization_code import authorization_url as authorization_url
 from gateway.credentials.authorization_code import redeem as redeem

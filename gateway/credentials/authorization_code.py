@@ -29,7 +29,7 @@ _OAUTH_ERROR = re.compile(r"[a-z_]{1,40}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ConnectAttempt:
     """The state of one login between redirect and callback; `verifier` and `key` are secret."""
 
     state: str
@@ -39,9 +39,9 @@ class Attempt:
     key: Secret | None
 
 
-def attempt(spec: OAuth, redirect_uri: str) -> Attempt:
+def attempt(spec: OAuth, redirect_uri: str) -> ConnectAttempt:
     """Return a new attempt with random values."""
-    return Attempt(
+    return ConnectAttempt(
         state=secrets.token_urlsafe(24),
         verifier=Secret(secrets.token_urlsafe(48)),
         nonce=secrets.token_urlsafe(16),
@@ -50,7 +50,7 @@ def attempt(spec: OAuth, redirect_uri: str) -> Attempt:
     )
 
 
-def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
+def authorization_url(spec: OAuth, tried: ConnectAttempt) -> Flow[str]:
     """Return the URL for the person's browser (RFC 6749 4.1.1)."""
     places = yield from _places(spec)
     if places.authorization is None:
@@ -75,7 +75,9 @@ def authorization_url(spec: OAuth, tried: Attempt) -> Flow[str]:
     return f"{places.authorization}{joint}{urlencode(query)}"
 
 
-def redeem(spec: OAuth, tried: Attempt, answer: Mapping[str, str], now: float, *, several: bool = False) -> Flow[Token]:
+def redeem(
+    spec: OAuth, tried: ConnectAttempt, answer: Mapping[str, str], now: float, *, several: bool = False
+) -> Flow[Token]:
     """Exchange the server's callback query for a token; the caller has already compared `state`.
 
     With `several` servers on the same callback address, the answer must name its issuer. Raises `Refusal`:
@@ -118,7 +120,7 @@ def _places(spec: OAuth) -> Flow[Endpoints]:
     return (yield from endpoints(spec))
 
 
-def _account(spec: OAuth, tried: Attempt, id_token: Json, now: float) -> Account | None:
+def _account(spec: OAuth, tried: ConnectAttempt, id_token: Json, now: float) -> Account | None:
     """Return the account of an ID token.
 
     The token came over TLS from the server itself, which replaces a signature check (OpenID Connect Core 3.1.3.7, 6).

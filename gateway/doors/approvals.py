@@ -11,13 +11,13 @@ from aiohttp import web
 
 from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
-from gateway.config import Way, Webhook
+from gateway.config import ApprovalWay, Webhook
 from gateway.doors.access import SIGNED
 from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import Reason, Refusal
-from gateway.exchange.decisions import Answers, NotAllowed
+from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
 from gateway.exchange.grants import Grant
 from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, look_at, signed_answer
 from gateway.model import Json, Principal, Question
@@ -55,7 +55,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 class ApprovalDoor:
     """The endpoints of approvals. `ways` are the configured ways to ask people; `webhook` signs its answers."""
 
-    def __init__(self, answers: Answers, ways: tuple[Way, ...], webhook: Webhook | None) -> None:
+    def __init__(self, answers: ApprovalAnswers, ways: tuple[ApprovalWay, ...], webhook: Webhook | None) -> None:
         self._answers = answers
         self._ways = ways
         self._webhook = webhook
@@ -64,7 +64,7 @@ class ApprovalDoor:
     @property
     def asks(self) -> bool:
         """Whether the console asks people by itself; the page of a question always accepts an answer."""
-        return Way.CONSOLE in self._ways
+        return ApprovalWay.CONSOLE in self._ways
 
     def routes(self, changing: Callable[[Handler], Handler]) -> list[web.RouteDef]:
         """Return the routes of the console's REST API; only its own page and clients pass `changing`."""
@@ -104,9 +104,9 @@ class ApprovalDoor:
         if not isinstance(lasting, bool):
             return refused(400, "bad-request", "grant: true or false.")
         from_cli = CLIENT_HEADER in request.headers or not request[PRINCIPAL].session
-        if from_cli and Way.CLI not in self._ways:
+        if from_cli and ApprovalWay.CLI not in self._ways:
             return refused(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
-        way = Way.CLI if from_cli else Way.CONSOLE
+        way = ApprovalWay.CLI if from_cli else ApprovalWay.CONSOLE
         id, approve = request.match_info["id"], given["answer"] == "approve"
         known = self._digest(id, request[PRINCIPAL])
         if known is not None and given.get("digest") not in (None, known):
@@ -163,7 +163,9 @@ class ApprovalDoor:
             except ValueError as error:
                 return _unread(403, "bad-signature", str(error))
         try:
-            state = await self._answers.trusted(answer.id, answer.approve, Way.WEBHOOK, answer.by, digest=answer.digest)
+            state = await self._answers.trusted(
+                answer.id, answer.approve, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
+            )
         except Refusal as refusal:
             return _refused(refusal)
         return fresh({"status": state.value})

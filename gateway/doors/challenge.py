@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
-from gateway.callers.nouns import Method, OAuth
+from gateway.callers.nouns import Method, OAuthIssuer
 from gateway.doors.access import METADATA
 from gateway.doors.responses import refused
 from gateway.errors import Unidentified
@@ -19,7 +19,7 @@ class Challenges:
     """`public` is the gateway's public URL; `mounts` returns whether a name below `/mcp` is an MCP server."""
 
     def __init__(self, methods: Sequence[Method], public: str, mounts: Callable[[str], bool]) -> None:
-        self._issuers = [method for method in methods if isinstance(method, OAuth)]
+        self._issuers = [method for method in methods if isinstance(method, OAuthIssuer)]
         self._public = public
         self._mounts = mounts
 

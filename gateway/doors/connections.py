@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, object_of, refused
 from gateway.errors import Refusal
-from gateway.exchange.connecting import Connecting, Connection
+from gateway.exchange.connecting import AccountConnection, Connecting
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 from gateway.proving import shows
@@ -138,7 +138,7 @@ async def _down(record: Record) -> web.Response:
     return refused(503, "database-unavailable", _DOWN)
 
 
-def _told(one: Connection) -> Json:
+def _told(one: AccountConnection) -> Json:
     return {
         "credential": one.credential,
         "title": one.title,

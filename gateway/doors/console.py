@@ -32,7 +32,7 @@ from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refused
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.model import LOCAL, Json, Principal
 from gateway.proving import shows
-from gateway.stores.records import Filter, Record, Records
+from gateway.stores.records import Filter, Records, StoredRecord
 
 CSRF = "webmcp-gateway-csrf"
 
@@ -166,12 +166,12 @@ class ConsoleDoor:
             return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
         return fresh({"records": [_line(record) for record in records]})
 
-    async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[Record]:
+    async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:
         """Return the records that the caller may see; without `audit:read`, their own among the newest ones."""
         app, before = query.get("app"), query.get("before")
         if principal.may("audit:read"):
             return await self._database.query(limit, Filter(app=app), before)
-        found: list[Record] = []
+        found: list[StoredRecord] = []
         for _ in range(PAGES):
             page = await self._database.query(PAGE, Filter(app=app), before)
             found += [record for record in page if sees_record(principal, dict(record.fields))]
@@ -239,6 +239,6 @@ async def _approval(request: web.Request) -> web.Response:
     raise web.HTTPFound(f"/#/approvals/{quote(request.match_info['id'], safe='')}")
 
 
-def _line(record: Record) -> dict[str, Json]:
+def _line(record: StoredRecord) -> dict[str, Json]:
     fields: dict[str, Json] = dict(record.fields)
     return {"id": record.id, "time": record.time, "ended": record.ended, "fields": fields}

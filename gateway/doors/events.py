@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
-from gateway.config import Kind, Notice, Notices
+from gateway.config import Notice, NoticeKind, Notices
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
@@ -193,7 +193,7 @@ def _event(name: str, text: str) -> bytes:
 
 def problems(notices: Notices, principal: Principal) -> list[Json]:
     """Return the configuration's problems; they name files, so all but those of report mode are for administrators."""
-    return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is Kind.REPORT]
+    return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is NoticeKind.REPORT]
 
 
 def told(notice: Notice) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from gateway.client_address import CLIENT
 from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
 from gateway.doors.challenge import Challenges
-from gateway.doors.identify import Identify, Place
+from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.in_flight import InFlight
 from gateway.doors.login.site_login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
@@ -128,7 +128,7 @@ class Guard:
         site = self._listener.sites.get(host)
         if site not in (Site.PLAIN, Site.CONSOLE) or self._objection(request, path, host, site) is not None:
             return None
-        place = Place(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
+        place = CallPlace(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
         try:
             return await self._identify.caller(request, place)
         except (Unidentified, OSError):
@@ -142,7 +142,7 @@ class Guard:
             return None
         mount = request.match_info.get("app", "") if wanted is Access.MCP else None
         origin, app = self._listener.origins[host], self._apps.get(host) if site is Site.APP else None
-        place = Place(origin, site, wanted, app, self._challenges.resources(mount))
+        place = CallPlace(origin, site, wanted, app, self._challenges.resources(mount))
         try:
             request[PRINCIPAL] = await self._identify.principal(request, place)
         except Unidentified as error:

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.callers import tokens as own
-from gateway.callers.nouns import Blocks, Method, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site
@@ -24,7 +24,7 @@ from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.proving import digest
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import Kept, Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions, StoredSession
 
 REMEMBERED = 4.0
 """Seconds for which a valid token or session is not looked up again."""
@@ -46,7 +46,7 @@ class TokenIssuer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """The target of a call: origin and site, the route's access, the app of a site, and its RFC 8707 resource names."""
 
     origin: str
@@ -67,7 +67,7 @@ class Identify:
         trusted: Blocks,
         tokens: IssuedTokens,
         sessions: Sessions,
-        issuers: Mapping[OAuth, TokenIssuer],
+        issuers: Mapping[OAuthIssuer, TokenIssuer],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._methods = tuple(methods)
@@ -81,7 +81,7 @@ class Identify:
         self._recent: Recent[tuple[str, bytes], Principal] = Recent()
         self._guesses = Guesses()
 
-    async def principal(self, request: web.Request, place: Place) -> Principal:
+    async def principal(self, request: web.Request, place: CallPlace) -> Principal:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
         if place.access is Access.PERSON:
             session = await self._of_session(request, place)
@@ -89,7 +89,7 @@ class Identify:
                 return session
         return await self.caller(request, place)
 
-    async def caller(self, request: Asked, place: Place) -> Principal:
+    async def caller(self, request: Asked, place: CallPlace) -> Principal:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
@@ -128,16 +128,16 @@ class Identify:
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
         return client_of(address_of(request.remote), forwarded, listed, self._trusted)
 
-    async def session(self, request: web.Request, place: Place) -> Kept | None:
+    async def session(self, request: web.Request, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None:
             return None
-        kind = Kind.SITE if place.site is Site.APP else Kind.CONSOLE
+        kind = SessionKind.SITE if place.site is Site.APP else SessionKind.CONSOLE
         kept = await self._sessions.find(kind, shown, self._clock())
         return kept if kept is not None and kept.more.get("origin") == place.origin else None
 
-    async def _of_session(self, request: web.Request, place: Place) -> Principal | None:
+    async def _of_session(self, request: web.Request, place: CallPlace) -> Principal | None:
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None or self._open:
             return None
@@ -153,7 +153,7 @@ class Identify:
         return known
 
     async def _of(
-        self, method: Method, request: Asked, place: Place, peer: Address | None, bearer: str | None, guess: Guess
+        self, method: Method, request: Asked, place: CallPlace, peer: Address | None, bearer: str | None, guess: Guess
     ) -> Principal | None:
         match method:
             case NoAuth():
@@ -163,11 +163,11 @@ class Identify:
                 return self._of_proxy(method, request, peer)
             case TokenAuth():
                 return await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
-            case OAuth():
+            case OAuthIssuer():
                 asked = self._issuers[method]
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
-    def _shows_login(self, request: Asked, place: Place) -> bool:
+    def _shows_login(self, request: Asked, place: CallPlace) -> bool:
         """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
         counts = place.access is Access.PERSON and not self._open
         return counts and bool(SessionCookies(place.origin).given(request, "session"))

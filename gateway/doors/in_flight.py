@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
-from gateway.doors.responses import Refused, refused
+from gateway.doors.responses import RefusedResponse, refused
 from gateway.model import Principal
 from gateway.shares import Shares
 
@@ -55,7 +55,7 @@ class InFlight:
         self._each = each
 
     @contextmanager
-    def place(self, request: web.Request, principal: Principal | None) -> Iterator[Refused | None]:
+    def place(self, request: web.Request, principal: Principal | None) -> Iterator[RefusedResponse | None]:
         """A place for the block; what to answer instead where there is none.
 
         Who is not known has nothing here that lasts, and the connections of one address are bounded.
@@ -71,7 +71,7 @@ class InFlight:
             (_STANDING if stands else _REQUESTS).exceeded(principal.id)
             yield self._refusal(request, "standing streams" if stands else "requests in flight")
 
-    def _refusal(self, request: web.Request, of: str) -> Refused:
+    def _refusal(self, request: web.Request, of: str) -> RefusedResponse:
         detail = (
             f"This caller has as many {of} as `server.requests_each` says ({self._each}), or as others leave room for. "
             "Wait until some have ended."
@@ -81,7 +81,7 @@ class InFlight:
             return refused(429, CODE, detail, headers)
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": _SERVER_ERROR, "message": detail}}
         body = json.dumps(error).encode()
-        return Refused(CODE, detail, status=429, body=body, content_type="application/json", headers=headers)
+        return RefusedResponse(CODE, detail, status=429, body=body, content_type="application/json", headers=headers)
 
 
 def _is_mcp(request: web.Request) -> bool:

@@ -13,8 +13,8 @@ from gateway.callers import server
 from gateway.callers.claims import TYPES, check_issuer, of_access_token, of_id_token, person, roles_in
 from gateway.callers.freshness import Freshness
 from gateway.callers.jwt import PublicKey, UnknownKey, Unverified, read, verified
-from gateway.callers.login import Attempt
-from gateway.callers.nouns import OAuth, Roles
+from gateway.callers.login import LoginAttempt
+from gateway.callers.nouns import OAuthIssuer, Roles
 from gateway.doors.introspection_cache import Recent
 from gateway.errors import Unidentified
 from gateway.exchange.run_flow import drive
@@ -99,7 +99,7 @@ class Issuer:
 
     def __init__(
         self,
-        spec: OAuth,
+        spec: OAuthIssuer,
         roles: Roles,
         backend: Backend,
         clock: Callable[[], float] = time.time,
@@ -158,7 +158,7 @@ class Issuer:
                 raise
             return False
 
-    async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
+    async def login_url(self, attempt: LoginAttempt, back: str, own: str | None) -> str:
         """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
         Raises `Unidentified`.
         """
@@ -174,7 +174,7 @@ class Issuer:
             return None
 
     async def logged_in(
-        self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
+        self, query: Mapping[str, str], attempt: LoginAttempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
         """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
         Raises `Unidentified`.

@@ -9,14 +9,14 @@ from aiohttp import web
 
 from gateway.client_address import CLIENT
 from gateway.doors.access import SCRAPED, SIGNED, Site
-from gateway.doors.responses import Refused
+from gateway.doors.responses import RefusedResponse
 from gateway.exchange.record import Recorder
 from gateway.exchange.refusals import CALLER
 from gateway.model import Json, Principal
 from gateway.telemetry import Metrics
 from gateway.throttle import ThrottledLog
 
-REFUSED: Final = web.RequestKey("refused", Refused)
+REFUSED: Final = web.RequestKey("refused", RefusedResponse)
 """The refusal of a caller that was sent otherwise than in the HTTP answer, as on a WebSocket."""
 
 MALFORMED: Final = "malformed"
@@ -49,7 +49,7 @@ class RefusedCallers:
         """Record the refusal in an answer, if there is one; `answer` is None after a cancellation.
         `site` is the gateway's site, None at an unknown host; `by` is the caller, if known.
         """
-        refusal = answer if isinstance(answer, Refused) else request.get(REFUSED)
+        refusal = answer if isinstance(answer, RefusedResponse) else request.get(REFUSED)
         if refusal is None or refusal.code not in CODES or (refusal.status == 400 and by is not None):
             return
         door = _door(request, site)

@@ -38,7 +38,7 @@ BOUNDS: Final = (
 (_REST,) = BOUNDS
 
 
-class Refused(web.Response):
+class RefusedResponse(web.Response):
     """The refusal of a door; `code` is machine-readable, `detail` is for developers."""
 
     def __init__(self, code: str, detail: str, **named: Any) -> None:
@@ -47,10 +47,10 @@ class Refused(web.Response):
         self.detail = detail
 
 
-def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> Refused:
+def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> RefusedResponse:
     """Return a `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
     body = {"type": f"urn:webmcp-gateway:{code}", "title": code.replace("-", " "), "status": status, "detail": detail}
-    return Refused(
+    return RefusedResponse(
         code,
         detail,
         status=status,

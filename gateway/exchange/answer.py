@@ -13,7 +13,7 @@ async def nothing() -> None:
     """Do nothing: the default `close`."""
 
 
-class Answer(Struct, frozen=True):
+class BackendAnswer(Struct, frozen=True):
     """A backend's answer: `response` has its body, unless `parts` yield it; `close` discards what was not read.
 
     `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import Record
 from gateway.model import Caller, Question, Request, Tell, Visit
@@ -99,7 +99,7 @@ class ApprovalStep:
         question = self.park(ask, caller, record)
         seconds = PATIENCE if tell is None else AS_LONG_AS_IT_IS_OPEN
         parked = await self.wait(question, caller, seconds, tell, typed=typed)
-        if parked.state is State.OPEN:
+        if parked.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS, status=202)
         record.note(answered_by=parked.answered_by)
         await self.approvals.dispatch(parked, *now())

@@ -62,7 +62,7 @@ BOUNDS: Final = (
 _OPEN, _ASKED, _DECLINED = BOUNDS
 
 
-class State(StrEnum):
+class ApprovalState(StrEnum):
     """The state of a parked call. Only `open` can be answered, only `approved` can be dispatched."""
 
     OPEN = "open"
@@ -110,7 +110,7 @@ class Parked:
     caller: Caller
     request: Request | None
     expires: float
-    state: State = State.OPEN
+    state: ApprovalState = ApprovalState.OPEN
     answered_by: str | None = None
     asked: float = 0.0
     holding: int = 0
@@ -200,18 +200,18 @@ class Approvals:
         self._notify()
         return Pending(question)
 
-    def answer(self, id: str, approve: bool, by: str) -> State:
+    def answer(self, id: str, approve: bool, by: str) -> ApprovalState:
         """Take a person's answer, once, and return the new state of the call. Raises `KeyError` for an unknown id."""
         self.sweep()
         parked = self._parked[id]
-        if parked.state is not State.OPEN:
+        if parked.state is not ApprovalState.OPEN:
             return parked.state
         parked.answered_by = by
         if approve:
-            self._move(parked, State.APPROVED)
+            self._move(parked, ApprovalState.APPROVED)
         else:
             self._note_refusal(parked.caller)
-            self._move(parked, State.DECLINED)
+            self._move(parked, ApprovalState.DECLINED)
         return parked.state
 
     async def wait(self, id: str, caller: Caller, seconds: float) -> Parked:
@@ -222,14 +222,14 @@ class Approvals:
         parked = self.find(id, caller)
         parked.holding += 1
         try:
-            if parked.state is State.OPEN:
+            if parked.state is ApprovalState.OPEN:
                 left = min(parked.question.expires - self._clock(), parked.expires - self._steady())
                 try:
                     async with asyncio.timeout(min(seconds, left)):
                         await parked.changed.wait()
                 except TimeoutError:
-                    if seconds >= left and parked.state is State.OPEN:  # timers may fire a little early
-                        self._move(parked, State.EXPIRED)
+                    if seconds >= left and parked.state is ApprovalState.OPEN:  # timers may fire a little early
+                        self._move(parked, ApprovalState.EXPIRED)
         finally:
             parked.holding -= 1
             parked.asked = self._steady()
@@ -246,7 +246,7 @@ class Approvals:
 
     async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
         """Check the caller's credential anew, since it may have been revoked meanwhile, then `take` the approval."""
-        approved = parked.state is State.APPROVED
+        approved = parked.state is ApprovalState.APPROVED
         if approved and self._still is not None and not await self._still(parked.caller.principal):
             self.cancel(parked)
             raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
@@ -255,32 +255,32 @@ class Approvals:
     def take(self, parked: Parked, digest: str, policy_version: str) -> None:
         """Use the approval, once, for exactly the call that was shown. Raises `Refusal` if it is not valid."""
         match parked.state:
-            case State.APPROVED:
+            case ApprovalState.APPROVED:
                 pass
-            case State.DECLINED:
+            case ApprovalState.DECLINED:
                 raise Refusal(Reason.APPROVAL_DECLINED, "A person declined this call.")
-            case State.DISPATCHED:
+            case ApprovalState.DISPATCHED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "The approval was for one call: another just like it took it.")
-            case State.VOID:
+            case ApprovalState.VOID:
                 raise Refusal(
                     Reason.APPROVAL_EXPIRED,
                     "The question ended: the call, or its policy, is another.",
                 )
-            case State.OPEN | State.EXPIRED:
+            case ApprovalState.OPEN | ApprovalState.EXPIRED:
                 raise Refusal(Reason.APPROVAL_EXPIRED, "Nobody approved this call in time.")
         expires = parked.caller.principal.expires
         if expires is not None and self._clock() >= expires:
-            self._move(parked, State.VOID)
+            self._move(parked, ApprovalState.VOID)
             raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
         if (parked.question.digest, parked.question.policy_version) != (digest, policy_version):
-            self._move(parked, State.VOID)
+            self._move(parked, ApprovalState.VOID)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The call or its policy changed after it was approved.")
-        self._move(parked, State.DISPATCHED)
+        self._move(parked, ApprovalState.DISPATCHED)
 
     def cancel(self, parked: Parked) -> None:
         """Void the call, which its caller no longer wants."""
-        if parked.state in (State.OPEN, State.APPROVED):
-            self._move(parked, State.VOID)
+        if parked.state in (ApprovalState.OPEN, ApprovalState.APPROVED):
+            self._move(parked, ApprovalState.VOID)
 
     def cancel_view(self, view: str) -> None:
         """Void all calls of a view that has closed."""
@@ -303,20 +303,22 @@ class Approvals:
     def open(self) -> list[Parked]:
         """The calls whose question can be answered now, oldest first."""
         self.sweep()
-        return [parked for parked in self._parked.values() if parked.state is State.OPEN]
+        return [parked for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
 
     def open_questions(self) -> list[Question]:
         """The open questions, oldest first."""
         return [parked.question for parked in self.open()]
 
-    def state(self, id: str) -> State | None:
+    def state(self, id: str) -> ApprovalState | None:
         """Return the state of the call `id`, None if it is unknown."""
         parked = self._parked.get(id)
         return parked.state if parked is not None else None
 
     def asks_about(self, view: str) -> bool:
         """Whether a question of this view is open."""
-        return any(parked.state is State.OPEN and parked.caller.view == view for parked in self._parked.values())
+        return any(
+            parked.state is ApprovalState.OPEN and parked.caller.view == view for parked in self._parked.values()
+        )
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever a question comes, is answered or ends; the returned function unregisters it."""
@@ -327,10 +329,16 @@ class Approvals:
         """End calls that have expired or lost their caller, and delete those that ended long ago."""
         now = self._steady()
         for parked in list(self._parked.values()):
-            if parked.state is State.OPEN and (now >= parked.expires or self._clock() >= parked.question.expires):
-                self._move(parked, State.EXPIRED)
-            elif parked.state in (State.OPEN, State.APPROVED) and not parked.holding and now - parked.asked > SILENCE:
-                self._move(parked, State.VOID)
+            if parked.state is ApprovalState.OPEN and (
+                now >= parked.expires or self._clock() >= parked.question.expires
+            ):
+                self._move(parked, ApprovalState.EXPIRED)
+            elif (
+                parked.state in (ApprovalState.OPEN, ApprovalState.APPROVED)
+                and not parked.holding
+                and now - parked.asked > SILENCE
+            ):
+                self._move(parked, ApprovalState.VOID)
             elif parked.ended is not None and not parked.holding and now - parked.ended > KEPT:
                 del self._parked[parked.question.id]
 
@@ -360,9 +368,9 @@ class Approvals:
         self._declined = {who: times for who, times in self._declined.items() if now - times[-1] < REFUSAL_WINDOW}
         self._declined.setdefault(_who(caller), deque(maxlen=REFUSALS)).append(now)
 
-    def _move(self, parked: Parked, state: State) -> None:
+    def _move(self, parked: Parked, state: ApprovalState) -> None:
         parked.state = state
-        if state is not State.APPROVED:
+        if state is not ApprovalState.APPROVED:
             parked.ended = self._steady()
         parked.changed.set()
         self._notify()

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals, State
-from gateway.exchange.decisions import Answers
+from gateway.exchange.approve import Approvals, ApprovalState
+from gateway.exchange.decisions import ApprovalAnswers
 from gateway.model import Question
 
 log = logging.getLogger(__name__)
 
 
-class Way(Protocol):
+class NamedApprover(Protocol):
     """One approver with its name, which is also notified how a question ended."""
 
     @property
@@ -25,7 +25,7 @@ class Way(Protocol):
         """Return True for yes, False for no, None without an answer. Cancelled when the question is over."""
         ...
 
-    async def over(self, question: Question, state: State) -> None:
+    async def over(self, question: Question, state: ApprovalState) -> None:
         """The question needs no answer any more."""
         ...
 
@@ -33,7 +33,7 @@ class Way(Protocol):
 class Ways:
     """Sends each new question to every approver."""
 
-    def __init__(self, approvals: Approvals, answers: Answers, ways: Sequence[Way]) -> None:
+    def __init__(self, approvals: Approvals, answers: ApprovalAnswers, ways: Sequence[NamedApprover]) -> None:
         self._approvals = approvals
         self._answers = answers
         self._ways = ways
@@ -62,7 +62,7 @@ class Ways:
         over = asyncio.Event()
 
         def look() -> None:
-            if self._approvals.state(question.id) is not State.OPEN:
+            if self._approvals.state(question.id) is not ApprovalState.OPEN:
                 over.set()
 
         stop = self._approvals.watch(look)
@@ -73,14 +73,14 @@ class Ways:
                 await over.wait()
                 for task in asking:
                     task.cancel()
-            state = self._approvals.state(question.id) or State.VOID
+            state = self._approvals.state(question.id) or ApprovalState.VOID
             async with asyncio.TaskGroup() as tasks:
                 for way in self._ways:
                     tasks.create_task(self._over(way, question, state))
         finally:
             stop()
 
-    async def _ask(self, way: Way, question: Question) -> None:
+    async def _ask(self, way: NamedApprover, question: Question) -> None:
         """Ask one approver. Its failure counts as no answer, and affects no other approver or question."""
         try:
             answer = await way.ask(question)
@@ -91,7 +91,7 @@ class Ways:
         except Exception:
             log.exception("a question could not be asked by %s; it goes on without that", way.name)
 
-    async def _over(self, way: Way, question: Question, state: State) -> None:
+    async def _over(self, way: NamedApprover, question: Question, state: ApprovalState) -> None:
         try:
             await way.over(question, state)
         except Exception:

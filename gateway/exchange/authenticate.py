@@ -39,7 +39,7 @@ NOTHING: Final = Injected()
 """The result for requests without a credential."""
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     """One credential. Its methods raise `Refusal` (`credential-needed`, `credential-failed`) if it is unavailable."""
 
     async def ready(self, principal: Principal) -> None:
@@ -58,7 +58,7 @@ class Source(Protocol):
 class Authenticator:
     """The credentials of a gateway by name."""
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
+    def __init__(self, sources: Mapping[str, CredentialSource]) -> None:
         self._sources = sources
 
     async def inject(self, name: str | None, principal: Principal, method: str, url: str) -> Injected:

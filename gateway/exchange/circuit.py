@@ -24,7 +24,7 @@ FAILING_REASONS: Final = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_T
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     """The state of a breaker."""
 
     CLOSED = "closed"
@@ -45,7 +45,7 @@ class _Breaker:
 class Passage:
     """One attempt that a breaker let through. `worked` is its outcome; None if it reveals nothing about the backend."""
 
-    state: State
+    state: BreakerState
     worked: bool | None = None
 
 
@@ -60,7 +60,7 @@ class Circuits:
     def passage(self, place: tuple[str, str], circuit: Circuit | None) -> Iterator[Passage]:
         """Let one attempt through. Raises `Refusal` (`backend-unavailable`) with the time to wait while open."""
         if circuit is None:
-            yield Passage(State.CLOSED)
+            yield Passage(BreakerState.CLOSED)
             return
         breaker = self._breakers.setdefault(place, _Breaker())
         passage = Passage(self._enter(breaker, place[1]))
@@ -84,12 +84,12 @@ class Circuits:
         """The backends whose breakers are open."""
         return [place for place in self._breakers if self.is_open(place)]
 
-    def _enter(self, breaker: _Breaker, name: str) -> State:
+    def _enter(self, breaker: _Breaker, name: str) -> BreakerState:
         if breaker.until is None:
-            return State.CLOSED
+            return BreakerState.CLOSED
         self._check(breaker, name)
         breaker.tried = True
-        return State.HALF_OPEN
+        return BreakerState.HALF_OPEN
 
     def _check(self, breaker: _Breaker, name: str) -> None:
         left = breaker.until - self._clock() if breaker.until is not None else 0.0
@@ -99,7 +99,7 @@ class Circuits:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, detail, headers=(("retry-after", str(wait)),))
 
     def _leave(self, breaker: _Breaker, circuit: Circuit, passage: Passage, place: tuple[str, str]) -> None:
-        if passage.state is State.HALF_OPEN:
+        if passage.state is BreakerState.HALF_OPEN:
             breaker.tried = False
         elif breaker.until is not None:
             return  # it began before the breaker opened, so its outcome is outdated
@@ -109,6 +109,6 @@ class Circuits:
             breaker.failures, breaker.until = 0, None
         elif passage.worked is False:
             breaker.failures += 1
-            if passage.state is State.HALF_OPEN or breaker.failures >= circuit.failures:
+            if passage.state is BreakerState.HALF_OPEN or breaker.failures >= circuit.failures:
                 breaker.until = self._clock() + circuit.reset
                 log.warning("app %s: the backend %r fails; it is left alone for %g s", *place, circuit.reset)

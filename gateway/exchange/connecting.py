@@ -16,8 +16,8 @@ from gateway.bounds import Area, Bound
 from gateway.buckets import Buckets
 from gateway.credentials import (
     Account,
-    Attempt,
     AuthorizationCode,
+    ConnectAttempt,
     OAuth,
     Spec,
     attempt,
@@ -34,8 +34,8 @@ from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate, take
 from gateway.proving import digest
-from gateway.stores.sealing import Unreadable
-from gateway.stores.tokens import Listed, TokenStore
+from gateway.stores.sealing import SealBroken
+from gateway.stores.tokens import ListedToken, TokenStore
 
 LIFE: Final = 600.0
 """Seconds that a person has to complete the login."""
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class AccountConnection:
     """One credential as a person sees it; `since` is in seconds since the epoch, None if it is not connected."""
 
     credential: str
@@ -116,7 +116,7 @@ class Connecting:
         """Whether a credential is configured that persons connect."""
         return bool(self._specs)
 
-    async def list(self, principal: Principal) -> list[Connection]:
+    async def list(self, principal: Principal) -> list[AccountConnection]:
         """Every credential that a person can connect. Raises OSError while the database is down."""
         kept = {listed.credential: listed for listed in await self._store.list(principal.person)}
         return [_connection(spec, kept.get(name)) for name, spec in self._specs.items()]
@@ -142,7 +142,7 @@ class Connecting:
             detail = f"More than {BEGINNING.count} logins begun in {BEGINNING.period:g} s. Try again in {wait} s."
             raise Refusal(Reason.RATE_LIMITED, detail, headers=(("retry-after", str(wait)),))
 
-    async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> Connection:
+    async def finish(self, principal: Principal, secret: str, answer: Mapping[str, str]) -> AccountConnection:
         """Finish a login with the parameters of the redirect, in the window that began it.
 
         `answer` contains `callback`, the name of a credential, if it arrived at that credential's own redirect URI.
@@ -151,7 +151,7 @@ class Connecting:
         state = answer.get("state", "")
         try:
             text = await self._store.recall(state, self._now())
-        except Unreadable:
+        except SealBroken:
             text = None
         if text is None:
             raise Refusal(Reason.BAD_REQUEST, "This login has expired, or has ended already: begin it again.")
@@ -173,14 +173,14 @@ class Connecting:
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._changed(spec.name, principal, before)
         self._absences.connected(spec.name, principal.person)
-        return Connection(spec.name, spec.title, spec.scope, kept.changed, token.account)
+        return AccountConnection(spec.name, spec.title, spec.scope, kept.changed, token.account)
 
     async def disconnect(self, credential: str, principal: Principal) -> bool:
         """Delete the account and revoke its token; return whether that succeeded. Raises `Refusal`, OSError."""
         spec = self._spec(credential, principal)
         try:
             kept = await self._store.load(credential, principal.person)
-        except Unreadable:
+        except SealBroken:
             kept = None
         await self._store.delete(credential, principal.person)
         await self._changed(credential, principal, kept.connection if kept is not None else None)
@@ -208,7 +208,7 @@ class Connecting:
     async def _connected(self, credential: str, principal: Principal) -> str | None:
         try:
             kept = await self._store.load(credential, principal.person)
-        except (Unreadable, StartError):
+        except (SealBroken, StartError):
             return None
         return kept.connection if kept is not None else None
 
@@ -225,13 +225,13 @@ def _has_own_callback(spec: OAuth) -> bool:
     return isinstance(spec.grant, AuthorizationCode) and spec.grant.own_callback
 
 
-def _connection(spec: OAuth, listed: Listed | None) -> Connection:
+def _connection(spec: OAuth, listed: ListedToken | None) -> AccountConnection:
     kept = listed.kept if listed is not None else None
     since = kept.changed if kept is not None else None
-    return Connection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
+    return AccountConnection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
 
 
-def _remembered(credential: str, principal: Principal, tried: Attempt, secret: str) -> dict[str, str | None]:
+def _remembered(credential: str, principal: Principal, tried: ConnectAttempt, secret: str) -> dict[str, str | None]:
     return {
         "credential": credential,
         "principal": principal.person,
@@ -243,9 +243,9 @@ def _remembered(credential: str, principal: Principal, tried: Attempt, secret: s
     }
 
 
-def _attempt(begun: Mapping[str, str], state: str) -> Attempt:
+def _attempt(begun: Mapping[str, str], state: str) -> ConnectAttempt:
     key = begun["key"]
-    return Attempt(
+    return ConnectAttempt(
         state=state,
         verifier=Secret(begun["verifier"]),
         nonce=begun["nonce"],

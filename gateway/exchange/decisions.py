@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals, Parked, State
+from gateway.exchange.approve import Approvals, ApprovalState, Parked
 from gateway.exchange.grants import Grant, Grants
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
@@ -16,7 +16,7 @@ class NotAllowed(Exception):
     """The caller may see the question but not answer it."""
 
 
-class Answers:
+class ApprovalAnswers:
     """The single entry point for answers to questions. With `presence`, a yes requires a touch of a security key."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Answers:
 
     async def give(
         self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, assertion: Json = None
-    ) -> State:
+    ) -> ApprovalState:
         """Take a person's answer. `grant` allows the same for as long as the policy permits.
 
         `assertion` is of a touched key. Raises `NotAllowed`, and `Refusal`: `approval-expired` for a question that is
@@ -63,7 +63,9 @@ class Answers:
         parked = self._open(id, by)
         return None if self._presence is None else await self._presence.asking(by, parked.question, lasting=grant)
 
-    async def trusted(self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None) -> State:
+    async def trusted(
+        self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None
+    ) -> ApprovalState:
         """Take the answer of a trusted source, such as a plugin; `digest` is of the call that it was shown.
 
         Raises `Refusal` like `give`.
@@ -107,13 +109,15 @@ class Answers:
 
     async def _take(
         self, parked: Parked, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
-    ) -> State:
+    ) -> ApprovalState:
         question = parked.question
         if approve and self._presence is not None and not present:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
-        if self._approvals.state(question.id) is not State.OPEN:  # another answer arrived while the key was verified
+        if (
+            self._approvals.state(question.id) is not ApprovalState.OPEN
+        ):  # another answer arrived while the key was verified
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
         record = self._recorder.start("approval", caller, safe=not approve)
@@ -128,7 +132,9 @@ class Answers:
         )
         if approve:  # a yes that cannot be recorded is void, like a call; a no always counts
             await record.open()
-        if self._approvals.state(question.id) is not State.OPEN:  # another answer arrived while plugins were notified
+        if (
+            self._approvals.state(question.id) is not ApprovalState.OPEN
+        ):  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         state = self._approvals.answer(question.id, approve, by.id)

@@ -20,8 +20,8 @@ from gateway.exchange.authenticate import Injected
 from gateway.exchange.obtain import Obtain
 from gateway.model import Headers, Principal
 from gateway.stores.atomic import whole
-from gateway.stores.sealing import Unreadable
-from gateway.stores.tokens import Kept
+from gateway.stores.sealing import SealBroken
+from gateway.stores.tokens import StoredToken
 
 MARGIN: Final = 30.0
 """Seconds before its expiry at which a token is no longer used; at most a tenth of its lifetime."""
@@ -59,13 +59,13 @@ log = logging.getLogger(__name__)
 class Store(Protocol):
     """The storage of tokens: `gateway.stores.tokens.TokenStore`. Raises OSError, StartError, `Unreadable`."""
 
-    async def load(self, credential: str, principal: str) -> Kept | None: ...
+    async def load(self, credential: str, principal: str) -> StoredToken | None: ...
 
     async def version(self, credential: str, principal: str) -> str | None: ...
 
     async def save(
         self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
-    ) -> Kept | None: ...
+    ) -> StoredToken | None: ...
 
     async def delete(self, credential: str, principal: str, version: str | None = None) -> bool: ...
 
@@ -93,7 +93,7 @@ class _Held:
     After `look`, the next call checks the store; the others use the cached token up to `until`.
     """
 
-    kept: Kept
+    kept: StoredToken
     until: float
     look: float
 
@@ -118,7 +118,7 @@ class Fetched:
         self._now = now
         self._sleep = sleep
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._looking: dict[str, asyncio.Task[Kept]] = {}
+        self._looking: dict[str, asyncio.Task[StoredToken]] = {}
         self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
 
@@ -176,10 +176,10 @@ class Fetched:
     def _key(self, principal: Principal) -> str:
         return principal.person if self._ownership.per_person else ""
 
-    def _renewable(self, kept: Kept) -> bool:
+    def _renewable(self, kept: StoredToken) -> bool:
         return self._ownership.connect_url is None or kept.token.refresh is not None
 
-    async def _kept(self, principal: Principal) -> Kept:
+    async def _kept(self, principal: Principal) -> StoredToken:
         if self._ownership.per_person and principal.shared:
             detail = f"credential {self._name!r} belongs to persons, and this caller stands for several"
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
@@ -197,10 +197,10 @@ class Fetched:
         looking = self._looking[key] = asyncio.ensure_future(self._look(principal, key))
         return await whole(looking)
 
-    async def _look(self, principal: Principal, key: str) -> Kept:
+    async def _look(self, principal: Principal, key: str) -> StoredToken:
         """Return the stored token or its successor, and cache it unless `forget` was called meanwhile."""
         began, looking = self._now(), asyncio.current_task()
-        kept: Kept | None = None
+        kept: StoredToken | None = None
         try:
             kept = await self._current(principal, key)
             return kept
@@ -211,13 +211,13 @@ class Fetched:
                 if kept is not None:
                     self._hold(key, kept, began)
 
-    async def _current(self, principal: Principal, key: str) -> Kept:
+    async def _current(self, principal: Principal, key: str) -> StoredToken:
         try:
             kept = await self._store.load(self._name, key)
             if kept is not None and self._good(key, kept):
                 return kept
             return await self._renew(principal, key, kept)
-        except Unreadable as error:
+        except SealBroken as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
             if self._ownership.connect_url is not None:
                 raise self._needed(principal, "what is stored cannot be opened any more") from None
@@ -232,9 +232,9 @@ class Fetched:
                 detail = f"credential {self._name!r}: the stored tokens are out of reach at present"
                 raise Refusal(Reason.CREDENTIAL_FAILED, detail) from error
             token = await self._obtain(principal, None, self._now())
-            return Kept(self._name, key, token, "", secrets.token_urlsafe(9), self._now())
+            return StoredToken(self._name, key, token, "", secrets.token_urlsafe(9), self._now())
 
-    async def _renew(self, principal: Principal, key: str, kept: Kept | None) -> Kept:
+    async def _renew(self, principal: Principal, key: str, kept: StoredToken | None) -> StoredToken:
         if kept is None and self._ownership.connect_url is not None:
             raise self._needed(principal, "not connected yet")
         holder = secrets.token_urlsafe(9)
@@ -254,7 +254,7 @@ class Fetched:
         finally:
             await self._store.release(self._name, key, holder)
 
-    async def _succeed(self, principal: Principal, key: str, stored: Kept | None) -> Kept:
+    async def _succeed(self, principal: Principal, key: str, stored: StoredToken | None) -> StoredToken:
         now = self._now()
         try:
             token = await self._obtain(principal, stored.token if stored is not None else None, now)
@@ -271,11 +271,11 @@ class Fetched:
                 raise self._needed(principal, "not connected any more")
         return saved
 
-    def _hold(self, key: str, kept: Kept, seen: float) -> None:
+    def _hold(self, key: str, kept: StoredToken, seen: float) -> None:
         ends = _ends(kept)
         _remember(self._held, key, _Held(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
-    def _good(self, key: str, kept: Kept) -> bool:
+    def _good(self, key: str, kept: StoredToken) -> bool:
         """Whether the token can be used: it does not expire soon, and no backend refused it."""
         refused = self._refused.get(key)
         if refused is not None and refused[0] == kept.version:
@@ -290,7 +290,7 @@ class Fetched:
         return Refusal(Reason.CREDENTIAL_NEEDED, detail, connect_url=url)
 
 
-def _ends(kept: Kept) -> float:
+def _ends(kept: StoredToken) -> float:
     """Return when a token is no longer used: a little before it expires."""
     expires = kept.token.expires_at
     return expires - max(0.0, min(MARGIN, (expires - kept.changed) / 10)) if expires is not None else math.inf

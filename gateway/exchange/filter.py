@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
-from gateway.exchange.answer import Answer
+from gateway.exchange.answer import BackendAnswer
 from gateway.exchange.decided_request import LONG, Leg
 from gateway.exchange.mask import masked
 from gateway.exchange.record import Record
@@ -19,7 +19,7 @@ from gateway.policy import JsonPath, Policy, answer_headers
 log = logging.getLogger(__name__)
 
 
-def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redirected: bool) -> Answer:
+def filtered(policy: Policy, leg: Leg, answer: BackendAnswer, record: Record, *, redirected: bool) -> BackendAnswer:
     """Return the answer as the app may see it; `record` lists the secrets that it echoed."""
     echo = Echo(answer.secrets)
     found = answer.response
@@ -36,10 +36,10 @@ def filtered(policy: Policy, leg: Leg, answer: Answer, record: Record, *, redire
     )
     _report(echo, answer, leg, record)
     parts = _masked_parts(answer, answer.parts, echo, leg, record) if answer.parts is not None else None
-    return Answer(response, answer.secrets, parts, answer.close, answer.credentialed)
+    return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)
 
 
-async def hidden(answer: Answer, paths: Sequence[JsonPath]) -> Answer:
+async def hidden(answer: BackendAnswer, paths: Sequence[JsonPath]) -> BackendAnswer:
     """Return the answer with `paths` masked, in a thread if it is large. Raises `Refusal` as `masked` does."""
     response = answer.response
     long = len(response.body) > LONG
@@ -49,7 +49,7 @@ async def hidden(answer: Answer, paths: Sequence[JsonPath]) -> Answer:
 
 
 async def _masked_parts(
-    answer: Answer, parts: AsyncIterator[bytes], echo: Echo, leg: Leg, record: Record
+    answer: BackendAnswer, parts: AsyncIterator[bytes], echo: Echo, leg: Leg, record: Record
 ) -> AsyncIterator[bytes]:
     async for part in parts:
         shown = echo.part(part)
@@ -60,7 +60,7 @@ async def _masked_parts(
         yield rest
 
 
-def _report(echo: Echo, answer: Answer, leg: Leg, record: Record) -> None:
+def _report(echo: Echo, answer: BackendAnswer, leg: Leg, record: Record) -> None:
     """Name in record and log which secrets a backend echoed, without their values."""
     if not echo.heard:
         return

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.answer import Answer
+from gateway.exchange.answer import BackendAnswer
 from gateway.exchange.approve import Parked, Pending
 from gateway.exchange.decided_request import Leg, decided
 from gateway.exchange.filter import filtered, hidden
@@ -206,7 +206,7 @@ class Exchange:
 
     async def _send(
         self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None, tell: Tell | None
-    ) -> tuple[Leg, Answer]:
+    ) -> tuple[Leg, BackendAnswer]:
         """Return the answer and its leg; a redirect inside the policy is followed as a request decided anew."""
         for _ in range(HOPS + 1):
             spec = app.policy.backends[leg.canonical.backend]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from gateway.exchange.approve import Approvals, Ask, Parked, State
+from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked
 from gateway.model import Caller
 from gateway.policy import Policy
 from gateway.policy.diff import Change, Turn
@@ -30,10 +30,10 @@ class Loosening:
             return None
         key = (caller.app, new.version)
         known = self._asked.get(key)
-        if known is not None and known.state is State.DECLINED:
+        if known is not None and known.state is ApprovalState.DECLINED:
             return DECLINED
         ask = _ask(old, new, opened)
-        if known is not None and known.state is State.APPROVED:
+        if known is not None and known.state is ApprovalState.APPROVED:
             del self._asked[key]
             self._approvals.take(known, ask.digest, ask.policy_version)
             return None
@@ -42,7 +42,7 @@ class Loosening:
         return WAITS
 
     def _look(self) -> None:
-        if any(parked.state is State.APPROVED for parked in self._asked.values()):
+        if any(parked.state is ApprovalState.APPROVED for parked in self._asked.values()):
             self._changed()
 
 

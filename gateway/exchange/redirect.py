@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
-from gateway.exchange.answer import Answer
+from gateway.exchange.answer import BackendAnswer
 from gateway.exchange.decided_request import Leg
 from gateway.exchange.redact_secrets import Echo
 from gateway.model import BodyType, Redirect, Request
@@ -43,7 +43,7 @@ class Hop:
     backend: str
 
 
-def following(policy: Policy, leg: Leg, answer: Answer) -> Hop | None:
+def following(policy: Policy, leg: Leg, answer: BackendAnswer) -> Hop | None:
     """Return the redirect of `answer`; None if it is the final answer, or its client follows it itself.
 
     Raises `Refusal` (`redirect-denied`, `redirect-broken`).

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 
 from gateway.errors import Refusal
-from gateway.exchange.answer import Answer
+from gateway.exchange.answer import BackendAnswer
 from gateway.exchange.decided_request import Leg
 from gateway.exchange.record import Record
 from gateway.model import Json
 
-Attempt = Callable[[float], Awaitable[Answer]]
+Attempt = Callable[[float], Awaitable[BackendAnswer]]
 """One attempt, with its timeout in seconds."""
 
 
@@ -34,7 +34,7 @@ class Retries:
         self._now = now
         self._chance = chance
 
-    async def send(self, leg: Leg, attempt: Attempt, go_on: Callable[[], bool], record: Record) -> Answer:
+    async def send(self, leg: Leg, attempt: Attempt, go_on: Callable[[], bool], record: Record) -> BackendAnswer:
         """Return the first answer that needs no retry, or the last one. `go_on` is false if a retry would be pointless.
 
         The outcome of each attempt is recorded in `attempts`. Raises `Refusal` as the last attempt does.
@@ -54,25 +54,25 @@ class Retries:
             last = len(outcomes) >= retry.attempts or came_to not in retry.on or not go_on()
             if last or self._clock() + pause >= ends:
                 return _given(outcome)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, BackendAnswer):
                 await outcome.close()
             await self._sleep(pause)
 
-    def _pause(self, backoff: float, attempts: int, outcome: Answer | Refusal) -> float:
+    def _pause(self, backoff: float, attempts: int, outcome: BackendAnswer | Refusal) -> float:
         """Return an exponential backoff with jitter, but at least the backend's Retry-After."""
         own = backoff * 2.0 ** (attempts - 1) * (0.5 + self._chance() / 2)
-        asked = outcome.response.header("retry-after") if isinstance(outcome, Answer) else None
+        asked = outcome.response.header("retry-after") if isinstance(outcome, BackendAnswer) else None
         return max(own, _seconds(asked, self._now())) if asked else own
 
 
-async def _tried(attempt: Attempt, timeout: float) -> Answer | Refusal:
+async def _tried(attempt: Attempt, timeout: float) -> BackendAnswer | Refusal:
     try:
         return await attempt(timeout)
     except Refusal as refusal:
         return refusal
 
 
-def _given(outcome: Answer | Refusal) -> Answer:
+def _given(outcome: BackendAnswer | Refusal) -> BackendAnswer:
     if isinstance(outcome, Refusal):
         raise outcome
     return outcome

@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.answer import Answer, nothing
+from gateway.exchange.answer import BackendAnswer, nothing
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.exchange.backend_turns import Turns
-from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, Circuits, State
+from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits
 from gateway.exchange.cookies import CookieJars, jar_key
 from gateway.exchange.decided_request import Leg
 from gateway.exchange.idempotency import FIELD
@@ -32,7 +32,7 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 """A response, the rest of its body if it is streamed, and the function that discards it."""
 
 
-class Way(Struct, frozen=True):
+class SendTarget(Struct, frozen=True):
     """One leg of a caller with its backend, at `url`; `inject` gives its credential for one attempt.
 
     `held` closes the resources of a streamed answer, None without streaming.
@@ -74,7 +74,7 @@ class Sender:
         record: Record,
         held: AsyncExitStack | None,
         tell: Tell | None = None,
-    ) -> Answer:
+    ) -> BackendAnswer:
         """Return the backend's answer to `leg`. Raises `Refusal` if there is none.
 
         `tell` notifies the caller's client of the page to connect a missing account.
@@ -86,7 +86,7 @@ class Sender:
         try:
             self._circuits.look(place, obligations.circuit)  # no credential for a request that is not sent
         except Refusal:
-            record.note(circuit=State.OPEN)
+            record.note(circuit=BreakerState.OPEN)
             raise
         inject = partial(self._authenticator.inject, name, caller.principal, leg.canonical.method, url)
         try:
@@ -95,17 +95,17 @@ class Sender:
             if name is None:
                 raise
             injected = await self._absences.until_there(refusal, inject, caller, name, tell)
-        way = Way(leg, backend, spec, caller, url, inject, held)
+        way = SendTarget(leg, backend, spec, caller, url, inject, held)
         if obligations.retry is None and obligations.circuit is None:
             return await self._authenticated(way, injected, obligations.timeout, record)
 
         first: Injected | None = injected
 
-        async def attempt(timeout: float) -> Answer:
+        async def attempt(timeout: float) -> BackendAnswer:
             nonlocal first
             given, first = first, None
             with self._circuits.passage(place, obligations.circuit) as passage:
-                if passage.state is not State.CLOSED:
+                if passage.state is not BreakerState.CLOSED:
                     record.note(circuit=passage.state)
                 try:
                     answer = await self._authenticated(way, given or await inject(), timeout, record)
@@ -119,7 +119,7 @@ class Sender:
             return await self._retries.send(leg, attempt, lambda: not self._circuits.is_open(place), record)
         except Refusal as refusal:
             if refusal.reason is Reason.BACKEND_UNAVAILABLE:
-                record.note(circuit=State.OPEN)
+                record.note(circuit=BreakerState.OPEN)
             raise
 
     async def ready(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
@@ -133,7 +133,9 @@ class Sender:
         except Refusal as refusal:
             await self._absences.until_there(refusal, ready, caller, name, tell)
 
-    async def _authenticated(self, way: Way, injected: Injected, timeout: float, record: Record) -> Answer:
+    async def _authenticated(
+        self, way: SendTarget, injected: Injected, timeout: float, record: Record
+    ) -> BackendAnswer:
         """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
         answer, changed = await self._once(way, injected, timeout, record)
         if not changed or way.leg.canonical.method not in SAFE_METHODS:
@@ -141,7 +143,9 @@ class Sender:
         await answer.close()
         return (await self._once(way, await way.inject(), timeout, record))[0]
 
-    async def _once(self, way: Way, injected: Injected, timeout: float, record: Record) -> tuple[Answer, bool]:
+    async def _once(
+        self, way: SendTarget, injected: Injected, timeout: float, record: Record
+    ) -> tuple[BackendAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
         jar = jar_key(way.leg, way.caller, way.spec, injected.account)  # may differ at each attempt
@@ -162,7 +166,7 @@ class Sender:
                 response, parts, close = await way.backend.send(request), None, nothing
             finally:
                 self._turns.leave(turn)
-        answer = Answer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
+        answer = BackendAnswer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
         record.mark("send")
         status, headers = answer.response.status, answer.response.headers
         if jar is not None:
@@ -195,7 +199,7 @@ def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
     return replace(spec, credential=None) if leg.request.anonymous else spec
 
 
-async def _begun(way: Way, request: Outbound) -> Begun:
+async def _begun(way: SendTarget, request: Outbound) -> Begun:
     """Return an answer whose head has arrived. Earlier attempts shorten the wait for the head only."""
     if way.held is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, nothing

@@ -11,7 +11,7 @@ from msgspec import structs
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import STILL_WAITS, ApprovalStep
-from gateway.exchange.approve import Approvals, Ask, Parked, Pending, State
+from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked, Pending
 from gateway.exchange.decided_request import Leg
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import Record
@@ -59,7 +59,7 @@ class Waiting:
         if not seconds:
             return self._told(pending)
         parked = await self._step.wait(pending.question, caller, seconds, tell)
-        if parked.state is State.OPEN:
+        if parked.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS)
         try:
             return await _answer_once(parked, take_up)
@@ -76,7 +76,7 @@ class Waiting:
         if cancel:
             self._approvals.cancel(parked)
         await self._approvals.wait(id, caller, seconds)
-        if parked.state is State.OPEN:
+        if parked.state is ApprovalState.OPEN:
             return self._told(Pending(parked.question))
         return await _answer_once(parked, take_up)
 

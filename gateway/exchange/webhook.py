@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import State
+from gateway.exchange.approve import ApprovalState
 from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
 from gateway.proving import shows
 
@@ -73,7 +73,7 @@ class WebhookWay:
         await self._deliver("approval.asked", {"question": asked, "answer_url": self._approval_url + question.id})
         return None
 
-    async def over(self, question: Question, state: State) -> None:
+    async def over(self, question: Question, state: ApprovalState) -> None:
         """Send how the question ended."""
         await self._deliver("approval.over", {"id": question.id, "state": state.value})
 

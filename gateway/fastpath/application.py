@@ -19,7 +19,7 @@ from gateway.doors.request_view import Asked
 from gateway.doors.revocation import Standing
 from gateway.doors.server_name import NamelessHandler, nameless
 from gateway.doors.unread import Unread
-from gateway.fastpath.connection import Answered, Front, Gate
+from gateway.fastpath.connection import AnswerListener, Front, Gate
 from gateway.fastpath.connections import IDLE, Fronts
 from gateway.mcp.fast import Fast
 from gateway.mcp.server import Face
@@ -79,7 +79,7 @@ class FrontRunner(web.AppRunner):
         super().__init__(
             app,
             access_log=log,
-            access_log_class=Answered,
+            access_log_class=AnswerListener,
             handler_cancellation=True,
             shutdown_timeout=drain,
             keepalive_timeout=keepalive,

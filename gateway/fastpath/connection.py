@@ -24,7 +24,7 @@ from gateway.doors.unread import Unread
 from gateway.eventloop.immediate_future import Arrival
 from gateway.eventloop.shared_timeouts import Alarms
 from gateway.fastpath.borrowed_connection import HEAD_END, Lent
-from gateway.fastpath.request_head import BEGINNING, LONGEST_HEAD, Head, read_head
+from gateway.fastpath.request_head import BEGINNING, LONGEST_HEAD, RequestHead, read_head
 from gateway.fastpath.responses import Answering
 from gateway.mcp.fast import Fast, Traced
 from gateway.model import Principal
@@ -87,7 +87,7 @@ class Plain:
 class Sent:
     """A repeated request head: its fast path and tool, and its sender."""
 
-    head: Head
+    head: RequestHead
     fast: Fast[Any] | None = None
     tool: bytes = b""
     principal: Principal | None = None
@@ -425,7 +425,7 @@ class Front(asyncio.Protocol):
         self._transport.resume_reading()
 
 
-class Answered(AbstractAccessLogger):
+class AnswerListener(AbstractAccessLogger):
     """An access logger by which aiohttp reports a written answer: the connection may be taken back then."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:

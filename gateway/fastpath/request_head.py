@@ -28,7 +28,7 @@ _ASIDE: Final = frozenset({b"keep-alive", b"te", b"trailer", b"proxy-connection"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A head eligible for the fast path: to `mount` ("" is `/mcp` itself), with a body of `length` bytes."""
 
     mount: str
@@ -41,7 +41,7 @@ class Head:
     """The head may carry a trace context."""
 
 
-def read_head(raw: bytes) -> Head | None:
+def read_head(raw: bytes) -> RequestHead | None:
     """Parse a head with its empty line; return None if it is not plainly eligible."""
     found = _HEAD.fullmatch(raw, 0, len(raw) - 2)
     if found is None:
@@ -59,7 +59,7 @@ def read_head(raw: bytes) -> Head | None:
     if connection not in (b"keep-alive", b"close"):
         return None
     last, traced = connection == b"close", b"traceparent" in named
-    return Head((found[2] or b"").decode("ascii"), int(length), fields, headers, last, traced)
+    return RequestHead((found[2] or b"").decode("ascii"), int(length), fields, headers, last, traced)
 
 
 _NEXT_HEAD: Final = re.compile(

@@ -2,6 +2,6 @@
 
 from gateway.mcp.catalog import Catalog as Catalog
 from gateway.mcp.peer import UiPeer as UiPeer
-from gateway.mcp.ports import Client as Client
+from gateway.mcp.ports import MountClient as MountClient
 from gateway.mcp.ports import PackedApp as PackedApp
 from gateway.mcp.server import Face as Face

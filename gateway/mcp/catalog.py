@@ -19,7 +19,7 @@ from gateway.mcp import arguments as read
 from gateway.mcp import relay_tools
 from gateway.mcp import storage as kept
 from gateway.mcp import tools as define
-from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Push, Views
+from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Push, Views
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.views.initiator import LONGEST_GESTURE
@@ -47,7 +47,7 @@ class _Entry:
     """A tool of the gateway and its implementation."""
 
     tool: types.Tool
-    run: Callable[[Arguments, Client], Awaitable[types.CallToolResult]]
+    run: Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]
 
     @property
     def visibility(self) -> frozenset[str]:
@@ -92,7 +92,7 @@ class Catalog:
         self._resources = {packed.resource.uri: packed for packed in self._apps.values() if packed.opens}
         self._own = {entry.tool.name: entry for entry in self._entries()}
 
-    def list_tools(self, client: Client) -> list[types.Tool]:
+    def list_tools(self, client: MountClient) -> list[types.Tool]:
         """Return the gateway's own tools that `client` may use, and those of its live views."""
         own = [entry.tool for entry in self._own.values() if client.is_app or "model" in entry.visibility]
         return own + [define.live_tool(tool) for tool in self._views.tools(client.principal, self._app)]
@@ -116,7 +116,7 @@ class Catalog:
         """Return the tools that apps may call."""
         return [entry.tool for entry in self._own.values() if "app" in entry.visibility]
 
-    async def call_tool(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def call_tool(self, name: str, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         """Return the result of a call; refusals are results too. Raises `MCPError` for an unknown tool."""
         try:
             return await self._call(name, arguments, client)
@@ -152,7 +152,7 @@ class Catalog:
             _Entry(define.call_view_tool(), self._call_view_tool),
         ]
 
-    async def _call(self, name: str, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _call(self, name: str, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         entry = self._own.get(name)
         if entry is not None:
             if "model" not in entry.visibility and not client.is_app:
@@ -169,8 +169,8 @@ class Catalog:
             )
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
 
-    def _opening(self, packed: PackedApp) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
-        async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
+    def _opening(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
+        async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
             read.refuse_others(arguments, "input")
             read.mapping(arguments, "input")
             # A client that shows apps shows this one itself; for another client a host page of the gateway may.
@@ -191,7 +191,7 @@ class Catalog:
 
         return run
 
-    async def http_request(self, arguments: Arguments, client: Client) -> Response:
+    async def http_request(self, arguments: Arguments, client: MountClient) -> Response:
         """Return the answer of the tool `http_request` to a client that shows apps; refusals are answers too."""
         caller = None
         try:
@@ -209,20 +209,20 @@ class Catalog:
         wait = PATIENCE if client.tell is None else AS_LONG_AS_IT_IS_OPEN
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
-    async def relayed(self, name: str, arguments: Arguments, client: Client) -> dict[str, Json]:
+    async def relayed(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
         return await (self._relay.poll if name == relay_tools.POLL else self._relay.result)(arguments, client)
 
-    def _relaying(self, name: str) -> Callable[[Arguments, Client], Awaitable[types.CallToolResult]]:
-        async def run(arguments: Arguments, client: Client) -> types.CallToolResult:
+    def _relaying(self, name: str) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
+        async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
             return of_values(await self.relayed(name, arguments, client))
 
         return run
 
-    async def _http_request(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _http_request(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         return await _answer(await self.http_request(arguments, client), client, arguments)
 
-    async def _http_stream(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _http_stream(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         try:
             caller = self._caller(arguments, client)
             cancel, id = read.flag(arguments, "cancel"), read.text(arguments, "id")
@@ -242,13 +242,13 @@ class Catalog:
             response = await self._exchange.resume(response.part.stream, caller, wait=POLL)
         return response
 
-    async def _keep(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _keep(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         caller = self._caller(arguments, client)
         if not self._apps[caller.app].keeps:
             raise Refusal(Reason.BAD_REQUEST, f"The app {caller.app} has no storage on the gateway.")
         return await self._keeping.serve(arguments, caller)
 
-    async def _attach(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _attach(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if client.caller is not None:
             raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
         launch = read.optional_text(arguments, "launch")
@@ -264,7 +264,7 @@ class Catalog:
             }
         )
 
-    async def _list_view_tools(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _list_view_tools(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         read.refuse_others(arguments, "view")
         wanted = read.optional_text(arguments, "view")
         views = self._views.live(client.principal, self._app)
@@ -272,7 +272,7 @@ class Catalog:
             views = tuple(view for view in views if view.id == wanted)
         return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
 
-    async def _call_view_tool(self, arguments: Arguments, client: Client) -> types.CallToolResult:
+    async def _call_view_tool(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if "call" in arguments:
             read.refuse_others(arguments, "call")
             return of_page(await self._forwarder.collect(client.principal, read.text(arguments, "call")))
@@ -283,11 +283,11 @@ class Catalog:
             await self._forwarder.call(client.principal, tool, values, app=self._app, view=view, tell=client.tell)
         )
 
-    def _unknown(self, client: Client) -> Caller:
+    def _unknown(self, client: MountClient) -> Caller:
         """Return the caller while no view is proven."""
         return Caller(client.principal, self._app or "", client.door, Initiator.MODEL, "no-view")
 
-    def _caller(self, arguments: Arguments, client: Client) -> Caller:
+    def _caller(self, arguments: Arguments, client: MountClient) -> Caller:
         """Return the caller by the connection or the view proof. Raises `Refusal`."""
         reported_model = arguments.get("_initiator") == Initiator.MODEL
         if client.caller is None:
@@ -313,7 +313,7 @@ def _unseen(packed: PackedApp, view: str) -> types.CallToolResult:
     return of_values({"view": view}, text, None)
 
 
-async def _answer(response: Response, client: Client, arguments: Arguments) -> types.CallToolResult:
+async def _answer(response: Response, client: MountClient, arguments: Arguments) -> types.CallToolResult:
     aside = client.aside if arguments.get("_bytes") is True else None  # a client that reads JSON gets JSON
     made = partial(of_response, response, structured_arrives=client.door is Door.BRIDGE, aside=aside)
     return await asyncio.to_thread(made) if aside is None and len(response.body) > LONG else made()

@@ -73,7 +73,7 @@ STATE = "call-"
 
 
 class Typed(Protocol):
-    """Takes a typed yes or no from a client that may ask by itself: `gateway.exchange.decisions.Answers`."""
+    """Takes a typed yes or no from a client that may ask by itself: `gateway.exchange.decisions.ApprovalAnswers`."""
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
 
@@ -156,7 +156,7 @@ class _Run(Generic[Answer]):
         self.news.set()
 
 
-class Calls(Generic[Answer]):
+class ElicitingCalls(Generic[Answer]):
     """The calls of one mount whose clients can ask a person.
     `tasks` runs them, also without their client. `refused` converts a refusal into an answer.
     """

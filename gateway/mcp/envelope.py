@@ -73,7 +73,7 @@ class _Unusual(ValueError):
     """JSON that not every parser accepts."""
 
 
-class Call(Struct, frozen=True):
+class FastCall(Struct, frozen=True):
     """A call of `tool`. `id` is the JSON text of its id, `trace` the trace context in its `_meta`."""
 
     id: str
@@ -140,13 +140,13 @@ def _exactly(body: bytes) -> object:
     return read_json(_decoder, body.decode())
 
 
-class Calls:
+class EnvelopeReader:
     """A reader of bodies with a cache of client descriptions that the SDK found valid."""
 
     def __init__(self) -> None:
         self._clients: dict[bytes, bool] = {}
 
-    def read(self, body: bytes, name: bytes) -> Call | None:
+    def read(self, body: bytes, name: bytes) -> FastCall | None:
         """Return the call of the tool `name` in `body`; None for anything that the SDK has to judge."""
         rough = name == _HTTP_REQUEST and _BODY not in body
         said = tool_call(body, rough=rough)
@@ -164,7 +164,7 @@ class Calls:
         if "progressToken" in meta and (type(meta.pop("progressToken")) not in (str, int) or "stream" in arguments):
             return None
         trace: dict[str, Json] = {name: meta[name] for name in TRACE[:2] if name in meta}
-        return Call(id, tool, arguments, trace) if self._is_app(meta) else None
+        return FastCall(id, tool, arguments, trace) if self._is_app(meta) else None
 
     def _is_app(self, meta: dict[str, Json]) -> bool:
         """Whether the rest of `_meta` is valid and the client shows apps. Removes the members that vary by request."""

@@ -22,8 +22,8 @@ from gateway.eventloop.slices import Pieces
 from gateway.jsontext.compact import DEL, compact, compact_ascii, quoted
 from gateway.jsontext.pieces import escaped, gathered, written
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.envelope import TOOL, Call, Calls, Fields, Heads
-from gateway.mcp.ports import Client
+from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
+from gateway.mcp.ports import MountClient
 from gateway.mcp.results import LONG, content_of, is_failure, text_of, values_of
 from gateway.model import Json, Principal, Response
 from gateway.traces import arriving
@@ -105,20 +105,20 @@ class FastPath:
         self._catalog = catalog
         self.silence = silence
         self._heads = Heads(hosts, origins)
-        self._calls = Calls()
+        self._calls = EnvelopeReader()
         self._end = f'"_meta":{compact_ascii({SERVER_INFO_META_KEY: stamp})}}}}}'
 
     def tool(self, fields: Fields) -> bytes | None:
         """Return the tool that the header fields name if the request is eligible, else None."""
         return self._heads.tool(fields)
 
-    def read(self, tool: bytes, body: bytes) -> Call | None:
+    def read(self, tool: bytes, body: bytes) -> FastCall | None:
         """Return the call of `tool` in `body`; None if the request must go through the SDK."""
         return self._calls.read(body, tool)
 
-    async def message(self, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
+    async def message(self, call: FastCall, principal: Principal) -> tuple[str | list[bytes], int]:
         """Return the JSON-RPC message that answers, and its status. As in the catalog, every failure has a result."""
-        client = Client(principal, is_app=True)
+        client = MountClient(principal, is_app=True)
         try:
             if call.tool != TOOL:
                 values = await self._catalog.relayed(call.tool, call.arguments, client)

@@ -19,7 +19,7 @@ from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp.greeting import version_of
 from gateway.mcp.results import Aside
-from gateway.mcp.view_calls import Answers, Speaker
+from gateway.mcp.view_calls import Speaker, ViewServer
 from gateway.model import Caller, Json
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class UiPeer:
 
     def __init__(
         self,
-        answers: Answers,
+        answers: ViewServer,
         caller: Callable[[bool], Caller],
         send: Send,
         aside: Aside | None = None,

@@ -15,12 +15,12 @@ from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
-from gateway.views.view import Attached, LiveView, Opened
+from gateway.views.view import Attached, LiveView, OpenedView
 
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 
-class Client(Struct, frozen=True):
+class MountClient(Struct, frozen=True):
     """The caller of a mount.
     `is_app` means that the client shows MCP Apps, so that its calls may come from one. `caller` returns the calling
     view if the connection itself proves it; its argument is whether the view reports a model, and it raises `Refusal`
@@ -73,7 +73,7 @@ class Views(Protocol):
 
     def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]: ...
 
-    def open(self, principal: Principal, app: str, *, chosen: bool) -> Opened: ...
+    def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView: ...
 
     def shown(self, principal: Principal, app: str) -> Shown | None: ...
 

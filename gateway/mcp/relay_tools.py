@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.encodable import encodable
 from gateway.mcp import arguments as read
-from gateway.mcp.ports import Client, Views
+from gateway.mcp.ports import MountClient, Views
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
 from gateway.views.reading import Listing
-from gateway.views.relay import LONGEST_POLL, Event
+from gateway.views.relay import LONGEST_POLL, RelayEvent
 
 POLL = "webmcp_poll"
 RESULT = "webmcp_result"
@@ -87,7 +87,7 @@ class RelayTools:
         self._app = app
         self._views = views
 
-    async def poll(self, arguments: Arguments, client: Client) -> dict[str, Json]:
+    async def poll(self, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Wait for the view's next calls."""
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
@@ -104,7 +104,7 @@ class RelayTools:
         handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
         return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
 
-    async def result(self, arguments: Arguments, client: Client) -> dict[str, Json]:
+    async def result(self, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """End a call of the view with its result."""
         proof, call = _proof(arguments, client), read.text(arguments, "call")
         result = read.mapping(arguments, "result")
@@ -120,7 +120,7 @@ class RelayTools:
         return replace(response, headers=(*response.headers, (CALLS, "1")))
 
 
-def _proof(arguments: Arguments, client: Client) -> str:
+def _proof(arguments: Arguments, client: MountClient) -> str:
     if client.caller is not None:
         raise Refusal(Reason.BAD_REQUEST, "This view is told of calls by its connection.")
     proof = read.optional_text(arguments, "_view")
@@ -147,6 +147,6 @@ def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
     return listing.tools
 
 
-def _event(event: Event) -> dict[str, Json]:
+def _event(event: RelayEvent) -> dict[str, Json]:
     told: dict[str, Json] = {"number": event.number, "call": event.call}
     return told if event.tool is None else {**told, "tool": event.tool, "arguments": dict(event.arguments)}

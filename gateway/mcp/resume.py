@@ -212,7 +212,7 @@ class SessionEvents(EventStore):
         return last.stream
 
 
-class Sessions(StreamableHTTPSessionManager):
+class ResumableSessions(StreamableHTTPSessionManager):
     """The SDK's session manager, with a separate event store per session and at most `each` sessions per principal.
 
     `ended` is called with the id of each session that has ended.

@@ -28,15 +28,15 @@ from gateway.mcp.asgi import Ending, ending_of, serve
 from gateway.mcp.body_limits import BODY_LIMIT, MESSAGES, Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
-from gateway.mcp.elicitation import Asking, Calls
+from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.greeting import NAME
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ids import OneInFlight
 from gateway.mcp.out_of_band import kept
-from gateway.mcp.ports import Client, Exchange, Forwarder, PackedApp, Views
+from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
-from gateway.mcp.resume import PER_PRINCIPAL, Sessions
+from gateway.mcp.resume import PER_PRINCIPAL, ResumableSessions
 from gateway.mcp.spliced import lightened, spliced
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
@@ -166,7 +166,7 @@ class Face:
         self._leave = asyncio.Event()
         self._stack = AsyncExitStack()
         self._asking = asking or Asking(visits=False)
-        self._calls: Calls[types.CallToolResult] | None = None
+        self._calls: ElicitingCalls[types.CallToolResult] | None = None
         server = _Server(
             NAME,
             version=version,
@@ -191,7 +191,7 @@ class Face:
         server.middleware.insert(0, spliced)
         if before is None or not before.follows:
             server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
-        self._manager = Sessions(
+        self._manager = ResumableSessions(
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=body_limit(),
@@ -216,7 +216,7 @@ class Face:
             started = asyncio.Event()
             tasks.create_task(self._run_manager(started))
             stack.callback(self._leave.set)
-            self._calls = Calls(tasks, self._asking, of_refusal)
+            self._calls = ElicitingCalls(tasks, self._asking, of_refusal)
             stack.callback(self._calls.close)
             await started.wait()
             stack.callback(self._views.watch(self._changes.changed))
@@ -306,7 +306,7 @@ class Face:
             return await lightened(await self._called(context, params, _client(context)), context.request)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
-    async def _called(self, context: Context, params: types.CallToolRequestParams, client: Client) -> Result:
+    async def _called(self, context: Context, params: types.CallToolRequestParams, client: MountClient) -> Result:
         arguments = params.arguments or {}
         asks = self._calls is not None and self._calls.can_ask(context.session.client_capabilities, client.principal)
         # A view uses the same client connection, but its answers and states must not count as the client's.
@@ -437,8 +437,8 @@ def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str,
     return meta if "traceparent" in meta or context.request is None else context.request.headers
 
 
-def _client(context: Context) -> Client:
-    return Client(
+def _client(context: Context) -> MountClient:
+    return MountClient(
         principal_of(context.request),
         is_app=shows_apps(context.session.client_capabilities),
         handed=kept(context.request),

@@ -18,7 +18,7 @@ from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json
 from gateway.policy.gcra import Rate, take
 from gateway.stores.page_storage import QUOTA
-from gateway.stores.sealing import Unreadable
+from gateway.stores.sealing import SealBroken
 
 ASKING = Rate(20, 1.0)
 """Rate limit of loads and saves by the pages of one app for one person: five times that of a normal page."""
@@ -94,7 +94,7 @@ class StorageTool:
             if changes is None and not clear:
                 return of_values({"items": dict(await self._storage.load(person, app)), "quota": QUOTA})
             kept = await self._storage.save(person, app, changes or {}, clear=clear, now=time.time())
-        except Unreadable as error:
+        except SealBroken as error:
             raise Refusal(Reason.INTERNAL, f"What is kept for this page cannot be opened: {error}.") from error
         except OSError as error:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error

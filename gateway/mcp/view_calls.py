@@ -16,7 +16,7 @@ from gateway.errors import Refusal
 from gateway.mcp import absent
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.greeting import GREETINGS, greeted
-from gateway.mcp.ports import Client, Push
+from gateway.mcp.ports import MountClient, Push
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json
 from gateway.traces import arriving
@@ -52,7 +52,7 @@ class Speaker:
             raise MCPError(types.INTERNAL_ERROR, refusal.detail) from refusal
 
 
-class Answers(Protocol):
+class ViewServer(Protocol):
     """The server side of the views of one app."""
 
     @property
@@ -132,7 +132,7 @@ class OwnAnswers:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:128]!r} for apps.")
         given = params.get("_meta")
         meta = given if isinstance(given, dict) else {}
-        client = Client(
+        client = MountClient(
             speaker.now().principal,
             door=Door.BRIDGE,
             is_app=True,

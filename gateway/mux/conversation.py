@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gateway.model import Channel, Json
 from gateway.mux import jsonrpc
-from gateway.mux.jsonrpc import Answer, Call, Id, Notice
+from gateway.mux.jsonrpc import Answer, Call, Id, Notification
 from gateway.mux.transitions import IN_FLIGHT_LIMIT, METHODS, Role
 
 
@@ -54,7 +54,7 @@ class Conversation:
         match jsonrpc.read(message):
             case Call() as call:
                 return self._call(speaker, call)
-            case Notice() as notice:
+            case Notification() as notice:
                 return self._notice(speaker, notice)
             case Answer() as answer:
                 return self._answer(speaker, answer)
@@ -79,7 +79,7 @@ class Conversation:
         calls[call.id] = None
         return Passed()
 
-    def _notice(self, speaker: Role, notice: Notice) -> Verdict:
+    def _notice(self, speaker: Role, notice: Notification) -> Verdict:
         if notice.method not in METHODS[self._channel, speaker].notices:
             return Dropped()
         if notice.method != "notifications/cancelled":

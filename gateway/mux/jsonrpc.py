@@ -29,7 +29,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """A notification; `cancels` is the id that a `notifications/cancelled` names."""
 
     method: str
@@ -43,7 +43,7 @@ class Answer:
     id: Id | None
 
 
-def read(message: Json) -> Call | Notice | Answer:
+def read(message: Json) -> Call | Notification | Answer:
     """Return the kind of a message. Raises MuxError `bad-message`, also for a batch."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise _bad("not one JSON-RPC 2.0 object")
@@ -65,14 +65,14 @@ def failure(call: Id, code: int, text: str) -> dict[str, Json]:
     return {"jsonrpc": "2.0", "id": call, "error": {"code": code, "message": text}}
 
 
-def _read_method(message: dict[str, Json]) -> Call | Notice:
+def _read_method(message: dict[str, Json]) -> Call | Notification:
     _only(message, {"jsonrpc", "id", "method", "params"})
     method, params = message["method"], message.get("params", {})
     if not isinstance(method, str) or not isinstance(params, dict):
         raise _bad("method must be a string, params an object")
     if "id" in message:
         return Call(_id(message["id"]), method)
-    return Notice(method, _cancelled(params) if method == "notifications/cancelled" else None)
+    return Notification(method, _cancelled(params) if method == "notifications/cancelled" else None)
 
 
 def _read_answer(message: dict[str, Json]) -> Answer:

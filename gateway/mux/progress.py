@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gateway.errors import MuxError
 from gateway.mux.frames import Close, ErrorFrame, Focus, Frame, Gesture, Hello, Message, Open, Opened, Resume, kind_of
-from gateway.mux.transitions import CLOSED_REMEMBERED, TRANSITIONS, Role, State
+from gateway.mux.transitions import CLOSED_REMEMBERED, TRANSITIONS, Role, ViewState
 
 _ViewFrame: TypeAlias = Message | Gesture | Focus | Close | Resume | ErrorFrame
 
@@ -21,7 +21,7 @@ class Progress:
         self.ended = False
         self._greeted = False
         self._opening: set[str] = set()
-        self._views: dict[str, State] = {}
+        self._views: dict[str, ViewState] = {}
         self._closed: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -31,7 +31,7 @@ class Progress:
 
     def is_open(self, view: str) -> bool:
         """Return whether messages may pass."""
-        return self._views.get(view) is State.OPEN
+        return self._views.get(view) is ViewState.OPEN
 
     def advance(self, speaker: Role, frame: Frame) -> bool:
         """Advance by a frame of `speaker`; return False if it crossed with a close and must be dropped."""
@@ -51,27 +51,27 @@ class Progress:
         return True
 
     def _advance_reference(self, speaker: Role, frame: Open | Opened | ErrorFrame, reference: str) -> None:
-        state = State.OPENING if reference in self._opening else State.ABSENT
-        if _following(speaker, frame, state) is State.OPENING:
+        state = ViewState.OPENING if reference in self._opening else ViewState.ABSENT
+        if _following(speaker, frame, state) is ViewState.OPENING:
             self._opening.add(reference)
             return
         if isinstance(frame, Opened):
             if frame.view in self._views or frame.view in self._closed:
                 raise MuxError("unexpected", "opened names a view that was there before")
-            self._views[frame.view] = State.OPEN
+            self._views[frame.view] = ViewState.OPEN
         self._opening.discard(reference)
 
     def _advance_view(self, speaker: Role, frame: _ViewFrame) -> bool:
         view = str(frame.view)
-        state = self._views.get(view, State.CLOSED if view in self._closed else State.ABSENT)
+        state = self._views.get(view, ViewState.CLOSED if view in self._closed else ViewState.ABSENT)
         following = _following(speaker, frame, state)
-        if state is State.CLOSED:
+        if state is ViewState.CLOSED:
             return False
-        if following is State.OPEN or following is State.RESUMING:
+        if following is ViewState.OPEN or following is ViewState.RESUMING:
             self._views[view] = following
             return True
         self._views.pop(view, None)
-        if following is State.CLOSED:
+        if following is ViewState.CLOSED:
             self._remember_closed(view)
         return True
 
@@ -81,7 +81,7 @@ class Progress:
             self._closed.popitem(last=False)
 
 
-def _following(speaker: Role, frame: Frame, state: State) -> State:
+def _following(speaker: Role, frame: Frame, state: ViewState) -> ViewState:
     following = TRANSITIONS[speaker].get((state, kind_of(frame)))
     if following is None:
         raise MuxError("unexpected", f"the {speaker} may not send {kind_of(frame)} where the view is {state}")

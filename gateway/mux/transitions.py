@@ -26,7 +26,7 @@ class Role(StrEnum):
         return Role.GATEWAY if self is Role.HOST else Role.HOST
 
 
-class State(StrEnum):
+class ViewState(StrEnum):
     """The state of a view on this connection."""
 
     ABSENT = "absent"
@@ -36,32 +36,32 @@ class State(StrEnum):
     CLOSED = "closed"
 
 
-TRANSITIONS: dict[Role, dict[tuple[State, str], State]] = {
+TRANSITIONS: dict[Role, dict[tuple[ViewState, str], ViewState]] = {
     Role.HOST: {
-        (State.ABSENT, "open"): State.OPENING,
-        (State.ABSENT, "resume"): State.RESUMING,
-        (State.RESUMING, "close"): State.CLOSED,
-        (State.OPEN, "message"): State.OPEN,
-        (State.OPEN, "gesture"): State.OPEN,
-        (State.OPEN, "focus"): State.OPEN,
-        (State.OPEN, "close"): State.CLOSED,
-        (State.CLOSED, "message"): State.CLOSED,
-        (State.CLOSED, "gesture"): State.CLOSED,
-        (State.CLOSED, "focus"): State.CLOSED,
-        (State.CLOSED, "close"): State.CLOSED,
+        (ViewState.ABSENT, "open"): ViewState.OPENING,
+        (ViewState.ABSENT, "resume"): ViewState.RESUMING,
+        (ViewState.RESUMING, "close"): ViewState.CLOSED,
+        (ViewState.OPEN, "message"): ViewState.OPEN,
+        (ViewState.OPEN, "gesture"): ViewState.OPEN,
+        (ViewState.OPEN, "focus"): ViewState.OPEN,
+        (ViewState.OPEN, "close"): ViewState.CLOSED,
+        (ViewState.CLOSED, "message"): ViewState.CLOSED,
+        (ViewState.CLOSED, "gesture"): ViewState.CLOSED,
+        (ViewState.CLOSED, "focus"): ViewState.CLOSED,
+        (ViewState.CLOSED, "close"): ViewState.CLOSED,
     },
     Role.GATEWAY: {
-        (State.OPENING, "opened"): State.OPEN,
-        (State.OPENING, "error"): State.ABSENT,
-        (State.RESUMING, "resume"): State.OPEN,
-        (State.RESUMING, "error"): State.ABSENT,
-        (State.OPEN, "message"): State.OPEN,
-        (State.OPEN, "error"): State.OPEN,
-        (State.OPEN, "close"): State.CLOSED,
-        (State.CLOSED, "message"): State.CLOSED,
-        (State.CLOSED, "resume"): State.CLOSED,
-        (State.CLOSED, "error"): State.CLOSED,
-        (State.CLOSED, "close"): State.CLOSED,
+        (ViewState.OPENING, "opened"): ViewState.OPEN,
+        (ViewState.OPENING, "error"): ViewState.ABSENT,
+        (ViewState.RESUMING, "resume"): ViewState.OPEN,
+        (ViewState.RESUMING, "error"): ViewState.ABSENT,
+        (ViewState.OPEN, "message"): ViewState.OPEN,
+        (ViewState.OPEN, "error"): ViewState.OPEN,
+        (ViewState.OPEN, "close"): ViewState.CLOSED,
+        (ViewState.CLOSED, "message"): ViewState.CLOSED,
+        (ViewState.CLOSED, "resume"): ViewState.CLOSED,
+        (ViewState.CLOSED, "error"): ViewState.CLOSED,
+        (ViewState.CLOSED, "close"): ViewState.CLOSED,
     },
 }
 """The state of a view after a frame of the role; a frame not listed breaks the protocol.

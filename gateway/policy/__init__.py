@@ -16,7 +16,7 @@ from gateway.policy.links import LinkPattern, Links
 from gateway.policy.load import load_policy, load_tests, parse_policy
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
-from gateway.policy.modes import Report
+from gateway.policy.modes import ReportMode
 from gateway.policy.network import PUBLIC, Network, parse_network
 from gateway.policy.obligations import (
     REPEATABLE_METHODS,
@@ -72,7 +72,7 @@ __all__ = [
     "Quota",
     "Rate",
     "Redirects",
-    "Report",
+    "ReportMode",
     "Retry",
     "Route",
     "Step",

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 from gateway.policy.conditions import Condition
 from gateway.policy.gcra import Rate
 from gateway.policy.links import Links
-from gateway.policy.modes import Report
+from gateway.policy.modes import ReportMode
 from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy
 from gateway.policy.rules import BackendSpec, Confirm, Route, ToolRule
@@ -104,7 +104,7 @@ def _links(old: Links, new: Links) -> Iterator[Difference]:
         yield from ((turn, f"links: {detail}") for turn, detail in _confirms(old.confirm, new.confirm))
 
 
-def _modes(old: Report | None, new: Report | None) -> Iterator[Difference]:
+def _modes(old: ReportMode | None, new: ReportMode | None) -> Iterator[Difference]:
     if old == new:
         return
     if new is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from gateway.errors import Reason
 from gateway.policy.engine import compiled, told
 from gateway.policy.expressions import parse_expression
-from gateway.policy.facts import Missing, Source, Vocabulary
-from gateway.policy.writing import Slot, Sweep, Writer
+from gateway.policy.facts import FactSource, Missing, Vocabulary
+from gateway.policy.writing import CelWriter, Slot, Sweep
 
 if TYPE_CHECKING:
     from cel import Program
@@ -45,7 +45,7 @@ class Condition:
     sweeps: tuple[Sweep, ...]
     regexes: int
 
-    def failure(self, source: Source) -> Failure | None:
+    def failure(self, source: FactSource) -> Failure | None:
         """Return None if and only if the condition is true of `source`."""
         given: dict[str, object] = {}
         gone: list[tuple[Slot, Missing]] = []
@@ -62,7 +62,7 @@ class Condition:
             return Failure("it would take too long on a value of that size", Reason.CONDITION_LIMIT)
         return self._run(given, gone)
 
-    def values(self, source: Source) -> Iterator[tuple[str, object]]:
+    def values(self, source: FactSource) -> Iterator[tuple[str, object]]:
         """Yield each fact that the condition names, with its value or `Missing`."""
         for slot in self.slots:
             if not slot.presence:
@@ -104,7 +104,7 @@ class Condition:
 
 def parse_condition(source: str, vocabulary: Vocabulary) -> Condition:
     """Compile the condition in `source`. Raises ValueError with the remedy."""
-    writer = Writer(vocabulary)
+    writer = CelWriter(vocabulary)
     text = writer.text(parse_expression(source))
     try:
         program = compiled(text)

@@ -7,9 +7,9 @@ from typing import Final
 from gateway.documents import Section
 from gateway.model import Initiator
 from gateway.policy import facts
-from gateway.policy.facts import Finder, Missing, Path, Source, Vocabulary
+from gateway.policy.facts import FactSource, Finder, Missing, Path, Vocabulary
 from gateway.policy.limits import checked
-from gateway.policy.messages import Message, parse_message
+from gateway.policy.messages import MessageTemplate, parse_message
 from gateway.policy.rules import Confirm
 
 LONGEST_GRANT: Final = 8 * 3600.0
@@ -78,7 +78,7 @@ def path_of(name: str) -> Path:
     )
 
 
-def reads_body(message: Message) -> bool:
+def reads_body(message: MessageTemplate) -> bool:
     """Return whether a message shows a part of the body."""
     return any(path_of(name)[:2] == ("request", "body") for name in message.names)
 
@@ -90,7 +90,7 @@ def _shown(name: str) -> Finder:
         return lambda source: source.request.query if source.request is not None else None
     find = facts.finder(path)
 
-    def shown(source: Source) -> object:
+    def shown(source: FactSource) -> object:
         value = find(source)
         if isinstance(value, Missing):
             return f"({value.why})" if value.odd else None

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.model import Caller, CanonicalRequest, Effect, Initiator
 from gateway.policy.conditions import Failure
 from gateway.policy.confirm import ROUTE_MESSAGE, question
-from gateway.policy.facts import Source
+from gateway.policy.facts import FactSource
 from gateway.policy.obligations import SAFE_METHODS, Obligations
 from gateway.policy.policy import Policy
 from gateway.policy.rules import Confirm, Decision, Route, ToolRule
@@ -37,9 +37,9 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
     if decision.effect is Effect.DENY:
         return decision
     if route is not None and route.confirm is not None and route.confirm.applies(caller):
-        decision = _asking(decision, route.confirm, Source(caller, request, route.template), _ASKS)
+        decision = _asking(decision, route.confirm, FactSource(caller, request, route.template), _ASKS)
     elif caller.initiator is Initiator.MODEL and not caller.proven and request.method not in SAFE_METHODS:
-        decision = _asking(decision, _UNPROVEN, Source(caller, request), _UNPROVEN_REASON)
+        decision = _asking(decision, _UNPROVEN, FactSource(caller, request), _UNPROVEN_REASON)
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     if request.timeout is not None and request.timeout < decision.obligations.timeout:
@@ -58,7 +58,7 @@ def decide_tool(
     if rule.deny is not None:
         return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} (line {rule.line}) denies it"), tool)
     reporting = policy.mode is not None and policy.mode.active(now)
-    source = Source(caller, tool=tool, arguments=arguments or {})
+    source = FactSource(caller, tool=tool, arguments=arguments or {})
     decision = Decision(
         Effect.ALLOW, (f"the tool rule {tool} (line {rule.line}) allows it",), tool, _tool_obligations(rule)
     )
@@ -84,7 +84,7 @@ def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
     decision = Decision(Effect.ALLOW, (f"the link {found.text} allows it",), found.text)
     if policy.links.confirm is None or not policy.links.confirm.applies(caller):
         return decision
-    return _asking(decision, policy.links.confirm, Source(caller, link=url), _ASKS)
+    return _asking(decision, policy.links.confirm, FactSource(caller, link=url), _ASKS)
 
 
 def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _conditional(
             return _failed(decision, f"the body schema of the route {route.shown}", failure)
     if route.when is None:
         return decision
-    failure = route.when.failure(Source(caller, request, route.template))
+    failure = route.when.failure(FactSource(caller, request, route.template))
     if failure is None:
         return decision
     denied = _failed(decision, f"the condition of the route {route.shown}", failure)
@@ -147,7 +147,7 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
     )
 
 
-def _asking(decision: Decision, confirm: Confirm, source: Source, reason: str) -> Decision:
+def _asking(decision: Decision, confirm: Confirm, source: FactSource, reason: str) -> Decision:
     asked, lasting = confirm.question(source), confirm.grant
     obligations = replace(decision.obligations, confirm=asked, grant=lasting, patience=confirm.timeout, no_store=True)
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)

@@ -19,7 +19,7 @@ from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, Route
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """The subject of a change."""
 
     ROUTE = "route"
@@ -36,7 +36,7 @@ class Change:
     """
 
     turn: Turn
-    kind: Kind
+    kind: ChangeKind
     subjects: tuple[str, ...]
     detail: str
     line: int | None = None
@@ -67,7 +67,7 @@ def _routes(old: Policy, new: Policy) -> list[Change]:
             subjects, _ = changes.setdefault((turn, detail), ({}, rule.line if rule else None))
             subjects[subject] = None
     return [
-        Change(turn, Kind.ROUTE, tuple(subjects), detail, line if len(subjects) == 1 else None)
+        Change(turn, ChangeKind.ROUTE, tuple(subjects), detail, line if len(subjects) == 1 else None)
         for (turn, detail), (subjects, line) in changes.items()
     ]
 
@@ -169,14 +169,14 @@ def _tools(old: Policy, new: Policy) -> Iterable[Change]:
         before, after = old.tools.get(name), new.tools.get(name)
         rule = after or before
         for turn, detail in tools_differ(before, after):
-            yield Change(turn, Kind.TOOL, (name,), detail, rule.line if rule else None)
+            yield Change(turn, ChangeKind.TOOL, (name,), detail, rule.line if rule else None)
 
 
 def _backends(old: Policy, new: Policy) -> Iterable[Change]:
     for name in dict.fromkeys((*new.backends, *old.backends)):
         for turn, detail in backends_differ(old.backends.get(name), new.backends.get(name)):
-            yield Change(turn, Kind.BACKEND, (name,), detail)
+            yield Change(turn, ChangeKind.BACKEND, (name,), detail)
 
 
 def _rest(old: Policy, new: Policy) -> Iterable[Change]:
-    return (Change(turn, Kind.POLICY, (), detail) for turn, detail in rest_differs(old, new))
+    return (Change(turn, ChangeKind.POLICY, (), detail) for turn, detail in rest_differs(old, new))

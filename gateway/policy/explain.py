@@ -13,7 +13,7 @@ from gateway.policy import paths
 from gateway.policy.canonical import canonical_method, canonicalise, target
 from gateway.policy.conditions import Condition, Failure
 from gateway.policy.decide import decide, decide_tool
-from gateway.policy.facts import Missing, Source
+from gateway.policy.facts import FactSource, Missing
 from gateway.policy.messages import visible
 from gateway.policy.policy import Policy
 from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule
@@ -84,7 +84,7 @@ def explain_tool(
     """Explain the decision of `policy` on a call of the page's tool `tool`."""
     decision = decide_tool(policy, tool, caller, arguments, now)
     rule = policy.tools.get(tool)
-    source = Source(caller, tool=tool, arguments=arguments or {})
+    source = FactSource(caller, tool=tool, arguments=arguments or {})
     tried = (Tried(f"tool {tool}", rule.line, _came_of(decision, rule.deny)),) if rule is not None else ()
     return Explanation(
         steps=(Step("as given", f"{TOOL_CALL} {tool}"),),
@@ -165,11 +165,11 @@ def _route_facts(route: Route, request: CanonicalRequest, caller: Caller) -> tup
         failure = route.schema.failure(request.json) if request.body else Failure("there is no body")
         steps.append(Step(f"body schema {route.schema.file}", "holds" if failure is None else failure.why))
     if route.when is not None:
-        steps += _condition_facts(route.when, Source(caller, request, route.template))
+        steps += _condition_facts(route.when, FactSource(caller, request, route.template))
     return tuple(steps)
 
 
-def _condition_facts(condition: Condition, source: Source) -> tuple[Step, ...]:
+def _condition_facts(condition: Condition, source: FactSource) -> tuple[Step, ...]:
     steps = [Step(name, _value(value)) for name, value in condition.values(source)]
     failure = condition.failure(source)
     return (*steps, Step(f"when {condition.text}", "is true" if failure is None else failure.why))

@@ -67,7 +67,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallExpression:
     """A function call, or a method call if it has a target."""
 
     function: str
@@ -94,7 +94,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListExpression:
     """`[a, b]`."""
 
     items: tuple[Tree, ...]
@@ -107,7 +107,7 @@ class Mapped:
     entries: tuple[tuple[Tree, Tree], ...]
 
 
-Tree: TypeAlias = Literal | Name | Select | Index | Call | Macro | Operation | Listed | Mapped
+Tree: TypeAlias = Literal | Name | Select | Index | CallExpression | Macro | Operation | ListExpression | Mapped
 
 
 def parse_expression(source: str) -> Tree:
@@ -196,7 +196,7 @@ class _Parser:
             return Select(tree, name)
         arguments = self.listed(")", self.choice)
         if name not in MACROS:
-            return Call(name, tree, arguments)
+            return CallExpression(name, tree, arguments)
         variable = arguments[0] if arguments else None
         if not isinstance(variable, Name) or len(arguments) not in ((2, 3) if name == "map" else (2,)):
             raise ValueError(f"write .{name}(item, …): a name for each item, and what is said of it")
@@ -218,13 +218,13 @@ class _Parser:
             case "name" if text in ("true", "false", "null"):
                 return Literal({"true": True, "false": False, "null": None}[text])
             case "name" if text not in RESERVED:
-                return Call(text, None, self.listed(")", self.choice)) if self.taken("(") else Name(text)
+                return CallExpression(text, None, self.listed(")", self.choice)) if self.taken("(") else Name(text)
             case "sign" if text == "(":
                 tree = self.choice()
                 self.expect(")")
                 return tree
             case "sign" if text == "[":
-                return Listed(self.listed("]", self.choice))
+                return ListExpression(self.listed("]", self.choice))
             case "sign" if text == "{":
                 return Mapped(self.listed("}", self.entry))
         self.place -= 1

@@ -28,7 +28,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FactSource:
     """The facts of one call: a request with its route's template, a tool's arguments, or a link."""
 
     caller: Caller
@@ -39,7 +39,7 @@ class Source:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-Finder: TypeAlias = Callable[[Source], object]
+Finder: TypeAlias = Callable[[FactSource], object]
 """Returns one fact: a JSON value, or `Missing`."""
 
 ABSENT: Final = Missing("is not there")
@@ -164,7 +164,7 @@ def presence(path: Path) -> Finder:
     around = finder(path[:-1], whole=False) if len(path) > 2 else None
     inner = finder(path, whole=False)
 
-    def find(source: Source) -> object:
+    def find(source: FactSource) -> object:
         outer = around(source) if around is not None else {}
         if isinstance(outer, Missing):
             return outer
@@ -180,7 +180,7 @@ def membership(path: Path) -> Finder:
     """Return a finder of whether the last part of `path` is a key of its parent object or in its parent list."""
     around, name = finder(path[:-1], whole=False), path[-1]
 
-    def find(source: Source) -> object:
+    def find(source: FactSource) -> object:
         outer = around(source)
         if isinstance(outer, list):
             return name in outer
@@ -230,15 +230,15 @@ def _argument(value: object, path: Path, *, whole: bool) -> object:
 
 
 def _body(path: Path) -> Finder:
-    def find(source: Source) -> object:
+    def find(source: FactSource) -> object:
         request = _request(source)
         return descend(request.json, path) if request.body else ABSENT
 
     return find
 
 
-def _many(read: Callable[[Source], Mapping[str, list[str]] | Missing], rest: Path, *, scalar: bool) -> Finder:
-    def find(source: Source) -> object:
+def _many(read: Callable[[FactSource], Mapping[str, list[str]] | Missing], rest: Path, *, scalar: bool) -> Finder:
+    def find(source: FactSource) -> object:
         found = read(source)
         if isinstance(found, Missing):
             return found
@@ -292,7 +292,7 @@ def _decoded(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode() if "%" in text or "+" in text else text
 
 
-def _request(source: Source) -> CanonicalRequest:
+def _request(source: FactSource) -> CanonicalRequest:
     if source.request is None:
         raise TypeError("a tool rule has no request")
     return source.request

@@ -28,7 +28,7 @@ Key: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PathStep:
     """One step of a path: to a member by name, an item by index, or (None) to all; `deep`: at any depth."""
 
     selector: str | int | None
@@ -40,7 +40,7 @@ class JsonPath:
     """A compiled path."""
 
     text: str
-    segments: tuple[Segment, ...]
+    segments: tuple[PathStep, ...]
 
     def masked(self, value: Json) -> Json:
         """Return a copy of `value` with `***` at each place of the path; `value` itself if there is none."""
@@ -67,10 +67,10 @@ class JsonPath:
 
 def parse_json_path(text: str) -> JsonPath:
     """Parse a path. Raises ValueError."""
-    segments: list[Segment] = []
+    segments: list[PathStep] = []
     place = 1
     while text.startswith("$") and len(text) <= MAX_PATH and (match := _SEGMENT.match(text, place)):
-        segments.append(Segment(_selector(match), match["deep"] is not None))
+        segments.append(PathStep(_selector(match), match["deep"] is not None))
         place = match.end()
     if not segments or place != len(text) or sum(segment.deep for segment in segments) > 1:
         raise ValueError(

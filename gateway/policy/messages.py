@@ -20,7 +20,7 @@ _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5") | 
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageTemplate:
     """A template: texts and names in turn, beginning and ending with a text."""
 
     texts: tuple[str, ...]
@@ -34,7 +34,7 @@ class Message:
         return _cut(visible("".join(filled)), MAX_MESSAGE)
 
 
-def parse_message(text: str) -> Message:
+def parse_message(text: str) -> MessageTemplate:
     """Parse a template with placeholders such as `{params.item}`. Raises ValueError."""
     texts: list[str] = []
     names: list[str] = []
@@ -47,7 +47,7 @@ def parse_message(text: str) -> Message:
         texts.append(text[end : match.start()])
         names.append(match[1])
         end = match.end()
-    return Message((*texts, text[end:]), tuple(names))
+    return MessageTemplate((*texts, text[end:]), tuple(names))
 
 
 def visible(text: str) -> str:

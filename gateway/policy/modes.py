@@ -14,7 +14,7 @@ _LONGEST: Final = MAX_DAYS * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportMode:
     """Report mode until the end of a day: `until` in seconds since the epoch, `date` as written."""
 
     date: str
@@ -25,7 +25,7 @@ class Report:
         return now is not None and 0 < self.until - now <= _LONGEST
 
 
-def read_mode(top: Section, now: float | None) -> Report | None:
+def read_mode(top: Section, now: float | None) -> ReportMode | None:
     """Read the mode of the file, None if it enforces. Without `now` the end is not limited."""
     node = top.get("mode")
     if node is None or node.value == "enforce":
@@ -44,10 +44,10 @@ def read_mode(top: Section, now: float | None) -> Report | None:
     return found
 
 
-def _until(text: str) -> Report:
+def _until(text: str) -> ReportMode:
     try:
         day = date.fromisoformat(text)
     except ValueError:
         raise ValueError(f'"{text[:40]}" is no day: write one such as 2026-12-31') from None
     end = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
-    return Report(text, end.timestamp())
+    return ReportMode(text, end.timestamp())

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.model import CanonicalRequest
 from gateway.policy.links import NO_LINKS, Links
-from gateway.policy.modes import Report
+from gateway.policy.modes import ReportMode
 from gateway.policy.obligations import Obligations
 from gateway.policy.origins import canonical_origin
 from gateway.policy.routes import Routes
@@ -37,7 +37,7 @@ class Policy:
     only_backend: str | None
     links: Links = NO_LINKS
     frames: tuple[str, ...] = ()
-    mode: Report | None = None
+    mode: ReportMode | None = None
     sources: tuple[str, ...] = ()
     reads_body: bool = False
     largest_request: int = 0

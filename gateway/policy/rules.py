@@ -9,8 +9,8 @@ from typing import Final
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, CanonicalRequest, Effect, Headers, Initiator, Json
 from gateway.policy.conditions import Condition
-from gateway.policy.facts import Finder, Source
-from gateway.policy.messages import Message
+from gateway.policy.facts import FactSource, Finder
+from gateway.policy.messages import MessageTemplate
 from gateway.policy.network import PUBLIC, Network
 from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
 from gateway.policy.schemas import BodySchema
@@ -30,7 +30,7 @@ class Confirm:
     """
 
     initiators: frozenset[Initiator] | None
-    message: Message
+    message: MessageTemplate
     finders: tuple[Finder, ...] = ()
     grant: float | None = None
     timeout: float | None = None
@@ -39,7 +39,7 @@ class Confirm:
         """Return whether a call of `caller` needs an approval."""
         return self.initiators is None or caller.initiator in self.initiators
 
-    def question(self, source: Source) -> str:
+    def question(self, source: FactSource) -> str:
         """Return the question with its values filled in."""
         return self.message.fill(find(source) for find in self.finders)
 

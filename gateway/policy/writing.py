@@ -11,9 +11,9 @@ from gateway.policy.engine import pattern_program, quoted
 from gateway.policy.expressions import (
     MACROS,
     RESERVED,
-    Call,
+    CallExpression,
     Index,
-    Listed,
+    ListExpression,
     Literal,
     Macro,
     Mapped,
@@ -58,7 +58,7 @@ _PRESENCE: Final = {"has": facts.presence, "in": facts.membership}
 _OBJECTS: Final = (("request", "body"), ("principal", "claims"))
 
 
-class Writer:
+class CelWriter:
     """Writes a tree as CEL with a variable for each fact; collects these, and the sweeps of macros."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -84,11 +84,11 @@ class Writer:
                 return f"{inner}[{quoted(name)}]" if name in RESERVED else f"{inner}.{name}"
             case Index(target, key):
                 return f"{self.text(target, several=True)}[{self.text(key)}]"
-            case Listed(items):
+            case ListExpression(items):
                 return f"[{', '.join(map(self.text, items))}]"
             case Mapped(entries):
                 return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in entries)}}}"
-            case Call():
+            case CallExpression():
                 return self._call(tree)
             case Macro():
                 return self._macro(tree)
@@ -139,7 +139,7 @@ class Writer:
         self.used.add(self.slots[key].variable)
         return self.slots[key].variable
 
-    def _call(self, call: Call) -> str:
+    def _call(self, call: CallExpression) -> str:
         if call.function == "has" and call.target is None:
             return self._has(call)
         if call.target is None:
@@ -164,7 +164,7 @@ class Writer:
         self.regexes += regex.size + 1
         return quoted(regex.text)
 
-    def _has(self, call: Call) -> str:
+    def _has(self, call: CallExpression) -> str:
         tree = call.arguments[0] if len(call.arguments) == 1 else None
         if not isinstance(tree, Select | Index):
             raise ValueError("has(…) takes a field, such as has(request.body.total)")
@@ -194,7 +194,7 @@ class Writer:
         named = self._named_in(operation)
         if named is not None:
             return self._slot(*named)
-        lists = any(isinstance(operand, Listed) for operand in operands)
+        lists = any(isinstance(operand, ListExpression) for operand in operands)
         texts = [
             self.text(operand, several=lists or (operator == "in" and place == 1))
             for place, operand in enumerate(operands)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.errors import StartError
 from gateway.model import Json
-from gateway.stores.lines import Link, fields_of
+from gateway.stores.lines import ChainLink, fields_of
 
 SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
@@ -26,7 +26,7 @@ EVERY: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class JournalKey:
     """The private key of a journal (Ed25519, RFC 8032), made of 32 secret bytes; `repr` hides it."""
 
     _private: Ed25519PrivateKey
@@ -47,7 +47,7 @@ class Key:
         return "Key(…)"
 
 
-def key_of(text: str) -> Key:
+def key_of(text: str) -> JournalKey:
     """Return the key in `text`: 32 bytes in base64. Raises ValueError."""
     try:
         raw = base64.b64decode(text.strip(), validate=True)
@@ -55,15 +55,15 @@ def key_of(text: str) -> Key:
         raise ValueError("is not base64") from error
     if len(raw) != KEY_BYTES:
         raise ValueError(f"has {len(raw)} bytes, not {KEY_BYTES}")
-    return Key(Ed25519PrivateKey.from_private_bytes(raw))
+    return JournalKey(Ed25519PrivateKey.from_private_bytes(raw))
 
 
-def new_key() -> Key:
+def new_key() -> JournalKey:
     """Return a new key that is stored nowhere."""
-    return Key(Ed25519PrivateKey.generate())
+    return JournalKey(Ed25519PrivateKey.generate())
 
 
-def key_in(path: Path) -> Key:
+def key_in(path: Path) -> JournalKey:
     """Return the key in the file `path`, which is created, for its owner alone, if missing. Raises StartError."""
     try:
         if not path.exists():
@@ -107,12 +107,12 @@ def remember(path: Path, public: str) -> None:
         raise StartError(f"the public keys of the record, {path}, cannot be kept: {error.strerror}") from error
 
 
-def is_head(link: Link) -> bool:
+def is_head(link: ChainLink) -> bool:
     """Whether a line contains a signature."""
     return link.phase == "note" and link.values is not None and b'"signature":' in link.values
 
 
-def head_problem(link: Link, trusted: Sequence[str] | None) -> str | None:
+def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
     """Return the problem of a signed line: its key is not `trusted` (None: any), or its signature is invalid."""
     fields = dict(fields_of(link))
     signature, key = fields.pop(SIGNATURE, None), fields.get("key")

@@ -12,8 +12,8 @@ from sqlalchemy import select, update
 from gateway.model import Secret
 from gateway.stores.atomic import whole
 from gateway.stores.schema import SESSIONS
-from gateway.stores.sealing import KeyRing, Unreadable
-from gateway.stores.sessions import Kind
+from gateway.stores.sealing import KeyRing, SealBroken
+from gateway.stores.sessions import SessionKind
 from gateway.stores.sql import Database
 
 NAME: Final = "hint"
@@ -37,7 +37,7 @@ class Hints:
         key, _, sealed = more.get(NAME, "").partition(".")
         try:
             return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
-        except Unreadable:
+        except SealBroken:
             return None
 
     async def reseal(self) -> tuple[int, int]:
@@ -45,7 +45,7 @@ class Hints:
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:
-            wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == Kind.CONSOLE)
+            wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == SessionKind.CONSOLE)
             rows = (await connection.execute(wanted)).all()
         for key, text in rows:
             value = json.loads(text)

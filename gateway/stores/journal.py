@@ -25,7 +25,7 @@ from gateway.model import AuditRecord, Json
 from gateway.randomness import Randomness
 from gateway.stores.disk import Disk
 from gateway.stores.followers import Follower
-from gateway.stores.heads import EVERY, Key, new_key
+from gateway.stores.heads import EVERY, JournalKey, new_key
 from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, chained, raw_lines_backwards, read_line
 from gateway.stores.redaction import Redaction
 from gateway.stores.segments import closed_path, closed_segments, lines_backwards, start_of
@@ -74,7 +74,7 @@ class Journal:
         path: Path,
         redact: Sequence[str] = (),
         now: Callable[[], float] = time.time,
-        key: Key | None = None,
+        key: JournalKey | None = None,
         keeping: Keeping = Keeping(),
         opening: Mapping[str, Json] = MappingProxyType({}),
     ) -> None:

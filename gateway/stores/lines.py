@@ -56,7 +56,7 @@ class Line(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """A line with valid hashes, as the chain needs it; `values` are its fields' bytes, None if deleted."""
 
     writer: str
@@ -93,7 +93,7 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
     return f'{head},"hash":"{digest}","salt":"{salt}","fields":{fields}}}\n'.encode("ascii"), digest
 
 
-def read_link(raw: bytes) -> Link:
+def read_link(raw: bytes) -> ChainLink:
     """Parse a line (without its newline) as far as the chain needs it, and verify its hashes. Raises ValueError."""
     found = _HEAD.match(raw)
     if found is None:
@@ -102,7 +102,7 @@ def read_link(raw: bytes) -> Link:
     digest = hashlib.sha256(head).hexdigest()
     if said != digest.encode("ascii"):
         raise ValueError("was altered: its hash does not fit")
-    return Link(
+    return ChainLink(
         writer.decode("ascii"),
         int(seq),
         prev.decode("ascii"),
@@ -147,7 +147,7 @@ def without_values(raw: bytes) -> bytes | None:
     return (raw[: found.end()] + b"}").ljust(len(raw))
 
 
-def fields_of(link: Link) -> Mapping[str, Json]:
+def fields_of(link: ChainLink) -> Mapping[str, Json]:
     """Return the values of a line; empty if they were deleted. Raises ValueError."""
     fields = json.loads(link.values) if link.values is not None else {}
     if not isinstance(fields, dict):

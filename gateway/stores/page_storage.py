@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.stores.atomic import whole
 from gateway.stores.schema import PAGE_STORAGE
-from gateway.stores.sealing import KeyRing, Unreadable
+from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
 
@@ -26,7 +26,7 @@ _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredPage:
     """The metadata of a page's storage, readable without a key; `changed` is in seconds since the epoch."""
 
     person: str
@@ -61,12 +61,12 @@ class PageStorage:
         """
         return await whole(self._save(person, app, changes, clear, now))
 
-    async def list(self) -> list[Kept]:
+    async def list(self) -> list[StoredPage]:
         """Return the metadata of all entries."""
         columns = PAGE_STORAGE.c.person, PAGE_STORAGE.c.app, PAGE_STORAGE.c.size, PAGE_STORAGE.c.changed
         async with self._database.connect() as connection:
             rows = await connection.execute(select(*columns).order_by(*columns[:2]))
-            return [Kept(*row) for row in rows]
+            return [StoredPage(*row) for row in rows]
 
     async def delete(self, person: str | None = None, app: str | None = None) -> int:
         """Delete the entries of `person` (of all, if None) and `app` (of all, if None); return their number."""
@@ -81,7 +81,7 @@ class PageStorage:
         for row in rows:
             try:
                 text = self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app))
-            except Unreadable:
+            except SealBroken:
                 lost += 1
                 continue
             key, sealed = self._ring.seal(text, _place(row.person, row.app))

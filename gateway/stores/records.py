@@ -19,7 +19,7 @@ from gateway.stores.lines import Line, read_line
 from gateway.stores.schema import AUDIT, FILLED, FILLERS
 from gateway.stores.sql import Database
 from gateway.stores.upsert import insert
-from gateway.stores.verify import Found
+from gateway.stores.verify import FoundLine
 
 COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace", "client")
 """Fields of a line that have separate columns."""
@@ -37,7 +37,7 @@ _PLACE: Final = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredRecord:
     """The record of one exchange or tool call: the fields of its intent, overridden by its outcome's.
 
     Times are in seconds since the epoch; `ended` is None while there is no outcome.
@@ -69,7 +69,7 @@ class Filter:
     since: float | None = None
     until: float | None = None
 
-    def fits(self, record: Record) -> bool:
+    def fits(self, record: StoredRecord) -> bool:
         """Whether a record from another source matches."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         wanted = {name: value for name, value in named if value is not None}
@@ -96,7 +96,7 @@ class Records:
         """Make each query wait for `caught_up`: until the journal of this process is copied."""
         self._caught_up = caught_up
 
-    async def query(self, limit: int, fitting: Filter = Filter(), before: str | None = None) -> list[Record]:
+    async def query(self, limit: int, fitting: Filter = Filter(), before: str | None = None) -> list[StoredRecord]:
         """Return the newest matching records first, older than the record with the id `before`.
 
         Raises OSError while the database is down.
@@ -113,11 +113,11 @@ class Records:
                     return []
             return [_record(row) for row in await connection.execute(_newest(limit, fitting, edge))]
 
-    async def named(self, ids: Collection[str]) -> dict[str, Record]:
+    async def named(self, ids: Collection[str]) -> dict[str, StoredRecord]:
         """Return the records with these ids."""
         first = AUDIT.alias("first")
         wanted, left = _joined_lines(first, AUDIT.alias("outcome")).where(first.c.opens), [*ids]
-        found: dict[str, Record] = {}
+        found: dict[str, StoredRecord] = {}
         async with self.database.connect() as connection:
             while left:
                 some, left = left[:_PAGE], left[_PAGE:]
@@ -164,7 +164,7 @@ class Records:
             found = {row.chain: row.lines for row in await connection.execute(wanted)}
         return dict.fromkeys(await self.chains(), 0) | found
 
-    async def lines(self, chain: str) -> AsyncIterator[Found]:
+    async def lines(self, chain: str) -> AsyncIterator[FoundLine]:
         """Yield every line of one journal from the database, oldest first, and whether its columns match the line.
 
         Queries find records by their columns: a changed one hides a record, or shows it as another's.
@@ -175,7 +175,7 @@ class Records:
             while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
                 for row in rows:
                     place, raw = f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace")
-                    yield Found(place, raw, _altered(row, raw, opened))
+                    yield FoundLine(place, raw, _altered(row, raw, opened))
                 last = rows[-1].position
 
 
@@ -291,11 +291,11 @@ def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Itera
         yield first.c.time < wanted.until
 
 
-def _record(row: Row[Any]) -> Record:
+def _record(row: Row[Any]) -> StoredRecord:
     said = _fields(row.line)
     if row.end is not None:
         said |= _fields(row.end)
-    return Record(row.id, row.time, row.ended, said)
+    return StoredRecord(row.id, row.time, row.ended, said)
 
 
 def _fields(line: str) -> dict[str, Json]:

@@ -28,7 +28,7 @@ _SERVICE: Final = "webmcp-gateway"
 REMEDY: Final = "a key is 32 random bytes in base64: `webmcp-gateway credential rotate-key --print` makes one"
 
 
-class Unreadable(Exception):
+class SealBroken(Exception):
     """The stored value was sealed with a missing key, or was altered."""
 
 
@@ -173,17 +173,17 @@ class KeyRing:
         return id, nonce + AESGCM(key).encrypt(nonce, text.encode(), _bound(id, place))
 
     def open(self, id: str, sealed: bytes, place: str) -> str:
-        """Return the text. Raises `Unreadable`; StartError if the keys are unavailable."""
+        """Return the text. Raises `SealBroken`; StartError if the keys are unavailable."""
         self.load()
         if id not in self._keys:  # another process has rotated the key
             self._read()
         key = self._keys.get(id)
         if key is None:
-            raise Unreadable(f"it is sealed with the key {id}, which is not there")
+            raise SealBroken(f"it is sealed with the key {id}, which is not there")
         try:
             return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(id, place)).decode()
         except (InvalidTag, ValueError) as error:
-            raise Unreadable("it was altered, or belongs to another place") from error
+            raise SealBroken("it was altered, or belongs to another place") from error
 
     def load(self) -> None:
         """Read the keys if that was not done, or they may have changed. Raises StartError."""

@@ -35,7 +35,7 @@ BOUNDS: Final = (
 (_LOGINS,) = BOUNDS
 
 
-class Kind(StrEnum):
+class SessionKind(StrEnum):
     """The kind of an entry: a browser's session on the console or on an app's site, or a one-time code for one."""
 
     CONSOLE = "console"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSession:
     """A session or code: its principal, expiry (seconds since the epoch), and extra values.
 
     Entries with the same `family` end together at a logout.
@@ -71,7 +71,7 @@ class Sessions:
         return self._secret
 
     async def put(
-        self, kind: Kind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
+        self, kind: SessionKind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
     ) -> Secret:
         """Store a login for `life` seconds. Return the bearer value, of which only a hash is stored."""
         shown = secrets.token_urlsafe(32)
@@ -82,18 +82,18 @@ class Sessions:
             "family": family or key,
             "value": json.dumps({"principal": told(principal), "more": more}),
             "expires": now + life,
-            "owner": principal.person if kind is Kind.CONSOLE else family or None,
+            "owner": principal.person if kind is SessionKind.CONSOLE else family or None,
             "created": now,
         }
         if await whole(self._put(row, now)):
             _LOGINS.exceeded(principal.id)
         return Secret(shown)
 
-    async def find(self, kind: Kind, shown: str, now: float) -> Kept | None:
+    async def find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         """Return the login of the value `shown`, if it has not ended."""
         return await whole(self._find(kind, shown, now))
 
-    async def take(self, kind: Kind, shown: str, now: float) -> Kept | None:
+    async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         """Return and delete the login: of concurrent callers, one gets it."""
         return await whole(self._take(kind, shown, now))
 
@@ -115,20 +115,20 @@ class Sessions:
             more = count - EACH if row["owner"] is not None else 0
             if more > 0:
                 # What comes of a login ends with it.
-                ends = SESSIONS.c.family if row["kind"] == Kind.CONSOLE else SESSIONS.c.key
+                ends = SESSIONS.c.family if row["kind"] == SessionKind.CONSOLE else SESSIONS.c.key
                 others = (*mine, SESSIONS.c.key != row["key"])
                 oldest = select(ends).where(*others).order_by(SESSIONS.c.created).limit(more)
                 await connection.execute(delete(SESSIONS).where(ends.in_(oldest)))
             await connection.commit()
             return more > 0
 
-    async def _find(self, kind: Kind, shown: str, now: float) -> Kept | None:
+    async def _find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
         async with self._database.connect() as connection:
             row = (await connection.execute(wanted)).first()
             return _kept(row) if row is not None else None
 
-    async def _take(self, kind: Kind, shown: str, now: float) -> Kept | None:
+    async def _take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         async with self._database.connect() as connection:
             taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
             row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
@@ -154,11 +154,11 @@ class Sessions:
             return bytes(made)
 
 
-def _key(kind: Kind, shown: str) -> str:
+def _key(kind: SessionKind, shown: str) -> str:
     return digest(f"{kind}:{shown}").hex()
 
 
-def _kept(row: Row[Any]) -> Kept:
+def _kept(row: Row[Any]) -> StoredSession:
     value = json.loads(row.value)
     principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
-    return Kept(principal, row.family, row.expires, value["more"])
+    return StoredSession(principal, row.family, row.expires, value["more"])

@@ -18,13 +18,13 @@ from gateway.credentials import Account, Token
 from gateway.model import Secret
 from gateway.stores.atomic import whole
 from gateway.stores.schema import CONNECTS, LEASES, TOKENS
-from gateway.stores.sealing import KeyRing, Unreadable
+from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, first_line
 from gateway.stores.upsert import insert
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredToken:
     """A token as it is stored. `connection` is the same for all tokens of one consent.
 
     `version` differs after each change; `changed` is in seconds since the epoch.
@@ -39,14 +39,14 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedToken:
     """A stored token in a list; `kept` is None if no key opens it."""
 
     credential: str
     principal: str
     changed: float
     key: str
-    kept: Kept | None
+    kept: StoredToken | None
 
 
 class TokenStore:
@@ -60,7 +60,7 @@ class TokenStore:
         self._ring = ring
         self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
 
-    async def load(self, credential: str, principal: str) -> Kept | None:
+    async def load(self, credential: str, principal: str) -> StoredToken | None:
         """Return the token. Raises `Unreadable` if it cannot be opened."""
         async with self._connected() as connection:
             row = (await connection.execute(select(TOKENS).where(_at(credential, principal)))).first()
@@ -74,14 +74,14 @@ class TokenStore:
 
     async def save(
         self, credential: str, principal: str, token: Token, connection: str, *, before: str | None, now: float
-    ) -> Kept | None:
+    ) -> StoredToken | None:
         """Replace version `before` (None: no token) by `token`; return None if it has changed meanwhile."""
-        kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        kept = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
         return kept if await whole(self._save(kept, before)) else None
 
-    async def put(self, credential: str, principal: str, token: Token, connection: str, now: float) -> Kept:
+    async def put(self, credential: str, principal: str, token: Token, connection: str, now: float) -> StoredToken:
         """Store `token` unconditionally."""
-        kept = Kept(credential, principal, token, connection, secrets.token_urlsafe(9), now)
+        kept = StoredToken(credential, principal, token, connection, secrets.token_urlsafe(9), now)
         await whole(self._put(kept))
         return kept
 
@@ -96,7 +96,7 @@ class TokenStore:
 
         return await whole(work())
 
-    async def list(self, principal: str | None = None) -> list[Listed]:
+    async def list(self, principal: str | None = None) -> list[ListedToken]:
         """Return the stored tokens, of one principal if given."""
         wanted = select(TOKENS).order_by(TOKENS.c.credential, TOKENS.c.principal)
         if principal is not None:
@@ -176,7 +176,7 @@ class TokenStore:
                 done += saved is not None
         return done, lost
 
-    async def _save(self, kept: Kept, before: str | None) -> bool:
+    async def _save(self, kept: StoredToken, before: str | None) -> bool:
         row = self._row(kept)
         async with self._changing() as connection:
             if before is None:
@@ -185,13 +185,13 @@ class TokenStore:
             place = and_(_at(kept.credential, kept.principal), TOKENS.c.version == before)
             return bool((await connection.execute(TOKENS.update().where(place).values(row))).rowcount)
 
-    async def _put(self, kept: Kept) -> None:
+    async def _put(self, kept: StoredToken) -> None:
         row = self._row(kept)
         async with self._changing() as connection:
             change = insert(connection, TOKENS).values(row)
             await connection.execute(change.on_conflict_do_update(index_elements=["credential", "principal"], set_=row))
 
-    def _row(self, kept: Kept) -> dict[str, object]:
+    def _row(self, kept: StoredToken) -> dict[str, object]:
         text = json.dumps({"connection": kept.connection, **_written(kept.token)})
         key, sealed = self._ring.seal(text, _place(kept.credential, kept.principal))
         return {
@@ -226,17 +226,17 @@ def _place(credential: str, principal: str) -> str:
     return f"token\n{credential}\n{principal}"
 
 
-def _listed(ring: KeyRing, row: Any) -> Listed:
+def _listed(ring: KeyRing, row: Any) -> ListedToken:
     try:
-        kept: Kept | None = _kept(ring, row)
-    except Unreadable:
+        kept: StoredToken | None = _kept(ring, row)
+    except SealBroken:
         kept = None
-    return Listed(row.credential, row.principal, row.changed, row.key, kept)
+    return ListedToken(row.credential, row.principal, row.changed, row.key, kept)
 
 
-def _kept(ring: KeyRing, row: Any) -> Kept:
+def _kept(ring: KeyRing, row: Any) -> StoredToken:
     found = json.loads(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
-    return Kept(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
+    return StoredToken(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
 
 
 def _written(token: Token) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
-from gateway.stores.lines import NO_HASH, Link, fields_of, raw_lines, read_link
+from gateway.stores.lines import NO_HASH, ChainLink, fields_of, raw_lines, read_link
 from gateway.stores.segments import pinned
 
 MOST = 100
@@ -20,7 +20,7 @@ PATIENCE = 3 * EVERY
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLine:
     """A line of a file or a database; `place` names it for a person, `raw` is None for a torn one.
 
     `beside` is what is wrong with the columns that a database has beside the line.
@@ -32,7 +32,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LineProblem:
     """A problem of a line."""
 
     place: str
@@ -64,7 +64,7 @@ class Verdict:
     deleted: int = 0
     writers: int = 0
     beside: frozenset[str] = frozenset()
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LineProblem] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -93,7 +93,7 @@ class Check:
         self._key = 0
         self._begins_at = begins_at
         self._trusted = trusted
-        self._before: Link | None = None
+        self._before: ChainLink | None = None
         self._broken = False
         self._tail_began: float | None = 0.0
         self._number = 0
@@ -102,7 +102,7 @@ class Check:
         self._blank_times = array("d")
         self._blank_places: list[str] = []
 
-    def take(self, found: Found) -> None:
+    def take(self, found: FoundLine) -> None:
         """Check one line."""
         self.verdict.lines += 1
         self.verdict.tail += 1
@@ -145,17 +145,17 @@ class Check:
             missing = "no head here says that retention deleted them: one that is behind gets that head later"
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
             if time >= until:
-                self._say(Found(place, b""), f"lost its values, and {missing}")
+                self._say(FoundLine(place, b""), f"lost its values, and {missing}")
                 break
         if verdict.head < known_head and not verdict.problems:
             text = f"is head {verdict.head}, the last one, and head {known_head} is known: lines after it are missing"
-            self._say(Found(verdict.head_place, b""), text)
+            self._say(FoundLine(verdict.head_place, b""), text)
         elif verdict.tail and verdict.tail_seconds > PATIENCE and not verdict.problems:
             text = f"is the last head, and lines of {verdict.tail_seconds:.0f} s follow it: heads were taken away"
-            self._say(Found(verdict.head_place or "nothing", b""), text)
+            self._say(FoundLine(verdict.head_place or "nothing", b""), text)
         return verdict
 
-    def _follows(self, found: Found, link: Link) -> None:
+    def _follows(self, found: FoundLine, link: ChainLink) -> None:
         before = self._before
         if before is None:
             if link.seq != 1 or link.prev != NO_HASH:
@@ -172,14 +172,14 @@ class Check:
             what = "the line before it was replaced, or lines were inserted or taken away"
             self._say(found, f"does not continue the line before it: {what}")
 
-    def _begins_later(self, found: Found, link: Link) -> None:
+    def _begins_later(self, found: FoundLine, link: ChainLink) -> None:
         number = fields_of(link).get("head") if is_head(link) else None
         if number is None:
             self._say(found, "is not the first line of a journal: lines before it are missing")
         elif number != self._begins_at:
             self._say(found, f"is head {number}: what was written before it is missing")
 
-    def _note(self, found: Found, link: Link) -> None:
+    def _note(self, found: FoundLine, link: ChainLink) -> None:
         if not is_head(link):
             self._say(found, "is a head without signature")
             return
@@ -211,7 +211,7 @@ class Check:
             verdict.tail = 0
             self._tail_began = None
 
-    def _replaced(self, found: Found, key: Json) -> None:
+    def _replaced(self, found: FoundLine, key: Json) -> None:
         """Check that a replaced key signs no more: it may have been stolen or broken."""
         if self._trusted is None or not self._in_order or not isinstance(key, str):
             return
@@ -223,20 +223,20 @@ class Check:
     def missing_end(self, why: str = "") -> None:
         """Report that lines behind the last one are missing, as known from elsewhere."""
         if self._before is None:
-            self._say(Found("nothing", b""), "is there any more: all its lines are missing")
+            self._say(FoundLine("nothing", b""), "is there any more: all its lines are missing")
         else:
             place = f"number {self._before.seq} of writer {self._before.writer}"
-            self._say(Found(place, b""), f"is the last line, and lines after it are missing{why}")
+            self._say(FoundLine(place, b""), f"is the last line, and lines after it are missing{why}")
 
-    def _blank(self, found: Found, link: Link) -> None:
+    def _blank(self, found: FoundLine, link: ChainLink) -> None:
         self.verdict.deleted += 1
         if not self._blank_times or link.time > self._blank_times[-1]:
             self._blank_times.append(link.time)
             self._blank_places.append(found.place)
 
-    def _say(self, found: Found, message: str) -> None:
+    def _say(self, found: FoundLine, message: str) -> None:
         if len(self.verdict.problems) < MOST:
-            self.verdict.problems.append(Problem(found.place, message))
+            self.verdict.problems.append(LineProblem(found.place, message))
 
 
 def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
@@ -245,7 +245,7 @@ def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
 
 
 def verified(
-    lines: Iterable[Found], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
+    lines: Iterable[FoundLine], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
 ) -> Verdict:
     """Return the verdict on the lines of one chain."""
     check = Check(trusted, begins_at)
@@ -254,15 +254,15 @@ def verified(
     return check.end(known_head, check.retained)
 
 
-def found_in(path: Path) -> Iterator[Found]:
+def found_in(path: Path) -> Iterator[FoundLine]:
     """Yield every line of the files of a journal, oldest first."""
     with pinned(path) as segments:
         for segment in segments:
             with segment.open() as file:
                 number = 0
                 for number, (_, raw) in enumerate(raw_lines(file), 1):
-                    yield Found(f"{segment.path.name}:{number}", raw)
+                    yield FoundLine(f"{segment.path.name}:{number}", raw)
                 size = file.seek(0, 2)
                 file.seek(max(0, size - 1))
                 if file.read() not in (b"", b"\n"):
-                    yield Found(f"{segment.path.name}:{number + 1}", None)
+                    yield FoundLine(f"{segment.path.name}:{number + 1}", None)

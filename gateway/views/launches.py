@@ -11,7 +11,7 @@ from typing import Final
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
-from gateway.views.view import Opened
+from gateway.views.view import OpenedView
 
 EACH = 256
 """Launch values of one principal that may wait for their view; the oldest is evicted first."""
@@ -56,7 +56,7 @@ class Launches:
         """The number of launch values."""
         return len(self._given)
 
-    def give(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
+    def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         """Issue a launch value for a view of `app`."""
         self._forget()
         if principal not in self._of:
@@ -68,7 +68,7 @@ class Launches:
             if not self._given[oldest].came:
                 _LAUNCHES.exceeded(principal.id)
             self._drop(oldest)
-        opened = Opened(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
+        opened = OpenedView(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
         self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)
         mine[opened.launch.reveal()] = None
         return opened

@@ -25,7 +25,7 @@ from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Successions, Tell, Telling
 from gateway.views.taints import Store, Taints
 from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, LiveView, Opened, PageCalls, View
+from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -104,7 +104,7 @@ class Views:
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, principal: Principal, app: str, *, chosen: bool = False) -> Opened:
+    def open(self, principal: Principal, app: str, *, chosen: bool = False) -> OpenedView:
         """Issue a handle and a launch value for a view that a host will show.
 
         `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.

@@ -65,7 +65,7 @@ _CALLS, _ASKING = BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RelayEvent:
     """An event for the view: a call to run, or, without a tool, a cancelled call. Numbers count up from 1."""
 
     number: int
@@ -75,10 +75,10 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class PollAnswer:
     """The answer to a poll; `overtaken` if another poll of the view arrived while it waited."""
 
-    events: tuple[Event, ...]
+    events: tuple[RelayEvent, ...]
     overtaken: bool = False
 
 
@@ -102,7 +102,7 @@ class Relay:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._calls: dict[str, _Call] = {}
-        self._events: list[Event] = []
+        self._events: list[RelayEvent] = []
         self._count = 0
         self._told = 0
         self._poll: asyncio.Future[bool] | None = None
@@ -135,7 +135,7 @@ class Relay:
         try:
             async with asyncio.timeout(UNTAKEN) as patience:
                 call = self._calls[id] = _Call(tool, started, patience, self._loop.create_future())
-                self._tell(Event(self._next(), id, tool.page_name, arguments))
+                self._tell(RelayEvent(self._next(), id, tool.page_name, arguments))
                 return await call.answer
         except TimeoutError as error:
             raise _not_run(ABSENT) from error
@@ -192,7 +192,7 @@ class Relay:
         elif self._listing is None:
             self._listing = self._loop.call_at(self._list_due, self._list_now)
 
-    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> Handed:
+    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> PollAnswer:
         """Return the events after number `after`; wait for one up to `wait` seconds.
 
         A newer poll ends this one. Events are repeated until a poll acknowledges them by `after`. `hidden`: the tab is
@@ -205,7 +205,7 @@ class Relay:
         overtaken = False
         if not self._events and wait > 0 and not self._draining:
             overtaken = await self._wait(min(wait, LONGEST_POLL))
-        return Handed((), True) if overtaken else Handed(self._take())
+        return PollAnswer((), True) if overtaken else PollAnswer(self._take())
 
     def answer(self, id: str, result: Mapping[str, Any]) -> None:
         """Take the page's answer to a call. Raises `Refusal` for one that it did not take, or answered before."""
@@ -251,7 +251,7 @@ class Relay:
         self._count += 1
         return self._count
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: RelayEvent) -> None:
         self._events.append(event)
         self._release(overtaken=False)
 
@@ -261,7 +261,7 @@ class Relay:
         stops = [event.number for event in self._events if event.tool is None][1 - MOST_CALLS :]
         self._events = [event for event in self._events if event.call in self._calls or event.number in stops]
         if call.taken and (not call.answer.done() or call.answer.cancelled()):
-            self._tell(Event(self._next(), id))
+            self._tell(RelayEvent(self._next(), id))
 
     def _end_all(self) -> None:
         self._release(overtaken=True)
@@ -269,7 +269,7 @@ class Relay:
             gone = MCPError(mcp.CONNECTION_CLOSED, "it was closed, or loaded again")
             _fail(call, gone if call.taken else _not_run("its view was closed, or loaded again"))
 
-    def _take(self) -> tuple[Event, ...]:
+    def _take(self) -> tuple[RelayEvent, ...]:
         for event in self._events:
             call = self._calls.get(event.call)
             if call is not None and event.tool is not None and not call.taken:

@@ -29,7 +29,7 @@ class AppRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedView:
     """A view that a host may show now: its handle, and the launch value that proves it."""
 
     view: str

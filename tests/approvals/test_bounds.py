@@ -13,8 +13,8 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 from msgspec import structs
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals, Ask, State
-from gateway.exchange.decisions import Answers, NotAllowed
+from gateway.exchange.approve import Approvals, ApprovalState, Ask
+from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -181,7 +181,7 @@ class Room:
         self.grants = Grants(clock)
         self.journal = Journal(folder / "journal")
         recorder = Recorder(self.journal, Hooks([], folder), OnFailure.CONTINUE, Metrics())
-        self.answers = Answers(self.approvals, self.grants, recorder)
+        self.answers = ApprovalAnswers(self.approvals, self.grants, recorder)
 
     def asked(self, principal: Principal) -> str:
         """A question of `principal`."""
@@ -210,11 +210,11 @@ async def test_who_may_answer(tmp_path: Path, asker: Principal, by: Principal, m
         id = room.asked(asker)
         assert bool(room.answers.questions(by)) == (may is not None)
         if may:
-            assert await room.answers.give(id, True, by, "console") is State.APPROVED
+            assert await room.answers.give(id, True, by, "console") is ApprovalState.APPROVED
             return
         with pytest.raises(Refusal if may is None else NotAllowed):
             await room.answers.give(id, True, by, "console")
-        assert room.approvals.state(id) is State.OPEN
+        assert room.approvals.state(id) is ApprovalState.OPEN
 
 
 async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) -> None:

@@ -26,17 +26,17 @@ async def connections() -> AsyncIterator[Connections]:
         yield connections
 
 
-def places(world: AttackWorld) -> dict[str, raw.Place]:
+def places(world: AttackWorld) -> dict[str, raw.RawTarget]:
     """A right request at each door; what is hidden in a wrong one would reach a backend, or be answered."""
     fields, body = messages.message({"rpc": {}})
     own = {"webmcp-gateway-client": "1", "content-type": "text/plain"}
     console, site = (f"http://{world.hosts[name]}" for name in ("console", "app"))
-    mcp = raw.Place(f"http://{world.hosts['plain']}", "POST", "/mcp/target", fields, json.dumps(body), "/healthz")
+    mcp = raw.RawTarget(f"http://{world.hosts['plain']}", "POST", "/mcp/target", fields, json.dumps(body), "/healthz")
     return {
         "mcp": mcp,
         "mcp-sdk": replace(mcp, fields={**fields, "last-event-id": "0"}),
-        "site": raw.Place(site, "POST", "/api/open/x", own, "hello", "/api/exact"),
-        "console": raw.Place(console, "POST", "/bridge/tickets", own, '{"apps":["target"]}', "/api/state"),
+        "site": raw.RawTarget(site, "POST", "/api/open/x", own, "hello", "/api/exact"),
+        "console": raw.RawTarget(console, "POST", "/bridge/tickets", own, '{"apps":["target"]}', "/api/state"),
     }
 
 

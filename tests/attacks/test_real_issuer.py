@@ -20,7 +20,7 @@ from joserfc.jwk import ECKey
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.callers.freshness import SPACING
-from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
 from gateway.doors import issuers
 from gateway.doors.issuers import Issuer
 from gateway.errors import Unidentified
@@ -271,7 +271,7 @@ async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
     """They may name as many as they like, all the time: a key that the server signs with now is found soon."""
     now = 0.0
     async with oidc_provider(CLIENTS, resources=RESOURCES) as provider, Connections() as connections:
-        spec = OAuth(
+        spec = OAuthIssuer(
             issuer=provider.issuer,
             audience=(RESOURCE,),
             algorithms=ALGORITHMS,

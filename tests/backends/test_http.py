@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from gateway.backends.body import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import CHUNKS, CODED, INTERIM, Malformed, Reading
+from gateway.backends.http1 import CHUNKS, CODED, INTERIM, Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
@@ -210,9 +210,9 @@ async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBacke
 def test_interim_answers_come_to_an_end() -> None:
     """Before the answer there may be some, and not for ever: each takes time from all others."""
     interim = b"HTTP/1.1 103 E\r\n\r\n"
-    assert Reading("GET", 1000).feed(interim * INTERIM + b"HTTP/1.1 204 N\r\n\r\n")
+    assert ResponseReader("GET", 1000).feed(interim * INTERIM + b"HTTP/1.1 204 N\r\n\r\n")
     with pytest.raises(Malformed, match="too many interim answers"):
-        Reading("GET", 1000).feed(interim * (INTERIM + 1))
+        ResponseReader("GET", 1000).feed(interim * (INTERIM + 1))
 
 
 async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
@@ -220,7 +220,7 @@ async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"1\r\nx\r\n" * 50_000 + b"0\r\na: b\r\n\r\n"
     assert (await answered(backend, head + body)).body == b"x" * 50_000
-    reading = Reading("GET", 1000)
+    reading = ResponseReader("GET", 1000)
     whole = b"HTTP/1.1 103 E\r\na: b\r\n\r\n" + head + b"2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n"
     assert [reading.feed(whole[at : at + 1]) for at in range(len(whole))] == [False] * (len(whole) - 1) + [True]
     assert (reading.body(), reading.reusable) == (b"abc", True)
@@ -263,7 +263,7 @@ async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBa
         "close": (b"Connection: close", packed),
     }[framing]
     whole = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n" + head + b"\r\n\r\n" + sent
-    reading, rounds = Reading("GET", 2**20), 1
+    reading, rounds = ResponseReader("GET", 2**20), 1
     complete = reading.feed(whole)
     while reading.held:
         reading.go_on()

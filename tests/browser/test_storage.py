@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Frame, Page, expect
 
-from gateway.stores.page_storage import Kept, PageStorage
+from gateway.stores.page_storage import PageStorage, StoredPage
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from tests.browser import stock_host
@@ -80,7 +80,7 @@ async def shown(host: Host, folder: Path) -> Frame:
     return frame
 
 
-async def kept(world: World) -> list[Kept]:
+async def kept(world: World) -> list[StoredPage]:
     """What the gateway keeps, as soon as it keeps anything."""
     async with Database(world.config.database.reveal()) as database:
         storage = PageStorage(database, KeyRing(KeyFile(world.folder / "gateway.key")))

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.callers.claims import of_access_token, of_id_token, roles_in
 from gateway.callers.freshness import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
-from gateway.callers.login import Attempt, attempt
-from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.callers.login import LoginAttempt, attempt
+from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
 from gateway.callers.people import as_client, on_console
 from gateway.callers.principals import CLAIMS, principal_of, told
 from gateway.callers.server import Metadata, logout_url
@@ -21,7 +21,7 @@ from gateway.model import LOCAL, Principal
 from gateway.policy import Network
 
 KEY = b"k" * 32
-SPEC = OAuth(
+SPEC = OAuthIssuer(
     issuer="https://i.test",
     audience=("https://g.test",),
     algorithms=ALGORITHMS,
@@ -107,7 +107,7 @@ def test_a_login_of_a_method_that_is_gone_is_none() -> None:
 def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
     """Altered, too old, of the future, or of another gateway it is none."""
     begun = attempt(KEY, "0", "/#/apps/cart", 1000.0)
-    again = Attempt.of(begun.cookie, KEY, 1300.0, 600.0)
+    again = LoginAttempt.of(begun.cookie, KEY, 1300.0, 600.0)
     assert again is not None
     assert (again.to, again.state, again.nonce, again.verifier) == (begun.to, begun.state, begun.nonce, begun.verifier)
     assert len({begun.state, begun.nonce, begun.verifier}) == 3
@@ -122,7 +122,7 @@ def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
         (None, KEY, 1300.0),
         ("a.b.c.d.e", KEY, 1300.0),
     ):
-        assert Attempt.of(cookie, key, now, 600.0) is None
+        assert LoginAttempt.of(cookie, key, now, 600.0) is None
 
 
 def test_nobody_else_can_make_the_state() -> None:

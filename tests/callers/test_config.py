@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.callers.nouns import ALGORITHMS, NoAuth, OAuth, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import ALGORITHMS, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import Config, load_config
 from gateway.errors import DocumentError
 from tests.leaks.marks import MARK
@@ -39,7 +39,7 @@ def problems(folder: Path, text: str) -> str:
 def test_an_issuer_needs_its_name_alone(tmp_path: Path) -> None:
     """The rest has defaults; the audience is the public address."""
     (method,) = load(tmp_path, "auth: [{type: oauth, issuer: https://login.example.com}]\n").auth
-    assert isinstance(method, OAuth)
+    assert isinstance(method, OAuthIssuer)
     assert (method.issuer, method.audience) == ("https://login.example.com", ("http://localhost:8080",))
     assert (method.algorithms, method.scope, method.roles_claim) == (ALGORITHMS, (), "roles")
     assert (method.client_id, method.client_secret, method.introspection) == (None, None, False)
@@ -72,7 +72,7 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
 """,
     )
     oauth, proxy, token = config.auth
-    assert isinstance(oauth, OAuth)
+    assert isinstance(oauth, OAuthIssuer)
     assert oauth.client_secret is not None
     assert (oauth.client_secret.reveal(), oauth.skew, oauth.session) == (f"s3cret-{MARK}", 60.0, 28800.0)
     assert oauth.network.allows("10.0.0.1")

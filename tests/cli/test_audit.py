@@ -16,7 +16,7 @@ from gateway.cli.audit.shown import table
 from gateway.model import AuditRecord, Json
 from gateway.stores.heads import key_in
 from gateway.stores.journal import Journal
-from gateway.stores.records import Record
+from gateway.stores.records import StoredRecord
 from tests.cli.audited import START, fields, ids, run
 
 
@@ -73,7 +73,7 @@ async def test_a_table_shows_no_control_characters(folder: Path) -> None:
 def test_one_long_cell_does_not_widen_the_others() -> None:
     """It is shown whole, and moves nothing but what is behind it."""
     url = "/" + "a" * 2000
-    records = [Record(id, START, START, {"method": "GET", "url": at}) for id, at in (("r1", url), ("r2", "/"))]
+    records = [StoredRecord(id, START, START, {"method": "GET", "url": at}) for id, at in (("r1", url), ("r2", "/"))]
     _, first, second = table(records).splitlines()
     assert url in first
     assert len(second) < 200

@@ -16,7 +16,7 @@ from gateway.config import load_config
 from gateway.model import AuditRecord, Json
 from gateway.stores.copying import Stretch, copy
 from gateway.stores.filler import Filler
-from gateway.stores.heads import Key, key_in
+from gateway.stores.heads import JournalKey, key_in
 from gateway.stores.journal import Journal
 from gateway.stores.lines import read_line, without_values, write_line
 from gateway.stores.records import Records
@@ -24,7 +24,7 @@ from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
 from tests.cli.audited import START, changed, fields, run
 
-SIGNED = Key.signed
+SIGNED = JournalKey.signed
 
 
 async def test_verify(folder: Path) -> None:
@@ -161,7 +161,7 @@ async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: P
 
 
 def without_copied(
-    key: Key, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]
+    key: JournalKey, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]
 ) -> dict[str, Json]:
     """A head as gateways of before wrote it."""
     return SIGNED(key, writer, seq, prev, time, {name: value for name, value in fields.items() if name != "copied"})
@@ -175,7 +175,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     key = key_in(folder / "gateway.journal.key")
     path.unlink()
     with monkeypatch.context() as old:
-        old.setattr(Key, "signed", without_copied)
+        old.setattr(JournalKey, "signed", without_copied)
         async with Journal(path, key=key, now=lambda: START) as journal:
             journal.append(AuditRecord("r0", "outcome", START, fields(0)))
             async with Database(f"sqlite:///{folder}/old.db") as database, asyncio.TaskGroup() as tasks:
@@ -190,7 +190,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     await cut_off(folder)
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a moment behind is usual
     with monkeypatch.context() as old:
-        old.setattr(Key, "signed", without_copied)
+        old.setattr(JournalKey, "signed", without_copied)
         async with Journal(path, key=key, now=lambda: START + 3600):
             pass
     result = await asyncio.to_thread(run, folder, "verify")

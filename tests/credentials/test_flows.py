@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gateway.credentials import (
-    Attempt,
     AuthorizationCode,
     Client,
     ClientAuthentication,
     ClientCredentials,
+    ConnectAttempt,
     Flow,
     Grant,
     JwtBearer,
@@ -51,7 +51,7 @@ METADATA: dict[str, Json] = {
 }
 EMPTY: dict[str, Json] = {"refresh_token": "", "scope": "", "expires_in": 0}
 GOOD: dict[str, Json] = {"access_token": "abc.def", "token_type": "Bearer", "expires_in": 300}
-TRIED = Attempt("state", Secret("v" * 43), "nonce", "https://console.example/oauth/callback", None)
+TRIED = ConnectAttempt("state", Secret("v" * 43), "nonce", "https://console.example/oauth/callback", None)
 
 T = TypeVar("T")
 

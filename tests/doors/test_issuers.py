@@ -18,7 +18,7 @@ from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.callers import freshness
 from gateway.callers.freshness import SURPRISES
-from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
 from gateway.doors import token_lookup_limits
 from gateway.doors.issuers import REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
@@ -349,7 +349,7 @@ async def test_an_issuer_that_is_away_locks_out_nobody_of_another(tmp_path: Path
             assert (await answer(mcp_call(f"{world.url}/mcp"), bearer("wrong")))[0] == 503
 
 
-def oauth(evil: Issuer, **more: Any) -> OAuth:
+def oauth(evil: Issuer, **more: Any) -> OAuthIssuer:
     """A method with what a file may leave out."""
     said: dict[str, Any] = {
         "issuer": evil.url,
@@ -366,7 +366,7 @@ def oauth(evil: Issuer, **more: Any) -> OAuth:
         "logout_there": True,
         "network": parse_network(["private"]),
     }
-    return OAuth(**{**said, **more})
+    return OAuthIssuer(**{**said, **more})
 
 
 class _Named:

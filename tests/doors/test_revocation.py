@@ -13,7 +13,7 @@ import pytest
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.callers.nouns import ALGORITHMS, OAuth, Roles
+from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
 from gateway.doors import revocation as module
 from gateway.doors.issuers import INTROSPECTED, REMEMBERED, Issuer
 from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Standing, TokenIssuer
@@ -21,7 +21,7 @@ from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.policy import Network, parse_network
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions
 from gateway.stores.sql import Database
 from tests.callers.issuer import issuer
 from tests.clock import Clock
@@ -84,8 +84,8 @@ class Room:
 
     async def login(self) -> str:
         """The proof of a login."""
-        shown = await self.sessions.put(Kind.CONSOLE, LOCAL, now=self.clock(), life=3600)
-        kept = await self.sessions.find(Kind.CONSOLE, shown.reveal(), self.clock())
+        shown = await self.sessions.put(SessionKind.CONSOLE, LOCAL, now=self.clock(), life=3600)
+        kept = await self.sessions.find(SessionKind.CONSOLE, shown.reveal(), self.clock())
         assert kept is not None
         return f"session:{kept.family}"
 
@@ -268,8 +268,8 @@ def _append(ended: list[str], name: str) -> Callable[[], None]:
     return lambda: ended.append(name)
 
 
-def _oauth(url: str) -> OAuth:
-    return OAuth(
+def _oauth(url: str) -> OAuthIssuer:
+    return OAuthIssuer(
         issuer=url,
         audience=("https://gateway.test",),
         algorithms=ALGORITHMS,

@@ -18,12 +18,12 @@ from gateway.exchange.approve import (
     SHOWN,
     SILENCE,
     Approvals,
+    ApprovalState,
     Ask,
     Parked,
-    State,
 )
 from gateway.exchange.approvers import Ways
-from gateway.exchange.decisions import Answers
+from gateway.exchange.decisions import ApprovalAnswers
 from gateway.exchange.grants import Grants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -68,7 +68,7 @@ def test_what_a_person_types_begins_with_no_dash(approvals: Approvals) -> None:
 def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
     """A second dispatch of the same yes is refused, and hears why."""
     call = parked(approvals)
-    assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
+    assert approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
     approvals.take(call, ASK.digest, ASK.policy_version)
     with pytest.raises(Refusal, match="another just like it took it") as refused:
         approvals.take(call, ASK.digest, ASK.policy_version)
@@ -97,7 +97,7 @@ def test_the_first_answer_counts(approvals: Approvals) -> None:
     """A no after a yes changes nothing."""
     call = parked(approvals)
     approvals.answer(call.question.id, True, "ann")
-    assert approvals.answer(call.question.id, False, "bob") is State.APPROVED
+    assert approvals.answer(call.question.id, False, "bob") is ApprovalState.APPROVED
 
 
 def test_a_no_refuses(approvals: Approvals) -> None:
@@ -121,7 +121,7 @@ def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Clock) -> 
     call = parked(approvals)
     clock.now += SILENCE + 1
     assert approvals.open_questions() == []
-    assert approvals.answer(call.question.id, True, "ann") is State.VOID
+    assert approvals.answer(call.question.id, True, "ann") is ApprovalState.VOID
 
 
 def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clock: Clock) -> None:
@@ -141,8 +141,8 @@ async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> N
         waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 60))
         await asyncio.sleep(0)
         clock.now += SILENCE + 1
-        assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
-    assert (await waiting).state is State.APPROVED
+        assert approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
+    assert (await waiting).state is ApprovalState.APPROVED
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -159,7 +159,7 @@ def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
     call = parked(approvals)
     clock.now += 121
     approvals.sweep()
-    assert call.state is State.EXPIRED
+    assert call.state is ApprovalState.EXPIRED
 
 
 @pytest.mark.parametrize("patience", [1.0, 3600.0, 24 * 3600.0])
@@ -173,12 +173,12 @@ async def test_a_question_ends_when_its_person_was_told(timeout: float, patience
     assert call.question.expires - call.question.created == patience
     clock.now += patience - 0.5
     approvals.sweep()
-    assert call.state is State.OPEN
-    assert approvals.answer(call.question.id, True, "ann") is State.APPROVED
+    assert call.state is ApprovalState.OPEN
+    assert approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
     late = parked(approvals, ask=replace(ASK, patience=patience, digest="late"))
     late.holding = 1
     clock.now += patience
-    assert approvals.answer(late.question.id, True, "ann") is State.EXPIRED
+    assert approvals.answer(late.question.id, True, "ann") is ApprovalState.EXPIRED
 
 
 async def test_who_waits_to_the_end_finds_the_question_ended() -> None:
@@ -186,7 +186,7 @@ async def test_who_waits_to_the_end_finds_the_question_ended() -> None:
     clock = Clock()  # stands still, as if no time had passed
     approvals = Approvals(0.01, clock=clock, steady=clock)
     call = parked(approvals)
-    assert (await approvals.wait(call.question.id, CALLER, math.inf)).state is State.EXPIRED
+    assert (await approvals.wait(call.question.id, CALLER, math.inf)).state is ApprovalState.EXPIRED
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
@@ -199,10 +199,10 @@ def test_a_clock_that_is_set_gives_a_question_no_more_time(jump: float) -> None:
     day.now += jump
     steady.now += SILENCE + 1
     approvals.sweep()
-    assert other.state is (State.VOID if jump < 0 else State.EXPIRED)
+    assert other.state is (ApprovalState.VOID if jump < 0 else ApprovalState.EXPIRED)
     steady.now += 120
     approvals.sweep()
-    assert call.state is State.EXPIRED
+    assert call.state is ApprovalState.EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
     """What a view asked for does not outlive it."""
     call = parked(approvals)
     approvals.cancel_view("v1")
-    assert call.state is State.VOID
+    assert call.state is ApprovalState.VOID
 
 
 def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None:
@@ -319,7 +319,7 @@ class Broken:
         """Never asks."""
         raise RuntimeError("a fault of ours")
 
-    async def over(self, question: Question, state: State) -> None:
+    async def over(self, question: Question, state: ApprovalState) -> None:
         """Never hears."""
         raise RuntimeError("a fault of ours")
 
@@ -338,7 +338,7 @@ class Well(Broken):
         self.asked.put_nowait(question.id)
         return None
 
-    async def over(self, question: Question, state: State) -> None:
+    async def over(self, question: Question, state: ApprovalState) -> None:
         """Hears how it ended."""
         self.told.put_nowait(f"{question.id} {state}")
 
@@ -349,7 +349,7 @@ async def test_a_way_to_ask_that_fails_ends_no_other_way_and_no_other_question(
     """Neither when it is asked, nor when it is told that a question is over."""
     well = Well()
     async with Journal(tmp_path / "journal") as journal:
-        answers = Answers(approvals, Grants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))
+        answers = ApprovalAnswers(approvals, Grants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))
         running = asyncio.create_task(Ways(approvals, answers, [Broken(), well, Broken()]).run())
         async with asyncio.timeout(20):
             for view in ("v1", "v2"):

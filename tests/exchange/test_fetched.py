@@ -17,7 +17,7 @@ from gateway.exchange.fetched import AHEAD, LOOK, Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
-from gateway.stores.tokens import Kept, TokenStore
+from gateway.stores.tokens import StoredToken, TokenStore
 from tests.clock import Clock
 
 MANY = 32
@@ -36,7 +36,7 @@ class SlowStore(TokenStore):
         self.loads = 0
         self.down = False
 
-    async def load(self, credential: str, principal: str) -> Kept | None:
+    async def load(self, credential: str, principal: str) -> StoredToken | None:
         self.loads += 1
         found = await super().load(credential, principal)
         await self.open.wait()

@@ -20,7 +20,7 @@ from gateway.exchange.refusals import LINES, PERIOD, Refusals
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Caller, Door, Initiator, Json, Request, Response
 from gateway.stores.journal import Journal
-from gateway.stores.records import Record
+from gateway.stores.records import StoredRecord
 from tests.callers.tokens import token
 from tests.clock import Clock
 from tests.exchange.house import PAGE, House, built, reason
@@ -144,6 +144,6 @@ def test_a_report_counts_them_all() -> None:
     """A line for many counts as many."""
     tally = Tally(0.0, 100.0)
     fields = {"principal": "p", "app": "cart", "initiator": "page", "reason": "policy-denied"}
-    tally.take(Record("1", 1.0, 1.0, {**fields, "kind": "http", "method": "GET", "url": "/x"}))
-    tally.take(Record("2", 2.0, 2.0, {**fields, "kind": "refused", "more": 41}))
+    tally.take(StoredRecord("1", 1.0, 1.0, {**fields, "kind": "http", "method": "GET", "url": "/x"}))
+    tally.take(StoredRecord("2", 2.0, 2.0, {**fields, "kind": "refused", "more": 41}))
     assert (tally.total, tally.reasons["policy-denied"], tally.callers["p", "cart"].refused) == (42, 42, 42)

@@ -14,7 +14,7 @@ from gateway.fastpath.connection import HEADS, HEADS_SIZE, KEPT, Front
 from gateway.fastpath.connections import Fronts
 from gateway.fastpath.request_head import is_one, is_whole, read_head
 from gateway.jsontext.pieces import SIZE
-from gateway.mcp.envelope import Call
+from gateway.mcp.envelope import FastCall
 from gateway.mcp.fast import FastPath
 from gateway.model import Principal, Response
 from tests.attacks.wire import raw_exchange
@@ -359,7 +359,7 @@ async def test_what_comes_ahead_of_its_turn_is_read_later(monkeypatch: pytest.Mo
     """A client may send as much as it likes: while it waits for an answer little of that is taken, and all after it."""
     go, message_of = asyncio.Event(), FastPath.message
 
-    async def waits(path: FastPath, call: Call, principal: Principal) -> tuple[str | list[bytes], int]:
+    async def waits(path: FastPath, call: FastCall, principal: Principal) -> tuple[str | list[bytes], int]:
         await go.wait()
         return await message_of(path, call, principal)
 

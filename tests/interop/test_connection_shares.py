@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
 from tests.interop.probe import Probe
@@ -56,7 +56,7 @@ async def test_who_uses_all_of_their_own_is_refused_and_others_are_not(tmp_path:
     async with upstream(tmp_path, 4) as made:
         for kind in (1, 2):
             joined = await stands(made, "ann", kind)
-            joined.feed.add(Follower(lambda _, __: None))
+            joined.feed.add(ChangeListener(lambda _, __: None))
         with pytest.raises(Refusal, match="2 busy connections of yours") as refused:
             made.link(client("ann", 3))
         assert refused.value.reason is Reason.RATE_LIMITED
@@ -71,7 +71,7 @@ async def test_where_all_are_taken_one_that_rests_makes_room(tmp_path: Path) -> 
         eve = await stands(made, "eve", 1)
         assert [made.has(one) for one in (ann, bob, eve)] == [False, True, True]
         for one in (bob, eve):
-            one.feed.add(Follower(lambda _, __: None))
+            one.feed.add(ChangeListener(lambda _, __: None))
         with pytest.raises(Refusal, match="2 busy connections already") as refused:
             made.link(client("ann", 1))
         assert refused.value.reason is Reason.BACKEND_UNAVAILABLE

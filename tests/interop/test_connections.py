@@ -55,7 +55,7 @@ async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
         assert needed.exists()
 
 
-async def nothing(_: link.Session) -> None:
+async def nothing(_: link.LinkSession) -> None:
     """Has to be done before a connection is used."""
 
 

@@ -224,4 +224,4 @@ async def noticed(world: World) -> list[str]:
 def kept() -> list[object]:
     """What is remembered of lists, of all gateways that there were."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.Offer | lists.Heard | naming._Made)]
+    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | lists.Heard | naming._Made)]

@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
 
-from gateway.config import Upstream
+from gateway.config import UpstreamSettings
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.merging import best_name
@@ -60,7 +60,7 @@ async def test_names_are_made_once_of_the_same_lists(tmp_path: Path, monkeypatch
     """An upstream may list thousands of things."""
     made: list[str] = []
 
-    def counted(spec: Upstream, name: str) -> str:
+    def counted(spec: UpstreamSettings, name: str) -> str:
         made.append(name)
         return best_name(spec, name)
 

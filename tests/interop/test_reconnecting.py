@@ -19,11 +19,11 @@ from mcp.server.subscriptions import ResourceUpdated
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.changes import feed
-from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.transport import http, http_answer, link
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.http import RESUMES
-from gateway.mcp.upstreams.transport.link import Session, State
+from gateway.mcp.upstreams.transport.link import LinkSession, LinkState
 from gateway.mcp.upstreams.upstream import Joined
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
@@ -335,9 +335,9 @@ def kind(name: str) -> UpstreamClient:
     return UpstreamClient(LOCAL, name, "2025-11-25", {"experimental": {name: {}}})
 
 
-async def lost(joined: tuple[Joined, Session]) -> None:
+async def lost(joined: tuple[Joined, LinkSession]) -> None:
     """Ask, until nobody is found there."""
-    while joined[0].link.state is State.READY:
+    while joined[0].link.state is LinkState.READY:
         with pytest.raises(UpstreamLost):
             await joined[1].conversation.request("tools/list", {})
         await asyncio.sleep(0.01)
@@ -363,24 +363,24 @@ async def test_what_stands_is_believed_until_another_connection_finds_nobody(
         asyncio.timeout(60),
     ):
 
-        def states() -> tuple[State, str | None]:
+        def states() -> tuple[LinkState, str | None]:
             return up.state
 
         first, second = [await up.session(client) for client in (one, two)]
         for _ in (first, second):
             await refused.acquire()
-        assert states() == (State.READY, None)
+        assert states() == (LinkState.READY, None)
         wire.leave()
         await lost(first)
-        assert (second[0].link.state, states()[0]) == (State.READY, State.FAILED)
+        assert (second[0].link.state, states()[0]) == (LinkState.READY, LinkState.FAILED)
         assert "no connection" in str(states()[1])
         await up.session(two)
-        assert states() == (State.READY, None)
-        while states()[0] is State.READY:
+        assert states() == (LinkState.READY, None)
+        while states()[0] is LinkState.READY:
             with suppress(Refusal):
                 await up.session(one)
-        second[0].feed.add(Follower(lambda _, __: None))
+        second[0].feed.add(ChangeListener(lambda _, __: None))
         await lost(second)
         await wire.listen()
-        while states()[0] is not State.READY:
+        while states()[0] is not LinkState.READY:
             await asyncio.sleep(0.01)

@@ -28,8 +28,8 @@ from gateway.model import (
     Tell,
     ViewTool,
 )
-from gateway.views.relay import Event, Handed, Relay
-from gateway.views.view import Attached, LiveView, Opened
+from gateway.views.relay import PollAnswer, Relay, RelayEvent
+from gateway.views.view import Attached, LiveView, OpenedView
 
 ADD = ViewTool(
     name="cart_add_to_cart",
@@ -61,12 +61,12 @@ def packed(id: str) -> Packed:
     return Packed(id, id.title(), Resource(f"ui://{id}/app.html", f"<p>{id}</p>", {"csp": {"connectDomains": []}}))
 
 
-EVENTS: tuple[tuple[Event, ...], ...] = (
+EVENTS: tuple[tuple[RelayEvent, ...], ...] = (
     (),
-    (Event(1, "call-1", "add_to_cart", {"item_id": "tea"}),),
-    (Event(2, "call-2", "find", {}), Event(3, "call-2")),
-    (Event(4, "call-4", "\u00e9\U0001f600", {"\u00e9": [1, 1.0, -0.0, 1e300, None, True, "\x7f\u2028"]}),),
-    (Event(5, "call-5", "odd", {"text": "\ud800", "number": float("inf"), "whole": 10**30}),),
+    (RelayEvent(1, "call-1", "add_to_cart", {"item_id": "tea"}),),
+    (RelayEvent(2, "call-2", "find", {}), RelayEvent(3, "call-2")),
+    (RelayEvent(4, "call-4", "\u00e9\U0001f600", {"\u00e9": [1, 1.0, -0.0, 1e300, None, True, "\x7f\u2028"]}),),
+    (RelayEvent(5, "call-5", "odd", {"text": "\ud800", "number": float("inf"), "whole": 10**30}),),
 )
 """What a poll is told, by the number of the last event that arrived."""
 
@@ -88,7 +88,7 @@ class FakeRelay:
     def list(self, tools: Sequence[types.Tool]) -> None:
         self.listed += [tool.name for tool in tools]
 
-    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> Handed:
+    async def poll(self, after: int, wait: float, *, hidden: bool = False) -> PollAnswer:
         if after == BROKEN:
             raise ZeroDivisionError
         if after == HELD:
@@ -97,7 +97,7 @@ class FakeRelay:
             except asyncio.CancelledError:
                 self.cancelled.set()
                 raise
-        return Handed(EVENTS[after] if after < len(EVENTS) else (), after == OVERTAKEN)
+        return PollAnswer(EVENTS[after] if after < len(EVENTS) else (), after == OVERTAKEN)
 
     def answer(self, id: str, result: Mapping[str, Any]) -> None:
         if id != "call-1":
@@ -130,8 +130,8 @@ class FakeViews:
     def shown(self, principal: Principal, app: str) -> None:
         return None
 
-    def open(self, principal: Principal, app: str, *, chosen: bool) -> Opened:
-        return Opened("view-1", Secret("launch-value"))
+    def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
+        return OpenedView("view-1", Secret("launch-value"))
 
     def attach(
         self,

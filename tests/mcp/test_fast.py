@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.jsontext.pieces import SIZE
-from gateway.mcp.envelope import Calls, Heads, tool_call
+from gateway.mcp.envelope import EnvelopeReader, Heads, tool_call
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.calls.fast_call import ToolCall, UpstreamFast
+from gateway.mcp.upstreams.calls.fast_call import FastToolCall, UpstreamFast
 from gateway.model import LOCAL
 from tests.attacks.wire import WireAnswer, exchange, written
 from tests.mcp.fakes import HELD
@@ -66,7 +66,7 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
     heads = Heads((HOST,), ("http://console.test",))
     length = (b"content-length", b"%d" % len(case.body))
     tool = heads.tool((*fields, length)) if case.method == "POST" else None
-    taken = tool is not None and Calls().read(case.body, tool) is not None
+    taken = tool is not None and EnvelopeReader().read(case.body, tool) is not None
     assert taken is case.fast
 
 
@@ -111,7 +111,7 @@ def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
     """It is not read here, where nobody else runs meanwhile."""
     for parts, taken in ((10, True), (120_000, False)):
         body = message(arguments={"_view": "x", "other": [1] * parts}).encode()
-        assert (Calls().read(body, b"http_request") is not None) is taken
+        assert (EnvelopeReader().read(body, b"http_request") is not None) is taken
         assert (tool_call(body) is not None) is taken
 
 
@@ -119,7 +119,7 @@ def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
 def test_numbers_of_a_page_stay_as_they_are(tool: str, name: str) -> None:
     """However large: what a page sends, and what its tools answer, is read exactly."""
     given = {"_view": "x", "call": "call-1", name: {"n": 2**80}}
-    call = Calls().read(message(arguments=given, params_name=tool).encode(), tool.encode())
+    call = EnvelopeReader().read(message(arguments=given, params_name=tool).encode(), tool.encode())
     assert call is not None
     assert repr(call.arguments) == repr(given)
 
@@ -131,7 +131,7 @@ def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)
     try:
-        assert Calls().read(body, b"http_request") is None
+        assert EnvelopeReader().read(body, b"http_request") is None
         assert upstream.read(b"http_request", body) is None
     finally:
         sys.setrecursionlimit(limit)
@@ -146,7 +146,7 @@ async def test_a_large_result_of_an_upstream_is_written_in_pieces() -> None:
             return result
 
     described = SimpleNamespace(capabilities={}, info=None, said="", is_app=False)
-    call = ToolCall("7", {"name": "tool"}, cast(Any, described))
+    call = FastToolCall("7", {"name": "tool"}, cast(Any, described))
     pieces, status = await UpstreamFast(cast(Any, Large()), [], []).message(call, LOCAL)
     assert isinstance(pieces, list)
     assert max(map(len, pieces)) < 10 * SIZE

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.ports import Client
+from gateway.mcp.ports import MountClient
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.page_storage import QUOTA
-from gateway.stores.sealing import Unreadable
+from gateway.stores.sealing import SealBroken
 from tests.mcp.fakes import packed
 from tests.mcp.mounts import Mount, Served
 
@@ -28,7 +28,7 @@ async def call(
     """Whether a call is refused, and its values."""
     said = arguments if proof is None else {**arguments, "_view": proof}
     async with place.face() as served:
-        result = await served.face.catalog.call_tool("webmcp_storage", said, Client(principal, is_app=True))
+        result = await served.face.catalog.call_tool("webmcp_storage", said, MountClient(principal, is_app=True))
     assert result.structured_content is not None
     return bool(result.is_error), result.structured_content
 
@@ -75,7 +75,7 @@ async def test_others_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("failing", "reason"), [(OSError("down"), "backend-unavailable"), (Unreadable("no key"), "internal")]
+    ("failing", "reason"), [(OSError("down"), "backend-unavailable"), (SealBroken("no key"), "internal")]
 )
 async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> None:
     """The page may try again where that can help."""
@@ -92,7 +92,7 @@ async def test_a_page_that_asks_too_often_is_refused() -> None:
     async with place.face() as served, place.face() as other:
 
         async def ask(principal: Principal, there: Served = served) -> str:
-            client = Client(principal, is_app=True)
+            client = MountClient(principal, is_app=True)
             result = await there.face.catalog.call_tool("webmcp_storage", {"_view": "proof"}, client)
             assert result.structured_content is not None
             return str(result.structured_content.get("reason", "served"))
@@ -107,6 +107,6 @@ async def test_a_page_that_asks_too_often_is_refused() -> None:
 async def test_models_are_not_told_of_it() -> None:
     """It is listed for clients that show apps, as theirs alone."""
     async with mount().face() as served:
-        listed = {tool.name: tool for tool in served.face.catalog.list_tools(Client(LOCAL, is_app=True))}
+        listed = {tool.name: tool for tool in served.face.catalog.list_tools(MountClient(LOCAL, is_app=True))}
         assert (listed["webmcp_storage"].meta or {})["ui"] == {"visibility": ["app"]}
-        assert "webmcp_storage" not in {tool.name for tool in served.face.catalog.list_tools(Client(LOCAL))}
+        assert "webmcp_storage" not in {tool.name for tool in served.face.catalog.list_tools(MountClient(LOCAL))}

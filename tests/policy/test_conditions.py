@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import Reason
 from gateway.model import BodyType, Caller, CanonicalRequest, Door, Headers, Initiator, Json, Principal
 from gateway.policy.conditions import Failure, parse_condition
-from gateway.policy.facts import Source, Vocabulary
+from gateway.policy.facts import FactSource, Vocabulary
 from gateway.policy.templates import parse_template
 
 ANN = Principal("i", "c", "ann", roles=frozenset({"buyer"}), claims={"age": 3, "o": {"x": [1]}})
@@ -30,7 +30,7 @@ def failure(text: str, body: Json = NO_BODY, query: str = "", headers: Headers =
         "POST", "/api/a%20b", query, headers, b"x" if given_body else b"", BodyType.JSON, "shop",
         json=body if given_body else None,
     )  # fmt: skip
-    return parse_condition(text, ROUTE).failure(Source(CALLER, request, TEMPLATE))
+    return parse_condition(text, ROUTE).failure(FactSource(CALLER, request, TEMPLATE))
 
 
 TRUE: list[tuple[str, Json, str]] = [
@@ -166,8 +166,8 @@ def test_refused_at_load(text: str, message: str) -> None:
 def test_tools() -> None:
     """A tool's condition names its arguments, and nothing of a request."""
     condition = parse_condition('arguments.count <= 3 && tool == "add" && initiator == "page"', TOOL)
-    assert condition.failure(Source(CALLER, tool="add", arguments={"count": 3})) is None
-    assert condition.failure(Source(CALLER, tool="add", arguments={"count": 4})) is not None
+    assert condition.failure(FactSource(CALLER, tool="add", arguments={"count": 3})) is None
+    assert condition.failure(FactSource(CALLER, tool="add", arguments={"count": 4})) is not None
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_tools() -> None:
 def test_what_servers_read_in_two_ways_is_no_argument(arguments: dict[str, object]) -> None:
     """A server that takes keys in any case, or rounds numbers, would be sent what the condition did not see."""
     condition = parse_condition('arguments.buy.count <= 3 && arguments.buy != {} && "buy" in arguments', TOOL)
-    assert condition.failure(Source(CALLER, tool="add", arguments={"buy": {"count": 1}, "Other": 2**60})) is None
-    assert condition.failure(Source(CALLER, tool="add", arguments=arguments)) is not None
+    assert condition.failure(FactSource(CALLER, tool="add", arguments={"buy": {"count": 1}, "Other": 2**60})) is None
+    assert condition.failure(FactSource(CALLER, tool="add", arguments=arguments)) is not None
     with pytest.raises(ValueError, match="request is unknown here"):
         parse_condition("request.method == 'GET'", TOOL)
 
@@ -265,7 +265,7 @@ def test_any_text_is_a_condition_or_a_problem(text: str, body: Json) -> None:
     except ValueError:
         return
     request = CanonicalRequest("POST", "/api/7", "a=1", (), b"x", BodyType.JSON, "shop", json=body)
-    found = condition.failure(Source(CALLER, request, TEMPLATE))
+    found = condition.failure(FactSource(CALLER, request, TEMPLATE))
     assert found is None or found.why
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.model import LOCAL, Caller, Door, Initiator
-from gateway.policy import Per, Quota, Report, Window
+from gateway.policy import Per, Quota, ReportMode, Window
 
 PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=True)
 LAST = datetime(2028, 2, 29, 23, 59, 58, tzinfo=UTC).timestamp()
@@ -51,6 +51,6 @@ def test_windows_follow_each_other(window: Window, now: int) -> None:
 @pytest.mark.parametrize(("left", "active"), [(1, True), (30 * 86400, True), (30 * 86400 + 1, False), (0, False)])
 def test_report_mode_ends(left: float, active: bool) -> None:
     """Report mode holds for the thirty days before its end, and not without a time."""
-    report = Report("2026-12-31", 1_800_000_000)
+    report = ReportMode("2026-12-31", 1_800_000_000)
     assert report.active(1_800_000_000 - left) is active
     assert not report.active(None)

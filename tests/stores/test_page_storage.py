@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.page_storage import QUOTA, Kept, PageStorage
-from gateway.stores.sealing import KeyFile, KeyRing, Unreadable
+from gateway.stores.page_storage import QUOTA, PageStorage, StoredPage
+from gateway.stores.sealing import KeyFile, KeyRing, SealBroken
 from gateway.stores.sql import Database
 from tests.postgresql import postgresql
 
@@ -42,9 +42,9 @@ async def test_it_keeps_items_by_person_and_app(database: Database, ring: KeyRin
     assert await storage.save("ann", "cart", {"new": "3"}, clear=True, now=5.0)
     assert await storage.load("ann", "cart") == {"new": "3"}
     assert await storage.list() == [
-        Kept("ann", "board", 10, 2.0),
-        Kept("ann", "cart", 4, 5.0),
-        Kept("bob", "cart", 13, 3.0),
+        StoredPage("ann", "board", 10, 2.0),
+        StoredPage("ann", "cart", 4, 5.0),
+        StoredPage("bob", "cart", 13, 3.0),
     ]
     assert (await storage.delete("ann", "cart"), await storage.delete("ann", "cart")) == (1, 0)
     assert (await storage.load("ann", "cart"), await storage.load("bob", "cart")) == ({}, {"z": "other person"})
@@ -81,7 +81,7 @@ async def test_it_is_sealed_for_its_place(database: Database, ring: KeyRing, tmp
         moved = "UPDATE page_storage SET person = 'bob'"
         await connection.exec_driver_sql(moved)
         await connection.commit()
-    with pytest.raises(Unreadable):
+    with pytest.raises(SealBroken):
         await storage.load("bob", "cart")
     async with database.connect() as connection:
         await connection.exec_driver_sql("UPDATE page_storage SET person = 'ann'")
@@ -91,6 +91,6 @@ async def test_it_is_sealed_for_its_place(database: Database, ring: KeyRing, tmp
     ring.rotate()
     assert await storage.load("ann", "cart") == {"secret": "value"}
     (tmp_path / "gateway.key").unlink()
-    with pytest.raises(Unreadable):
+    with pytest.raises(SealBroken):
         await storage.save("ann", "cart", {"secret": "other"}, now=2.0)
     assert await storage.reseal() == (0, 1)

@@ -24,7 +24,7 @@ from gateway.stores.copying import BATCH, Placed, Position, Superseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
-from gateway.stores.sessions import Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions
 from gateway.stores.sql import Database
 from gateway.stores.verify import verified
 from tests.stores.journals import read
@@ -434,7 +434,7 @@ BEFORE_CLIENTS, BEFORE_OWNERS = 11, 12
 async def test_a_database_of_before_gets_owners(url: str) -> None:
     """With the indexes by which they are counted; what was there before stays."""
     async with Database(url) as database:
-        old = await Sessions(database).put(Kind.CONSOLE, LOCAL, now=0.0, life=100.0)
+        old = await Sessions(database).put(SessionKind.CONSOLE, LOCAL, now=0.0, life=100.0)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     for table, columns in (("quotas", ("owner",)), ("sessions", ("owner", "created"))):
         connection.execute(f"DROP INDEX {table}_owner")
@@ -445,8 +445,8 @@ async def test_a_database_of_before_gets_owners(url: str) -> None:
     connection.close()
     async with Database(url) as database:
         sessions = Sessions(database)
-        await sessions.put(Kind.CONSOLE, LOCAL, now=1.0, life=100.0)
-        assert await sessions.find(Kind.CONSOLE, old.reveal(), 2.0) is not None
+        await sessions.put(SessionKind.CONSOLE, LOCAL, now=1.0, life=100.0)
+        assert await sessions.find(SessionKind.CONSOLE, old.reveal(), 2.0) is not None
     assert stored(url, "SELECT name FROM sqlite_master WHERE name LIKE '%_owner' ORDER BY name") == [
         *(("idempotency_keys_owner",), ("quotas_owner",), ("sessions_owner",))
     ]

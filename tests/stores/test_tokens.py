@@ -16,7 +16,7 @@ from gateway.credentials.dpop import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
-from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, Unreadable, new_key, parse_keys
+from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, SealBroken, new_key, parse_keys
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
 from tests.clock import Clock
@@ -225,7 +225,7 @@ async def test_nothing_readable_is_in_the_file_and_rows_cannot_be_swapped(tmp_pa
         )
     connection.close()
     async with Database(f"sqlite:///{path}") as database:
-        with pytest.raises(Unreadable):
+        with pytest.raises(SealBroken):
             await TokenStore(database, ring).load("shop", "bob")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
-from gateway.stores.heads import Key, key_in, keys_beside, known_keys, new_key, remember
+from gateway.stores.heads import JournalKey, key_in, keys_beside, known_keys, new_key, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.lines import NO_HASH, read_line, without_values, write_line
 from gateway.stores.segments import closed_segments
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-async def written(path: Path, key: Key = KEY) -> list[bytes]:
+async def written(path: Path, key: JournalKey = KEY) -> list[bytes]:
     """Two starts, each with four lines, a head, four lines, a head; its lines: 1, 6, 11 | 12, 17, 22 are heads."""
     clock = Clock()
     for start in "ab":
@@ -60,7 +60,7 @@ def first(verdict: Verdict) -> str:
     return str(verdict.problems[0])
 
 
-def rechained(lines: list[bytes], change: int, key: Key | None = None) -> list[bytes]:
+def rechained(lines: list[bytes], change: int, key: JournalKey | None = None) -> list[bytes]:
     """The lines with another URL in one of them, and every hash after it made to fit; heads are as they were, or,
     with a key, signed anew."""
     result = lines[:change] if key is None else []

@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, TextContent, Tool
 from gateway.model import LOCAL, Initiator, Principal
 from gateway.policy import parse_policy
 from gateway.views.registry import Views
-from gateway.views.relay import Event, Handed
+from gateway.views.relay import PollAnswer, RelayEvent
 from tests.views.pages import until
 from tests.views.rooms import Rooms, rooms
 
@@ -50,13 +50,13 @@ class Asking:
         signed = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
         return f"{self.id}.{self.count}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
 
-    async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> Handed:
+    async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> PollAnswer:
         """Ask, and remember what came."""
         handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
         self.after = max([self.after, *(event.number for event in handed.events)])
         return handed
 
-    async def next(self) -> Event:
+    async def next(self) -> RelayEvent:
         """The next event."""
         (event,) = (await self.poll()).events
         return event

@@ -12,7 +12,7 @@ from mcp_types import CallToolResult, TextContent
 
 from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
-from gateway.policy import Per, Policy, Quota, Report, Window, parse_policy
+from gateway.policy import Per, Policy, Quota, ReportMode, Window, parse_policy
 from gateway.views import forward, registry, session
 from gateway.views.view import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
@@ -450,7 +450,7 @@ tools:
 """,
         "policy.yaml",
     )
-    under(house, replace(rules, mode=Report("", time.time() + 86400)))
+    under(house, replace(rules, mode=ReportMode("", time.time() + 86400)))
     for _ in range(2):
         assert not (await house.call(ADD, {"item_id": "tea"})).is_error
     first, second = (" ".join(fields["reported"]) for fields in house.outcomes())

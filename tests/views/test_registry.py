@@ -11,7 +11,7 @@ from gateway.views import launches, registry
 from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE, Launches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
-from gateway.views.relay import LONGEST_POLL, Handed
+from gateway.views.relay import LONGEST_POLL, PollAnswer
 from gateway.views.view import AppRules, Attached, View
 from tests.clock import Clock
 from tests.views.pages import Page, connect
@@ -42,9 +42,9 @@ async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_non
     await asyncio.sleep(0)
     views.drain()
     async with asyncio.timeout(LONGEST_POLL / 2):
-        assert await before == Handed(())
+        assert await before == PollAnswer(())
         for number in (1, 2):
-            assert await views.relayed(LOCAL, "cart", proof(new, number)).poll(0, LONGEST_POLL) == Handed(())
+            assert await views.relayed(LOCAL, "cart", proof(new, number)).poll(0, LONGEST_POLL) == PollAnswer(())
 
 
 async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:

@@ -12,7 +12,7 @@ from gateway.errors import Refusal
 from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Initiator
 from gateway.views import later, relay
-from gateway.views.relay import Event, Handed
+from gateway.views.relay import PollAnswer, RelayEvent
 from tests.views.asking import DONE, OTHER, House, attached, housed, said, status
 from tests.views.pages import until
 
@@ -64,7 +64,7 @@ async def test_little_is_kept_for_a_view_that_never_says_what_arrived(
     """It is told again of the calls that go on, and of the last that were cancelled; the others are over."""
     monkeypatch.setattr(relay, "MOST_CALLS", 3)
 
-    async def news() -> tuple[Event, ...]:
+    async def news() -> tuple[RelayEvent, ...]:
         await until(lambda: house.views.waits(house.view.id))
         house.view.after = 0
         return (await house.view.poll(0)).events
@@ -88,7 +88,7 @@ async def test_the_newest_poll_ends_the_one_before(house: House) -> None:
     older = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
     newer = await house.view.poll(0)
-    assert (await older, newer) == (Handed((), overtaken=True), Handed(()))
+    assert (await older, newer) == (PollAnswer((), overtaken=True), PollAnswer(()))
 
 
 async def test_a_view_that_is_quiet_leaves_the_call_to_be_collected(house: House) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import Refusal
 from gateway.model import LOCAL
 from gateway.views import relay
-from gateway.views.relay import Handed
+from gateway.views.relay import PollAnswer
 from tests.views.asking import Asking, House, attached, housed, said
 from tests.views.pages import until
 
@@ -93,7 +93,7 @@ async def test_a_view_that_fell_silent_makes_way_soon_for_one_that_comes(
     polling = asyncio.create_task(there.poll())
     await asyncio.sleep(0)
     come = attached(house.views)
-    assert (await silent, await polling) == (Handed(()), Handed(()))
+    assert (await silent, await polling) == (PollAnswer(()), PollAnswer(()))
     polling = asyncio.create_task(there.poll())
     come.offer("add")
     asking = asyncio.create_task(come.poll())

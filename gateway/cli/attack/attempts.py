@@ -36,7 +36,7 @@ _NAMED: Final = ("url", "method", "headers", "body", "bodyType", "redirect", "cr
 _PLACE: Final = re.compile("@[a-z]+@")
 
 
-class Door(StrEnum):
+class AttackedDoor(StrEnum):
     """The doors of a deployed gateway that are tested."""
 
     MCP = "mcp"
@@ -55,14 +55,14 @@ class Target:
     headers: Mapping[str, str]
     patience: float = 0.0
 
-    def place(self, door: Door) -> raw.Place:
+    def place(self, door: AttackedDoor) -> raw.RawTarget:
         """Return the destination of raw requests at a door."""
-        if door is Door.SITE:
+        if door is AttackedDoor.SITE:
             own = {"webmcp-gateway-client": "1", "content-type": "text/plain", **self.headers}
-            return raw.Place(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
+            return raw.RawTarget(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
         fields, body = messages.message({"rpc": {}})
         path = URL(self.mcp).raw_path
-        return raw.Place(self.mcp, "POST", path, {**fields, **self.headers}, json.dumps(body), "/healthz")
+        return raw.RawTarget(self.mcp, "POST", path, {**fields, **self.headers}, json.dumps(body), "/healthz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Attempt:
     id: str
     family: str
     why: str
-    door: Door
+    door: AttackedDoor
     status: int
     reason: str | None
     held: bool
@@ -114,16 +114,18 @@ async def _several(connections: Connections, target: Target) -> AsyncIterator[At
     """Try the attacks that need several requests or connections."""
     try:
         async for name, why, status, held in sessions(connections, target.mcp, target.headers, WAIT):
-            yield Attempt(name, "mcp", why, Door.MCP, status, None, held)
+            yield Attempt(name, "mcp", why, AttackedDoor.MCP, status, None, held)
     except (Refusal, TimeoutError, ClientError):
-        yield Attempt("session", "mcp", "whatever is said of sessions is answered", Door.MCP, 0, None, held=False)
-    for door in (Door.MCP, Door.SITE):
-        if door is Door.MCP or target.site is not None:
+        yield Attempt(
+            "session", "mcp", "whatever is said of sessions is answered", AttackedDoor.MCP, 0, None, held=False
+        )
+    for door in (AttackedDoor.MCP, AttackedDoor.SITE):
+        if door is AttackedDoor.MCP or target.site is not None:
             async for name, why, status, held in slow(connections, target.place(door), target.patience, WAIT):
                 yield Attempt(name, "raw", why, door, status, None, held)
 
 
-async def _tried(door: Door, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
+async def _tried(door: AttackedDoor, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
     """Try one case; without an answer the gateway has not held."""
     try:
         return await ask(connections, target, case)
@@ -131,15 +133,15 @@ async def _tried(door: Door, ask: Ask, connections: Connections, target: Target,
         return _attempt(case, door, 0, None, held=False)
 
 
-def _asking(target: Target, case: CaseData) -> list[tuple[Door, Ask]]:
+def _asking(target: Target, case: CaseData) -> list[tuple[AttackedDoor, Ask]]:
     """Return the doors that can express a case, with their requests."""
-    doors = [Door.MCP, *([Door.SITE] if target.site is not None else [])]
+    doors = [AttackedDoor.MCP, *([AttackedDoor.SITE] if target.site is not None else [])]
     if "raw" in case:
         return [(door, _raw_at(door)) for door in doors]
     if case["family"] == "mcp":
-        return [(Door.MCP, _message)] if not _PLACE.search(json.dumps(_placed(case, target.mcp))) else []
-    at_site = [(Door.SITE, _at_site)] if Door.SITE in doors and _site_speaks(case) else []
-    return [(Door.MCP, _at_mcp), *at_site]
+        return [(AttackedDoor.MCP, _message)] if not _PLACE.search(json.dumps(_placed(case, target.mcp))) else []
+    at_site = [(AttackedDoor.SITE, _at_site)] if AttackedDoor.SITE in doors and _site_speaks(case) else []
+    return [(AttackedDoor.MCP, _at_mcp), *at_site]
 
 
 def _site_speaks(case: CaseData) -> bool:
@@ -165,15 +167,15 @@ def _arguments(case: CaseData) -> dict[str, Any]:
 async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> Attempt:
     params = {"name": "http_request", "arguments": _arguments(case)}
     status, answer = await _posted(connections, target, {"rpc": {"method": "tools/call", "params": params}})
-    return _judged(case, Door.MCP, *_inside(answer, status))
+    return _judged(case, AttackedDoor.MCP, *_inside(answer, status))
 
 
 async def _message(connections: Connections, target: Target, case: CaseData) -> Attempt:
     status, answer = await _posted(connections, target, _placed(case, target.mcp))
-    return _attempt(case, Door.MCP, status, None, held=messages.held(case, status, answer))
+    return _attempt(case, AttackedDoor.MCP, status, None, held=messages.held(case, status, answer))
 
 
-def _raw_at(door: Door) -> Ask:
+def _raw_at(door: AttackedDoor) -> Ask:
     async def ask(connections: Connections, target: Target, case: CaseData) -> Attempt:
         wire = await raw.exchanged(connections, target.place(door), case, WAIT)
         return _attempt(case, door, next(iter(wire.statuses), 0), None, held=raw.held(case["expect"], wire))
@@ -209,7 +211,7 @@ async def _at_site(connections: Connections, target: Target, case: CaseData) -> 
         timeout=ClientTimeout(WAIT),
         allow_redirects=False,
     ) as answer:
-        return _judged(case, Door.SITE, answer.status, answer.headers.get("gateway-reason"))
+        return _judged(case, AttackedDoor.SITE, answer.status, answer.headers.get("gateway-reason"))
 
 
 def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
@@ -224,13 +226,13 @@ def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
     return content.get("status", status), headers.get("gateway-reason", content.get("reason"))
 
 
-def _judged(case: CaseData, door: Door, status: int, reason: str | None) -> Attempt:
+def _judged(case: CaseData, door: AttackedDoor, status: int, reason: str | None) -> Attempt:
     # The HTTP server refuses the worst requests itself, without `gateway-reason`.
-    held = reason in HELD or (door is Door.SITE and reason is None and status in (400, 414, 431))
+    held = reason in HELD or (door is AttackedDoor.SITE and reason is None and status in (400, 414, 431))
     return _attempt(case, door, status, reason, held=held)
 
 
-def _attempt(case: CaseData, door: Door, status: int, reason: str | None, *, held: bool) -> Attempt:
+def _attempt(case: CaseData, door: AttackedDoor, status: int, reason: str | None, *, held: bool) -> Attempt:
     return Attempt(str(case["id"]), str(case["family"]), str(case["why"]), door, status, reason, held)
 
 

@@ -24,7 +24,7 @@ _INTERIM: Final = frozenset({100, 102, 103})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RawTarget:
     """The destination of raw requests: URL, method and target of the request line, the caller's fields, and a body."""
 
     url: str
@@ -105,7 +105,7 @@ async def opened(connections: Connections, url: str) -> Wire:
     return await connections.dial(ANYWHERE, Origin(place.scheme, place.host or "", place.port or 80), Wire)
 
 
-async def exchanged(connections: Connections, place: Place, case: CaseData, seconds: float) -> Wire:
+async def exchanged(connections: Connections, place: RawTarget, case: CaseData, seconds: float) -> Wire:
     """Send a raw case on a new connection, and return what it received before it was closed."""
     wire = await opened(connections, place.url)
     try:

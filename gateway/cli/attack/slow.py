@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from gateway.backends.connect import Connections
-from gateway.cli.attack.raw import Place, Wire, exchanged, held, opened
+from gateway.cli.attack.raw import RawTarget, Wire, exchanged, held, opened
 from gateway.cli.attack.sessions import Outcome
 
 CLIENTS: Final = 20
@@ -24,7 +24,7 @@ _HALVES: Final = {
 }
 
 
-async def slow(connections: Connections, place: Place, patience: float, wait: float) -> AsyncIterator[Outcome]:
+async def slow(connections: Connections, place: RawTarget, patience: float, wait: float) -> AsyncIterator[Outcome]:
     """Check that others are answered meanwhile; and within `patience` seconds (0: skip) each half request is closed."""
     for name, half in _HALVES.items():
         wires = [await opened(connections, place.url) for _ in range(CLIENTS)]

@@ -16,7 +16,7 @@ from gateway.cli.audit.shown import as_json
 from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options
 from gateway.cli.private import output
 from gateway.model import Json
-from gateway.stores.records import Record
+from gateway.stores.records import StoredRecord
 
 FIELDS: Final = (
     "id", "time", "ended", "kind", "principal", "app", "view", "door", "client", "initiator", "evidence", "cause",
@@ -46,12 +46,12 @@ def export(config: Path, record: str | None, format: str, place: str, **given: s
         sys.stderr.close()  # the reader closed the pipe
 
 
-def _jsonl(records: Iterable[Record], output: IO[str]) -> None:
+def _jsonl(records: Iterable[StoredRecord], output: IO[str]) -> None:
     for record in records:
         output.write(json.dumps(as_json(record)) + "\n")
 
 
-def _csv(records: Iterable[Record], output: IO[str]) -> None:
+def _csv(records: Iterable[StoredRecord], output: IO[str]) -> None:
     writer = csv.writer(output)
     writer.writerow(FIELDS)
     for record in records:

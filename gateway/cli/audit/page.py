@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from gateway.cli.audit.shown import visible, when
-from gateway.cli.audit.tally import Listed, Tally
+from gateway.cli.audit.tally import ListedRecord, Tally
 
 _TONES: Final = {"person": "#2f7d5b", "page": "#8a94a6", "model": "#b4632a", "unknown": "#c23b3b"}
 
@@ -116,7 +116,7 @@ def _routes(tally: Tally) -> str:
     )
 
 
-def _listed(items: Iterable[Listed], said: str, more: int) -> str:
+def _listed(items: Iterable[ListedRecord], said: str, more: int) -> str:
     rows = [
         f"<tr><td>{_text(one.time)}</td><td>{_text(one.app)}</td><td>{_text(one.principal)}</td>"
         f"<td>{_text(one.what)}</td><td>{_text(one.said)}</td></tr>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gateway.model import Json
-from gateway.stores.records import Record
+from gateway.stores.records import StoredRecord
 
 WIDEST = 80
 """Maximum width of a column in characters; a longer cell shifts only the rest of its line."""
@@ -13,19 +13,19 @@ WIDEST = 80
 COLUMNS = ("time", "app", "initiator", "door", "client", "what", "decision", "status", "reason", "id")
 
 
-def as_json(record: Record) -> dict[str, Json]:
+def as_json(record: StoredRecord) -> dict[str, Json]:
     """Return a record as one object; `ended` is null if its end is unknown."""
     return {"id": record.id, "time": when(record.time), "ended": when(record.ended), **record.fields}
 
 
-def table(records: list[Record]) -> str:
+def table(records: list[StoredRecord]) -> str:
     """Format records as lines; no cell is cut to fit a terminal, since ids and URLs are copied."""
     rows = [COLUMNS, *(tuple(visible(cell) for cell in row(record)) for record in records)]
     widths = [min(WIDEST, max(len(line[column]) for line in rows)) for column in range(len(COLUMNS))]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in rows)
 
 
-def row(record: Record) -> tuple[str, ...]:
+def row(record: StoredRecord) -> tuple[str, ...]:
     """Return the cells of `COLUMNS`."""
     fields = record.fields
     status, reason = fields.get("status"), fields.get("reason")
@@ -45,7 +45,7 @@ def row(record: Record) -> tuple[str, ...]:
     )
 
 
-def what(record: Record) -> str:
+def what(record: StoredRecord) -> str:
     """Return method and URL, or the tool; for a line that sums up refusals their number."""
     if "more" in record.fields:
         return f"{_text(record.fields['more'])} more refused"

@@ -21,19 +21,24 @@ from gateway.config import Places, record_places
 from gateway.documents import parse_duration
 from gateway.doors.refused_callers import CODES
 from gateway.errors import Reason, StartError
-from gateway.exchange.approve import State
+from gateway.exchange.approve import ApprovalState
 from gateway.model import AuditRecord, Effect, Initiator
 from gateway.stores.heads import key_of, keys_beside, known_keys
 from gateway.stores.journal import NOTE, UNKNOWN
 from gateway.stores.lines import Line, read_line
-from gateway.stores.records import Filter, Record, Records
+from gateway.stores.records import Filter, Records, StoredRecord
 from gateway.stores.segments import Segment, all_segments, lines_backwards, lines_from
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-_ANSWERED = (State.APPROVED.value, State.DECLINED.value, State.EXPIRED.value, State.VOID.value)
+_ANSWERED = (
+    ApprovalState.APPROVED.value,
+    ApprovalState.DECLINED.value,
+    ApprovalState.EXPIRED.value,
+    ApprovalState.VOID.value,
+)
 DECISIONS = (*map(str, Effect), "ask", *_ANSWERED, "revoked", "added", "removed")
 """The decisions of policies and people in records."""
 
@@ -42,7 +47,7 @@ _POSTGRESQL = re.compile(r"postgres(ql)?(\+asyncpg)?://")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecordSource:
     """A journal, or a database by its URL; `places` are the configured locations, if any."""
 
     journal: Path | None
@@ -91,13 +96,13 @@ def filter_of(given: dict[str, Any], now: float) -> Filter:
     return Filter(**given, since=since, until=until)
 
 
-def source(config: Path, record: str | None) -> Source:
+def source(config: Path, record: str | None) -> RecordSource:
     """Return the source to read. Raises `Unusable` and DocumentError."""
     if record is None:
         places = record_places(config, os.environ)
-        return Source(places.journal, places.database.reveal(), places)
+        return RecordSource(places.journal, places.database.reveal(), places)
     if _POSTGRESQL.match(record):
-        return Source(None, record, None)
+        return RecordSource(None, record, None)
     path = Path(record)
     try:
         with path.open("rb") as file:
@@ -105,11 +110,11 @@ def source(config: Path, record: str | None) -> Source:
     except OSError as error:
         raise Unusable(f"{path}: cannot be read: {error.strerror}") from error
     if start == _SQLITE:
-        return Source(None, f"sqlite:///{path.resolve()}", None)
-    return Source(path, None, None)
+        return RecordSource(None, f"sqlite:///{path.resolve()}", None)
+    return RecordSource(path, None, None)
 
 
-def newest(where: Source, limit: int, wanted: Filter) -> list[Record]:
+def newest(where: RecordSource, limit: int, wanted: Filter) -> list[StoredRecord]:
     """Return the newest matching records, oldest first.
 
     They come from the database and the journal's lines that were not copied yet, or from the only one there is.
@@ -119,7 +124,7 @@ def newest(where: Source, limit: int, wanted: Filter) -> list[Record]:
     return list(deque((one for one in every(where, wanted)), maxlen=limit))
 
 
-async def _joined(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[Record]:
+async def _joined(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[StoredRecord]:
     found = {record.id: record for record in reversed(await records.query(limit, wanted))}
     beyond = await _beyond(records, journal) if journal is not None else []
     here = {record.id for record in beyond if record.phase == "intent"}
@@ -128,7 +133,7 @@ async def _joined(records: Records, journal: Path | None, limit: int, wanted: Fi
         before = known.get(record.id)
         time, fields = (before.time, {**before.fields, **record.fields}) if before else (record.time, record.fields)
         ended = record.time if record.phase == "outcome" else None
-        whole = known[record.id] = Record(record.id, time, ended, fields)
+        whole = known[record.id] = StoredRecord(record.id, time, ended, fields)
         found.pop(record.id, None)
         if wanted.fits(whole):
             found[record.id] = whole
@@ -168,7 +173,7 @@ def _backwards(journal: Path) -> Iterator[AuditRecord]:
             yield read_line(raw).record
 
 
-def every(where: Source, wanted: Filter) -> Iterator[Record]:
+def every(where: RecordSource, wanted: Filter) -> Iterator[StoredRecord]:
     """Yield every matching record in the order of their ends; unended ones last."""
     if where.journal is None:
         found = run_on(where.database or "", lambda records: records.query(2**31 - 1, wanted))
@@ -184,16 +189,16 @@ def every(where: Source, wanted: Filter) -> Iterator[Record]:
             intents[record.id] = record
             continue
         before = intents.pop(record.id, record)
-        whole = Record(record.id, before.time, record.time, {**before.fields, **record.fields})
+        whole = StoredRecord(record.id, before.time, record.time, {**before.fields, **record.fields})
         if wanted.fits(whole):
             yield whole
     for record in intents.values():
-        whole = Record(record.id, record.time, None, record.fields)
+        whole = StoredRecord(record.id, record.time, None, record.fields)
         if wanted.fits(whole):
             yield whole
 
 
-def check_journal(where: Source) -> None:
+def check_journal(where: RecordSource) -> None:
     """Check that a configured journal exists. Raises `Unusable`."""
     if where.journal is None or segments_of(where.journal):
         return
@@ -238,7 +243,7 @@ async def opened(url: str) -> AsyncIterator[Records]:
         raise Unusable(str(error)) from error
 
 
-def trusted_keys(given: tuple[str, ...], where: Source) -> list[str] | None:
+def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | None:
     """Return the public keys that may sign heads: those given, else the known ones, oldest first; or None."""
     if given:
         return [public for key in given for public in (known_keys(Path(key)) if os.path.isfile(key) else (key,))]

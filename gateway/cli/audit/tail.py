@@ -10,11 +10,19 @@ from pathlib import Path
 import click
 
 from gateway.cli.audit.shown import as_json, row, visible
-from gateway.cli.audit.source import Source, filter_of, filter_options, newest, segments_of, source, source_options
+from gateway.cli.audit.source import (
+    RecordSource,
+    filter_of,
+    filter_options,
+    newest,
+    segments_of,
+    source,
+    source_options,
+)
 from gateway.cli.group import Unusable
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import read_line
-from gateway.stores.records import Filter, Record
+from gateway.stores.records import Filter, StoredRecord
 from gateway.stores.segments import lines_from
 
 PAUSE = 0.3
@@ -35,7 +43,7 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
     where, wanted = source(config, record), filter_of(dict(given), time.time())
     if where.journal is None:
         raise Unusable("audit tail reads a journal; for a database there is audit query")
-    place = Source(where.journal, None, where.places)
+    place = RecordSource(where.journal, None, where.places)
     end = max((segment.end for segment in segments_of(where.journal)), default=0)
     try:
         for one in newest(place, lines, wanted) if lines else ():
@@ -50,21 +58,21 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
         raise click.exceptions.Exit(0) from None
 
 
-def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[Record | None, int]]:
+def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
     """Yield the records that ended in the lines from the byte `start`, each with the offset after its line."""
     for end, raw in lines_from(journal, start):
-        found: Record | None = None
+        found: StoredRecord | None = None
         try:
             line = read_line(raw).record
         except ValueError:
             line = None
         if line is not None and line.phase not in (NOTE, "intent"):
-            whole = Record(line.id, line.time, line.time, line.fields)
+            whole = StoredRecord(line.id, line.time, line.time, line.fields)
             found = whole if wanted.fits(whole) else None
         yield found, end
 
 
-def _write(record: Record, json_lines: bool) -> None:
+def _write(record: StoredRecord, json_lines: bool) -> None:
     if json_lines:
         click.echo(json.dumps(as_json(record)))
     else:

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.cli.audit.shown import what, when
 from gateway.exchange.refusals import CALLER
 from gateway.model import Json
-from gateway.stores.records import Record
+from gateway.stores.records import StoredRecord
 
 SLICES: Final = 48
 MOST_LISTED: Final = 200
@@ -26,7 +26,7 @@ class Doings:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedRecord:
     """One record in a list of the report."""
 
     time: str
@@ -47,13 +47,13 @@ class Tally:
     initiators: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     routes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    answers: list[Listed] = field(default_factory=list)
-    unknown: list[Listed] = field(default_factory=list)
-    policies: list[Listed] = field(default_factory=list)
+    answers: list[ListedRecord] = field(default_factory=list)
+    unknown: list[ListedRecord] = field(default_factory=list)
+    policies: list[ListedRecord] = field(default_factory=list)
     more: Counter[str] = field(default_factory=Counter)
     slices: list[Counter[str]] = field(default_factory=lambda: [Counter() for _ in range(SLICES)])
 
-    def take(self, record: Record) -> None:
+    def take(self, record: StoredRecord) -> None:
         """Count one record."""
         match record.fields.get("kind"):
             case "approval":
@@ -67,7 +67,7 @@ class Tally:
             case _:
                 pass
 
-    def _call(self, record: Record) -> None:
+    def _call(self, record: StoredRecord) -> None:
         fields = record.fields
         app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
         reason = _word(fields.get("reason"))
@@ -85,7 +85,7 @@ class Tally:
             doings.refused += 1
             self.reasons[reason] += 1
 
-    def _refused(self, record: Record) -> None:
+    def _refused(self, record: StoredRecord) -> None:
         """Count a line that sums up refusals without separate lines."""
         fields, more = record.fields, record.fields.get("more")
         if not isinstance(more, int) or fields.get("of") == CALLER:  # an unauthenticated caller did nothing
@@ -100,12 +100,12 @@ class Tally:
         self.routes[(app, _word(fields.get("route")) or what(record))] += more
         self.slices[self._slice(record.time)][initiator] += more
 
-    def _list(self, name: str, place: list[Listed], record: Record, said: str) -> None:
+    def _list(self, name: str, place: list[ListedRecord], record: StoredRecord, said: str) -> None:
         if len(place) >= MOST_LISTED:
             self.more[name] += 1
             return
         app, principal, said = (_word(record.fields.get(key)) for key in ("app", "principal", said))
-        place.append(Listed(when(record.time) or "", app, principal, what(record), said))
+        place.append(ListedRecord(when(record.time) or "", app, principal, what(record), said))
 
     def _slice(self, time: float) -> int:
         share = (time - self.since) / max(1.0, self.until - self.since)

@@ -12,7 +12,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.cli.audit.source import (
-    Source,
+    RecordSource,
     check_journal,
     has_database,
     opened,
@@ -28,7 +28,7 @@ from gateway.stores.journal import copies_of
 from gateway.stores.lines import NO_HASH, fields_of, read_link
 from gateway.stores.records import Records
 from gateway.stores.segments import all_segments, lines_backwards
-from gateway.stores.verify import PATIENCE, Check, Problem, Verdict, found_in
+from gateway.stores.verify import PATIENCE, Check, LineProblem, Verdict, found_in
 
 STEP = 2000
 """Lines between updates of the progress bar."""
@@ -38,7 +38,7 @@ _LOST = "SQLite may lose them where the machine loses its power, and the next st
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedLine:
     """The hash of the last copied line, from the last head of the journal `chain`; None in older journals."""
 
     chain: str
@@ -105,10 +105,10 @@ def verify(
         click.get_current_context().exit(FAILED)
 
 
-def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
+def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
     copies: dict[str, Check] = {}
     filled = False
-    copied = Copied("", None)
+    copied = CopiedLine("", None)
     if where.database is not None and where.places is not None:
         filled = where.places.fills_database
         copied = _copied(where.journal) if filled and where.journal is not None else copied
@@ -136,7 +136,7 @@ def _judged(where: Source, rules: Rules) -> Iterator[Judged]:
     yield from _missing(found, {*database, *rules.gone, *behind}, filled=filled)
 
 
-def _copied(path: Path) -> Copied:
+def _copied(path: Path) -> CopiedLine:
     """Return how far the database was at the journal's last head; read first, as the database may advance meanwhile."""
     for raw in lines_backwards(path):
         with suppress(ValueError):  # an invalid line is reported when the journal is read
@@ -144,8 +144,8 @@ def _copied(path: Path) -> Copied:
             if is_head(link):
                 fields = fields_of(link)
                 last = copies_of(fields).get(Records.name, NO_HASH) if "copied" in fields else None
-                return Copied(str(fields.get("chain")), last)
-    return Copied("", None)
+                return CopiedLine(str(fields.get("chain")), last)
+    return CopiedLine("", None)
 
 
 def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
@@ -157,7 +157,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
     if copy.sound and copy.lines and late > PATIENCE:
         goes_on = f"is the last line here, and the journal goes on for {late:,.0f} s"
         say = f"{goes_on}: lines after it are missing, or not copied yet, which a gateway does at its start"
-        copy.problems.append(Problem(copy.last_place, say))
+        copy.problems.append(LineProblem(copy.last_place, say))
 
 
 def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator[Judged]:
@@ -172,7 +172,7 @@ def _missing(judged: list[Judged], there: set[str], *, filled: bool) -> Iterator
             mine = chain == one.verdict.chain
             who = "its own file is here" if mine else f"head {one.verdict.head} of {one.place} knows of it"
             say = f"is there of it, and {who}: give --gone {chain} if it was put away"
-            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[Problem("nothing", say)]))
+            yield Judged(f"database, journal {chain}", Verdict(chain, problems=[LineProblem("nothing", say)]))
 
 
 def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] = ()) -> Check:
@@ -192,7 +192,7 @@ def _journal(path: Path, rules: Rules) -> Check:
     return check
 
 
-async def _database(url: str, rules: Rules, copied: Copied) -> dict[str, Check]:
+async def _database(url: str, rules: Rules, copied: CopiedLine) -> dict[str, Check]:
     async with opened(url) as records:
         return {
             chain: await _chain(records, chain, count, rules, copied.hash if chain == copied.chain else None)

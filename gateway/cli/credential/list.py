@@ -14,7 +14,7 @@ from gateway.cli.credential.opened import is_connected, kind, run
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, write_json
 from gateway.model import Json
-from gateway.stores.tokens import Listed
+from gateway.stores.tokens import ListedToken
 
 
 @click.command("list")
@@ -52,7 +52,7 @@ class _Row:
     name: str
     type: str
     per_person: bool
-    tokens: tuple[Listed, ...]
+    tokens: tuple[ListedToken, ...]
 
 
 def _json(row: _Row) -> Json:
@@ -64,7 +64,7 @@ def _json(row: _Row) -> Json:
     }
 
 
-def _told(one: Listed) -> Json:
+def _told(one: ListedToken) -> Json:
     kept = one.kept
     return {
         "person": one.principal or None,
@@ -77,12 +77,12 @@ def _told(one: Listed) -> Json:
     }
 
 
-def _account(one: Listed) -> str | None:
+def _account(one: ListedToken) -> str | None:
     account = one.kept.token.account if one.kept is not None else None
     return account.label if account is not None else None
 
 
-def _date(one: Listed) -> str:
+def _date(one: ListedToken) -> str:
     if one.kept is None:
         return "no key opens it"
     expires = one.kept.token.expires_at

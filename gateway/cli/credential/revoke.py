@@ -16,7 +16,7 @@ from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
 from gateway.exchange.run_flow import drive
 from gateway.model import Json
-from gateway.stores.tokens import Listed
+from gateway.stores.tokens import ListedToken
 
 
 @click.command()
@@ -52,7 +52,7 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
     click.echo(f"{name}: {len(result)} forgotten, {told} revoked at the server")
 
 
-async def _tell(accounts: Accounts, spec: OAuth, one: Listed) -> bool:
+async def _tell(accounts: Accounts, spec: OAuth, one: ListedToken) -> bool:
     if one.kept is None:
         return False
     try:

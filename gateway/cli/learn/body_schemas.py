@@ -27,7 +27,7 @@ _SINGLE: Final = frozenset({"items", "additionalProperties", "propertyNames", "c
 Schema = dict[str, Json]
 
 
-class Unusable(Exception):
+class UnusableSchema(Exception):
     """No policy can enforce this schema; the message gives the reason."""
 
 
@@ -44,7 +44,7 @@ class BodySchemas:
         definitions: dict[str, Json] = {}
         try:
             schema = self._schema(node, definitions, 0)
-        except Unusable as error:
+        except UnusableSchema as error:
             return str(error)
         if not isinstance(schema, dict):
             return "it takes everything, or nothing"
@@ -70,9 +70,9 @@ class BodySchemas:
         if isinstance(node.value, bool):
             return node.value
         if not isinstance(node.value, Mapping):
-            raise Unusable("it is not a schema")
+            raise UnusableSchema("it is not a schema")
         if depth > MAX_DEPTH:
-            raise Unusable(f"it is nested deeper than {MAX_DEPTH} levels")
+            raise UnusableSchema(f"it is nested deeper than {MAX_DEPTH} levels")
         found: Schema = {}
         for key, value in node.value.items():
             if key not in _UNSAID and not key.startswith("x-"):
@@ -107,7 +107,7 @@ class BodySchemas:
         """Return the rewritten reference; its target is added to the definitions."""
         target = _resolved(self._root, text)
         if target is None:
-            raise Unusable(f"it refers to {text[:100]}, which is not in the file")
+            raise UnusableSchema(f"it refers to {text[:100]}, which is not in the file")
         name = re.sub("[^A-Za-z0-9_.-]+", "-", text.removeprefix("#/components/schemas/")).strip("-")
         if name not in definitions:
             definitions[name] = {}

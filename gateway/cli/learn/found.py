@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class BodySchema:
     """The JSON Schema of a route's body; `name` is the base name of its file."""
 
     name: str
@@ -31,7 +31,7 @@ class Learned:
     path: str
     why: str
     backend: str | None = None
-    body: Body | None = None
+    body: BodySchema | None = None
 
     @property
     def shown(self) -> str:

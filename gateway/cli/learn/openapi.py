@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gateway.cli.learn.body_schemas import BodySchemas, pointed
 from gateway.cli.learn.document import read_document
-from gateway.cli.learn.found import Body, Findings, Learned, LeftOut, path_problem, unique
+from gateway.cli.learn.found import BodySchema, Findings, Learned, LeftOut, path_problem, unique
 from gateway.documents import Node
 from gateway.errors import DocumentError
 from gateway.policy import METHODS
@@ -97,7 +97,7 @@ class _Reading:
         why = f"operation {id}" if id is not None and id.isprintable() and len(id) <= 100 else "from the API"
         self.found.learned.append(Learned(method, path, why, body=self._body(method, path, operation, id)))
 
-    def _body(self, method: str, path: str, operation: Node, id: str | None) -> Body | None:
+    def _body(self, method: str, path: str, operation: Node, id: str | None) -> BodySchema | None:
         given = _at(operation, "requestBody")
         if given is None or method in ("GET", "HEAD", "OPTIONS"):
             return None
@@ -126,7 +126,7 @@ class _Reading:
             )
         name = unique(_file_name(id or f"{method} {path}"), self.names)
         self.names.add(name)
-        return Body(name, converted)
+        return BodySchema(name, converted)
 
     def _leave(self, node: Node, what: str, why: str) -> None:
         self.found.left_out.append(LeftOut(what, why, place=f"{node.file}:{node.line}:{node.column}"))

@@ -13,7 +13,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from gateway.cli.init import network_of, yaml_text
-from gateway.cli.learn.found import Body, Learned, LeftOut
+from gateway.cli.learn.found import BodySchema, Learned, LeftOut
 from gateway.policy import METHODS, SAFE_METHODS, Policy
 from gateway.policy.overlaps import region
 from gateway.policy.templates import parse_template
@@ -43,14 +43,14 @@ tests: []
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class LearnedRoute:
     """A route to add: methods of one path with the same rule. `schema` is the file of its body's schema."""
 
     path: str
     methods: tuple[str, ...]
     why: str
     backend: str | None
-    body: Body | None
+    body: BodySchema | None
     schema: str | None
 
     @property
@@ -89,14 +89,14 @@ def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned]
     return fresh, left
 
 
-def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[Route]:
+def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
     """Return the routes to add: safe and unsafe methods apart, each method with a schema separately."""
     groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
     for one in learned:
         name = one.body.name if one.body is not None else None
         groups.setdefault((one.path, one.backend, one.method in SAFE_METHODS, name), []).append(one)
     return [
-        Route(
+        LearnedRoute(
             path=path,
             methods=tuple(one.method for one in several),
             why="; ".join(dict.fromkeys(one.why for one in several)),
@@ -108,7 +108,7 @@ def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | No
     ]
 
 
-def merged(text: str, routes: Sequence[Route], origin: str) -> str:
+def merged(text: str, routes: Sequence[LearnedRoute], origin: str) -> str:
     """Append `routes`, and a test for each, to the policy `text`; `origin` names their source in a comment."""
     yaml = _yaml(text)
     document = yaml.load(text)
@@ -127,7 +127,7 @@ def merged(text: str, routes: Sequence[Route], origin: str) -> str:
     return out.getvalue()
 
 
-def schema_files(routes: Iterable[Route]) -> Mapping[str, str]:
+def schema_files(routes: Iterable[LearnedRoute]) -> Mapping[str, str]:
     """Return the schema files of the routes, with their content."""
     return {
         route.schema: json.dumps(route.body.schema, indent=2, ensure_ascii=False) + "\n"
@@ -156,7 +156,7 @@ def _list(document: Any, key: str) -> CommentedSeq:
     return found
 
 
-def _route(route: Route) -> CommentedMap:
+def _route(route: LearnedRoute) -> CommentedMap:
     entry = CommentedMap(path=_quoted(route.path), methods=_flow(route.methods))
     if route.backend is not None:
         entry["backend"] = route.backend
@@ -168,7 +168,7 @@ def _route(route: Route) -> CommentedMap:
     return entry
 
 
-def _tests(route: Route) -> list[CommentedMap]:
+def _tests(route: LearnedRoute) -> list[CommentedMap]:
     """Return tests without any recorded value."""
     method = route.methods[0]
     request = f"{method} {Learned(method, route.path, '').example}"

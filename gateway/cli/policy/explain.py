@@ -22,7 +22,7 @@ STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold 
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExplainedCall:
     """The call to explain: a request, or (`tool`) a call of a tool with `arguments`."""
 
     request: Request
@@ -112,16 +112,16 @@ def _call(
     body: str | None,
     tool: str | None,
     arguments: str | None,
-) -> Call:
+) -> ExplainedCall:
     if tool is not None:
         if method is not None or body is not None or headers:
             raise click.UsageError("--tool stands for itself: leave out METHOD, URL, --body and --header.")
-        return Call(Request("POST", "/"), tool, _object(arguments or "{}", "--arguments"))
+        return ExplainedCall(Request("POST", "/"), tool, _object(arguments or "{}", "--arguments"))
     if method is None or url is None:
         raise click.UsageError("Name METHOD and URL, or a tool with --tool.")
     if arguments is not None:
         raise click.UsageError("--arguments are a tool's: name it with --tool.")
-    return Call(_request(method, url, headers, body), None, {})
+    return ExplainedCall(_request(method, url, headers, body), None, {})
 
 
 def _request(method: str, url: str, headers: tuple[str, ...], body: str | None) -> Request:

@@ -15,7 +15,7 @@ from gateway.cli.group import Unusable
 from gateway.cli.learn.found import Findings, Learned, LeftOut
 from gateway.cli.learn.openapi import learn_openapi
 from gateway.cli.learn.traffic import Traffic
-from gateway.cli.learn.write import Route, grouped, merged, new_policy, ordered, schema_files, undecided
+from gateway.cli.learn.write import LearnedRoute, grouped, merged, new_policy, ordered, schema_files, undecided
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.progress import shown_outcomes
 from gateway.cli.private import unwritable
@@ -35,7 +35,7 @@ class Result:
 
     text: str
     files: dict[Path, str]
-    added: Sequence[Route]
+    added: Sequence[LearnedRoute]
     left_out: Sequence[LeftOut]
 
 

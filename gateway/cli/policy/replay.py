@@ -47,7 +47,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Found:
+class ReplayResult:
     """The results of a replay, in bounded memory."""
 
     replayed: int = 0
@@ -118,8 +118,8 @@ def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on
         ctx.exit(FAILED)
 
 
-def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> Found:
-    found = Found()
+def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> ReplayResult:
+    found = ReplayResult()
     apps: set[str] = set()
     for read in shown_outcomes(audit, f"Replaying {audit.name}", quiet=quiet):
         if read.record is None:
@@ -143,7 +143,7 @@ def _was(one: Replayed) -> str:
     return "reported" if one.reported else one.was
 
 
-def _print(found: Found) -> None:
+def _print(found: ReplayResult) -> None:
     out = console()
     for (was, would, method, rule_was, rule), group in _sorted(found):
         who = ", ".join(f"{count} by the {name}" for name, count in group.initiators.most_common())
@@ -167,7 +167,7 @@ def _print(found: Found) -> None:
     out.print(_summary(found))
 
 
-def _summary(found: Found) -> str:
+def _summary(found: ReplayResult) -> str:
     lacking = sum(found.lacking.values())
     covered = f" ({found.covered} of them were let through by report mode)" if found.covered else ""
     return (
@@ -176,11 +176,11 @@ def _summary(found: Found) -> str:
     )
 
 
-def _sorted(found: Found) -> list[tuple[Key, Group]]:
+def _sorted(found: ReplayResult) -> list[tuple[Key, Group]]:
     return sorted(found.groups.items(), key=lambda item: -item[1].count)
 
 
-def _json(found: Found, policy: Policy, *, ok: bool) -> Json:
+def _json(found: ReplayResult, policy: Policy, *, ok: bool) -> Json:
     changes: list[Json] = [
         {
             "was": was,

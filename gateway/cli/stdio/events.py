@@ -9,7 +9,7 @@ LARGEST = 64 * 1024 * 1024
 """Bytes of the largest event; an app of several megabytes is one event."""
 
 
-class TooLarge(ValueError):
+class EventTooLarge(ValueError):
     """An event exceeds the limit."""
 
 
@@ -23,7 +23,7 @@ class EventReader:
     _size: int = 0
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Yield the data of events completed by `data`. Raises `TooLarge`."""
+        """Yield the data of events completed by `data`. Raises `EventTooLarge`."""
         self._kept += data
         if b"\n" not in data:
             self._check(len(self._kept))
@@ -45,4 +45,4 @@ class EventReader:
 
     def _check(self, size: int) -> None:
         if size > LARGEST:
-            raise TooLarge(f"an event is larger than {LARGEST} bytes")
+            raise EventTooLarge(f"an event is larger than {LARGEST} bytes")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gateway.cli.stdio.events import EventReader
-from gateway.cli.stdio.session import ACKNOWLEDGED, INITIALIZED, Message, Session, changes, missed_changes
+from gateway.cli.stdio.session import ACKNOWLEDGED, INITIALIZED, Message, PipeSession, changes, missed_changes
 from gateway.errors import Refusal
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Pipe:
         self._say = say
         self._complain = complain
         self._own = {"authorization": f"Bearer {token}"} if token else {}
-        self._session = Session()
+        self._session = PipeSession()
         self._renewing = asyncio.Lock()
         self._calls: dict[Id, asyncio.Task[None]] = {}
         self._modern: set[Id] = set()

@@ -15,7 +15,7 @@ _CHANGED: Final = ("tools", "prompts", "resources")
 
 
 @dataclass(slots=True)
-class Session:
+class PipeSession:
     """The current session: `id` and `version` are the gateway's latest, empty before the handshake."""
 
     id: str = ""

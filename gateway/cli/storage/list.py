@@ -12,7 +12,7 @@ from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.opened import run
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, write_json
-from gateway.stores.page_storage import Kept
+from gateway.stores.page_storage import StoredPage
 
 
 @click.command("list")
@@ -24,7 +24,7 @@ def list_storage(path: Path, as_json: bool) -> None:
     Example: webmcp-gateway storage list --json
     """
 
-    async def listed(accounts: Accounts) -> list[Kept]:
+    async def listed(accounts: Accounts) -> list[StoredPage]:
         return await accounts.storage.list()
 
     found = run(path, listed)

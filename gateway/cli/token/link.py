@@ -13,7 +13,7 @@ from gateway.cli.options import config_option
 from gateway.cli.token.database import need_tokens, read, run
 from gateway.config import Config
 from gateway.model import LOCAL, Principal
-from gateway.stores.sessions import Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions
 from gateway.stores.sql import Database
 
 LIFE = 600.0
@@ -45,5 +45,5 @@ def link(person: str, path: Path) -> None:
 async def login_link(config: Config, database: Database, person: str = LOCAL.subject) -> str:
     """Return a new link that logs `person` in. Raises OSError if the database is down."""
     principal = Principal(ISSUER, "console", person, session=True)
-    code = await Sessions(database).put(Kind.LINK, principal, now=time.time(), life=LIFE)
+    code = await Sessions(database).put(SessionKind.LINK, principal, now=time.time(), life=LIFE)
     return f"{config.server.origins.console}/login/link?code={code.reveal()}"

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import json_of, refused
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approve import State
+from gateway.exchange.approve import ApprovalState
 from gateway.exchange.record import Recorder
 from gateway.model import Door, Json, Principal
 from gateway.views.registry import Views
@@ -21,7 +21,7 @@ _LARGEST = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class DownloadOffer:
     """The console's question to the person: `files` of `view`, as name and bytes."""
 
     view: str
@@ -48,20 +48,22 @@ class DownloadDoor:
             return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return web.json_response({"recorded": True}, headers={"cache-control": "no-store"})
 
-    async def _record(self, offer: Offer, principal: Principal) -> None:
+    async def _record(self, offer: DownloadOffer, principal: Principal) -> None:
         view = self._views.find(offer.view, principal)
         if view is None:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         record = self._recorder.start("download", self._views.caller_of(view, Door.BRIDGE), safe=not offer.answered)
         files: list[Json] = [{"name": name, "size": size} for name, size in offer.files]
-        record.note(files=files, decision=State.APPROVED.value if offer.answered else State.DECLINED.value)
+        record.note(
+            files=files, decision=ApprovalState.APPROVED.value if offer.answered else ApprovalState.DECLINED.value
+        )
         if offer.answered:
             await record.open()
         reason = None if offer.answered else Reason.APPROVAL_DECLINED
         await record.close(status=200 if reason is None else STATUS[reason], reason=reason)
 
 
-def _offer(body: object) -> Offer | None:
+def _offer(body: object) -> DownloadOffer | None:
     """Return the offer in a body; None if it is invalid."""
     if not isinstance(body, dict):
         return None
@@ -69,7 +71,7 @@ def _offer(body: object) -> Offer | None:
     if not isinstance(view, str) or not isinstance(answered, bool) or not isinstance(files, list):
         return None
     read = tuple(file for given in files[: _MOST + 1] if (file := _file(given)) is not None)
-    return Offer(view, read, answered) if len(read) == len(files) and 1 <= len(read) <= _MOST else None
+    return DownloadOffer(view, read, answered) if len(read) == len(files) and 1 <= len(read) <= _MOST else None
 
 
 def _unfit(name: str) -> bool:

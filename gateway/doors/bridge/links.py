@@ -12,7 +12,7 @@ from gateway.bounds import Area, Bound
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approve import State
+from gateway.exchange.approve import ApprovalState
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Door, Effect, Json, Principal
 from gateway.policy import decide_link
@@ -55,7 +55,7 @@ class _Asked:
     record: Record
     principal: str
 
-    async def end(self, state: State, reason: Reason | None = None) -> None:
+    async def end(self, state: ApprovalState, reason: Reason | None = None) -> None:
         self.record.note(decision=state.value)
         await self.record.close(status=200 if reason is None else STATUS[reason], reason=reason)
 
@@ -115,12 +115,12 @@ class LinkDoor:
             raise Refusal(Reason.APPROVAL_EXPIRED, _NO_QUESTION)
         del self._asked[view.id]
         if asked.version != self._views.apps[view.app].policy.version:
-            await asked.end(State.VOID, Reason.APPROVAL_EXPIRED)
+            await asked.end(ApprovalState.VOID, Reason.APPROVAL_EXPIRED)
             raise Refusal(Reason.APPROVAL_EXPIRED, "The policy of the app changed while the question was open.")
         if not answered:
-            await asked.end(State.DECLINED, Reason.APPROVAL_DECLINED)
+            await asked.end(ApprovalState.DECLINED, Reason.APPROVAL_DECLINED)
             return {"decision": "declined"}
-        await asked.end(State.APPROVED)
+        await asked.end(ApprovalState.APPROVED)
         return {"decision": "open"}
 
     async def _wait(self, view: str, asked: _Asked) -> None:
@@ -134,7 +134,7 @@ class LinkDoor:
         self._asked[view] = asked
         for one in older:
             _LINKS.exceeded(one.principal)
-            await one.end(State.EXPIRED, Reason.APPROVAL_EXPIRED)
+            await one.end(ApprovalState.EXPIRED, Reason.APPROVAL_EXPIRED)
 
     def _drop_oldest(self, principal: str) -> _Asked:
         return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))

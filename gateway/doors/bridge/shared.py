@@ -14,7 +14,7 @@ from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Standing
 from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
-from gateway.mcp.view_calls import Answers
+from gateway.mcp.view_calls import ViewServer
 from gateway.model import Principal, Resource
 from gateway.proving import digest
 from gateway.shares import Shares
@@ -56,7 +56,7 @@ class Bridged:
 
     views: Views
     approvals: Approvals
-    answers: Mapping[str, Answers]
+    answers: Mapping[str, ViewServer]
     resources: Mapping[str, Resource]
     streams: Streams
     standing: Standing

@@ -11,18 +11,18 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.login import Attempt, attempt, names
-from gateway.callers.nouns import Method, NoAuth, OAuth, Roles, TokenAuth
+from gateway.callers.login import LoginAttempt, attempt, names
+from gateway.callers.nouns import Method, NoAuth, OAuthIssuer, Roles, TokenAuth
 from gateway.callers.people import is_open, on_console
 from gateway.doors.access import VISIT, Access, Site
-from gateway.doors.identify import Identify, Place
+from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.pages import local, onwards, page
 from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.responses import refused
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
 from gateway.stores.id_tokens import NAME, Hints
-from gateway.stores.sessions import Kept, Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions, StoredSession
 
 WAY = 600.0
 """Seconds that a person may take on the login pages of their issuer."""
@@ -55,14 +55,14 @@ _LED_HERE = (
 class LoginIssuer(Protocol):
     """Logs people in: `gateway.doors.issuers.Issuer`."""
 
-    async def login_url(self, attempt: Attempt, back: str, own: str | None) -> str:
+    async def login_url(self, attempt: LoginAttempt, back: str, own: str | None) -> str:
         """Return the authorization URL, which redirects to `back`, or to `own` if the issuer's answer does not name it.
         Raises `Unidentified`.
         """
         ...
 
     async def logged_in(
-        self, query: Mapping[str, str], attempt: Attempt, back: str, *, named: bool
+        self, query: Mapping[str, str], attempt: LoginAttempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
         """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
         Raises `Unidentified`.
@@ -85,7 +85,7 @@ class LoginDoor:
         *,
         identify: Identify,
         sessions: Sessions,
-        issuers: Mapping[OAuth, LoginIssuer],
+        issuers: Mapping[OAuthIssuer, LoginIssuer],
         sites: Mapping[str, str],
         hints: Hints,
         clock: Callable[[], float] = time.time,
@@ -100,7 +100,7 @@ class LoginDoor:
         self._hints = hints
         self._clock = clock
         self._cookies = SessionCookies(console)
-        self._place = Place(console, Site.CONSOLE, Access.PERSON, None, frozenset())
+        self._place = CallPlace(console, Site.CONSOLE, Access.PERSON, None, frozenset())
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the console's site; none of them needs a login."""
@@ -125,7 +125,7 @@ class LoginDoor:
         self._cookies.drop(answer, "session")
         return (await self._issuers_end(kept) if kept is not None else None) or OUT
 
-    async def _issuers_end(self, kept: Kept) -> str | None:
+    async def _issuers_end(self, kept: StoredSession) -> str | None:
         for spec, issuer in self._issuers.values():
             if spec.issuer == kept.principal.issuer:
                 return await issuer.logout_url(self._hint(kept), f"{self._console}{OUT}")
@@ -140,7 +140,7 @@ class LoginDoor:
             log.warning("the ID token of a login is not kept: %s", error)
             return {}
 
-    def _hint(self, kept: Kept) -> str | None:
+    def _hint(self, kept: StoredSession) -> str | None:
         """Return the ID token of a login; None if its key is lost."""
         try:
             return self._hints.opened(kept.more)
@@ -184,7 +184,7 @@ class LoginDoor:
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
         now = self._clock()
-        kept = await self._sessions.take(Kind.LINK, request.query.get("code", ""), now)
+        kept = await self._sessions.take(SessionKind.LINK, request.query.get("code", ""), now)
         if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):
             return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
         return await self._enter(_seen(kept.principal, now), now + BY_LINK, local(request.query.get("to")))
@@ -192,7 +192,7 @@ class LoginDoor:
     async def _back(self, request: web.Request) -> web.Response:
         """Handle the redirect from the issuer (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
         now = self._clock()
-        begun = Attempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
+        begun = LoginAttempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
         if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
             return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
         spec, issuer = self._issuers[begun.issuer]
@@ -217,7 +217,9 @@ class LoginDoor:
 
     async def _enter(self, person: Principal, until: float, to: str, **more: str) -> web.Response:
         now = self._clock()
-        shown = await self._sessions.put(Kind.CONSOLE, person, now=now, life=until - now, origin=self._console, **more)
+        shown = await self._sessions.put(
+            SessionKind.CONSOLE, person, now=now, life=until - now, origin=self._console, **more
+        )
         answer = onwards(to)
         self._cookies.keep(answer, "session", shown.reveal(), until - now)
         return answer
@@ -240,11 +242,11 @@ class LoginDoor:
             return page("Not allowed", f"You may not use the app {app} here.", 403)
         return await self._handed_over(kept, app, state, local(request.query.get("to")))
 
-    async def _handed_over(self, kept: Kept, app: str, state: str, to: str) -> web.Response:
+    async def _handed_over(self, kept: StoredSession, app: str, state: str, to: str) -> web.Response:
         origin = self._sites[app]
         more = {"app": app, "origin": origin, "state": state, "to": to, "until": str(kept.expires)}
         code = await self._sessions.put(
-            Kind.CODE, kept.principal, now=self._clock(), life=CODE, family=kept.family, **more
+            SessionKind.CODE, kept.principal, now=self._clock(), life=CODE, family=kept.family, **more
         )
         query = urlencode({"code": code.reveal(), "state": state})
         return web.Response(status=302, headers={"location": f"{origin}{VISIT}?{query}", "cache-control": "no-store"})

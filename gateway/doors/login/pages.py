@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.doors.responses import SECURE, Refused
+from gateway.doors.responses import SECURE, RefusedResponse
 
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
 _CODE: Final = re.compile("`([^`<>]*)`")
@@ -46,7 +46,7 @@ def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None 
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     html += "</main>"
     said: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}
-    return web.Response(**said) if status < 400 else Refused(title.lower().replace(" ", "-"), text, **said)
+    return web.Response(**said) if status < 400 else RefusedResponse(title.lower().replace(" ", "-"), text, **said)
 
 
 def onwards(path: str) -> web.Response:

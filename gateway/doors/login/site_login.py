@@ -14,7 +14,7 @@ from gateway.doors.login.pages import onwards, page
 from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.responses import refused
 from gateway.proving import shows
-from gateway.stores.sessions import Kind, Sessions
+from gateway.stores.sessions import SessionKind, Sessions
 
 WAY = 600.0
 """Seconds that a person may take on the way through the console's login."""
@@ -68,12 +68,12 @@ class Visits:
         if begun is None or not shows(state, begun):
             return page("Not logged in", "This login was not begun in this browser, or cookies are off.", 403)
         now = self._clock()
-        kept = await self._sessions.take(Kind.CODE, request.query.get("code", ""), now)
+        kept = await self._sessions.take(SessionKind.CODE, request.query.get("code", ""), now)
         if kept is None or not _is_for(kept.more, app, origin, state):
             return page("Not logged in", "This login is over already. Open the app again.", 403)
         ends = float(kept.more["until"])
         shown = await self._sessions.put(
-            Kind.SITE, kept.principal, now=now, life=ends - now, family=kept.family, origin=origin, app=app
+            SessionKind.SITE, kept.principal, now=now, life=ends - now, family=kept.family, origin=origin, app=app
         )
         answer = onwards(kept.more["to"])
         cookies.drop(answer, "state")

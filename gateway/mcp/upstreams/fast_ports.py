@@ -9,7 +9,7 @@ from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.transport.conversation import Message
 
 
-class Calls(Protocol):
+class UpstreamCalls(Protocol):
     """The tools of one upstream: `gateway.mcp.upstreams.mount.Proxy`."""
 
     def tool(self, name: str) -> Mapping[str, Any] | None:

@@ -14,14 +14,14 @@ from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
-from gateway.mcp.elicitation import Calls
+from gateway.mcp.elicitation import ElicitingCalls
 from gateway.mcp.identity import current_principal
 from gateway.mcp.upstreams.calls.calling import Held, ShownIn, ToolCalls
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.calls.eras import modern_result
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
-from gateway.mcp.upstreams.calls.relay import Relay
-from gateway.mcp.upstreams.calls.tool_policy import Gate
+from gateway.mcp.upstreams.calls.relay import UpstreamRelay
+from gateway.mcp.upstreams.calls.tool_policy import ToolGate
 from gateway.mcp.upstreams.catalog import accounts, listing
 from gateway.mcp.upstreams.catalog.pages import with_runtime
 from gateway.mcp.upstreams.catalog.pagination import whole
@@ -47,14 +47,14 @@ class Proxy:
         self,
         upstream: Upstream,
         *,
-        gate: Gate,
+        gate: ToolGate,
         runtime: str,
-        calls: Calls[Message],
+        calls: ElicitingCalls[Message],
         shown_in: ShownIn,
         held: Held,
     ) -> None:
         self.upstream = upstream
-        self.relay = Relay(upstream)
+        self.relay = UpstreamRelay(upstream)
         self._runtime = runtime
         self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, held, self._tool)
         self._following = Following(upstream)

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections
-from gateway.config import Kind, Notice, Notices, same_connection, same_upstream
-from gateway.config import Upstream as Spec
+from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
+from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
 from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator
@@ -17,18 +17,18 @@ from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Recorder
-from gateway.mcp.elicitation import Asking, Calls
+from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.server import Face
 from gateway.mcp.upstreams.calls.calling import Held, ShownIn, refused
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.calls.tool_policy import Gate
+from gateway.mcp.upstreams.calls.tool_policy import ToolGate
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import rule_of
 from gateway.mcp.upstreams.catalog.offers import ROOM
 from gateway.mcp.upstreams.catalog.pagination import LARGEST
 from gateway.mcp.upstreams.catalog.remembered import MOST_THINGS
 from gateway.mcp.upstreams.mount import Proxy
-from gateway.mcp.upstreams.transport.link import State
+from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
 from gateway.stores.upstream_tools import UpstreamTools, key_of
@@ -91,7 +91,7 @@ class Upstreams:
         self._asking = asking
         self._shown_in = shown_in
         self._held = held
-        self._gate = Gate(
+        self._gate = ToolGate(
             approvals=approvals,
             grants=grants,
             limiter=limiter,
@@ -118,7 +118,7 @@ class Upstreams:
         one = self.mounted.get(name)
         return one.face if one is not None else None
 
-    def states(self) -> Mapping[str, tuple[State, str | None]]:
+    def states(self) -> Mapping[str, tuple[LinkState, str | None]]:
         """Return the state of each, and its problem if there is one."""
         return {name: one.upstream.state for name, one in self.mounted.items()}
 
@@ -127,7 +127,7 @@ class Upstreams:
         failed = [
             f"{name}: {problem}"
             for name, (state, problem) in self.states().items()
-            if state is State.FAILED and problem
+            if state is LinkState.FAILED and problem
         ]
         changed = [
             f"{name}: the tool {tool[:128]} changed from {accepted} to {now}: look at it, and pin it in its policy"
@@ -160,12 +160,14 @@ class Upstreams:
         ]
         texts = dict.fromkeys((*failed, *changed, *held, *large, *full, *unknown))
         problems = [Problem(self._file, 1, 1, text[:500]) for text in texts]
-        self._notices.say([Notice(Kind.UPSTREAM, problem) for problem in problems], "upstreams")
+        self._notices.say([Notice(NoticeKind.UPSTREAM, problem) for problem in problems], "upstreams")
 
     def look(self) -> None:
         """Set the gauge of each upstream."""
         states = self.states()
-        level(self._recorder.metrics.upstreams, {(name,): state is State.READY for name, (state, _) in states.items()})
+        level(
+            self._recorder.metrics.upstreams, {(name,): state is LinkState.READY for name, (state, _) in states.items()}
+        )
 
     async def keep(self) -> None:
         """Update the console's notices every second, until cancelled."""
@@ -257,7 +259,7 @@ class Upstreams:
             upstream,
             gate=self._gate,
             runtime=self._runtime,
-            calls=Calls(self._tasks, self._asking, refused),
+            calls=ElicitingCalls(self._tasks, self._asking, refused),
             shown_in=self._shown_in(spec.name),
             held=self._held,
         )

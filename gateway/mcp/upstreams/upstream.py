@@ -14,19 +14,19 @@ from typing import Any, Final
 
 from gateway.backends.connect import Connections
 from gateway.bounds import Area, Bound
-from gateway.config import Upstream as Spec
-from gateway.config.upstreams import Kind
+from gateway.config import UpstreamSettings as Spec
+from gateway.config.upstreams import UpstreamKind
 from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
-from gateway.mcp.upstreams.catalog.offers import Offer, Offers
+from gateway.mcp.upstreams.catalog.offers import OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
 from gateway.mcp.upstreams.transport.conversation import Carrier
 from gateway.mcp.upstreams.transport.credentials import Credentials
 from gateway.mcp.upstreams.transport.http import StreamableHttp
 from gateway.mcp.upstreams.transport.in_process import Inside
-from gateway.mcp.upstreams.transport.link import Link, Session, State
+from gateway.mcp.upstreams.transport.link import Link, LinkSession, LinkState
 from gateway.mcp.upstreams.transport.process import Process
 from gateway.mcp.upstreams.transport.sse import OlderSse
 from gateway.mcp.upstreams.transport.websocket import WebSocket
@@ -50,7 +50,7 @@ BOUNDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LinkKey:
     """The clients that share a link: those of one principal, or all, with the same capabilities and era."""
 
     owner: str
@@ -58,7 +58,7 @@ class Key:
     modern: bool
 
 
-_FOR_ALL: Final = Key("", "", modern=True)
+_FOR_ALL: Final = LinkKey("", "", modern=True)
 
 
 class Joined:
@@ -71,7 +71,7 @@ class Joined:
         self.spawn = spawn
         self.link = make(self)
 
-    def renewed(self, session: Session) -> None:
+    def renewed(self, session: LinkSession) -> None:
         """Notify followers of a new connection; they may have missed changes before it."""
         self.spawn(self.feed.restore(session, again=self.link.attempts > 1))
 
@@ -99,25 +99,25 @@ class Upstream:
         self._authenticator = authenticator
         self._tasks = tasks
         self._echoed = echoed
-        self._links: dict[Key, Joined] = {}
+        self._links: dict[LinkKey, Joined] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
         self._calls: Counter[str] = Counter()
 
     @property
-    def state(self) -> tuple[State, str | None]:
+    def state(self) -> tuple[LinkState, str | None]:
         """The state of its connections, and the problem if there is one."""
         links = [joined.link for joined in self._links.values()]
         gone = max((link.gone for link in links), default=-math.inf)
-        for state in (State.READY, State.CONNECTING, State.FAILED):
+        for state in (LinkState.READY, LinkState.CONNECTING, LinkState.FAILED):
             # A ready link unused since another one found no server may be out of date.
-            known = [link for link in links if state is not State.READY or max(link.used, link.made) > gone]
+            known = [link for link in links if state is not LinkState.READY or max(link.used, link.made) > gone]
             found = next((link for link in known if link.state is state), None)
             if found is not None:
                 return state, found.trouble
-        return State.IDLE, None
+        return LinkState.IDLE, None
 
-    def offer(self, principal: Principal | None) -> Offer:
+    def offer(self, principal: Principal | None) -> OfferedTools:
         """Return the known offer to `principal`: its own if each person has an account there, else that to all."""
         return self.offers.of(principal if self.spec.personal else None)
 
@@ -144,7 +144,7 @@ class Upstream:
         """Whether this link is still in use."""
         return any(other is joined for other in self._links.values())
 
-    async def session(self, client: UpstreamClient) -> tuple[Joined, Session]:
+    async def session(self, client: UpstreamClient) -> tuple[Joined, LinkSession]:
         """Return the connection for `client`, made if necessary. Raises `Refusal`."""
         joined = self.link(client)
         return joined, await joined.link.session()
@@ -189,15 +189,15 @@ class Upstream:
         if running:
             await asyncio.wait(running)
 
-    def _key(self, client: UpstreamClient) -> Key:
+    def _key(self, client: UpstreamClient) -> LinkKey:
         owner = client.principal.id if self.spec.personal else ""
         modern = client.modern if self._only is None else self._only
         if modern and not owner:
             return _FOR_ALL
-        return Key(owner, "" if modern else client.key, modern)
+        return LinkKey(owner, "" if modern else client.key, modern)
 
-    def _link(self, key: Key, client: UpstreamClient, joined: Joined) -> Link:
-        def renewed(session: Session) -> None:
+    def _link(self, key: LinkKey, client: UpstreamClient, joined: Joined) -> Link:
+        def renewed(session: LinkSession) -> None:
             if session.terms.modern is not key.modern:  # the upstream does not speak the requested era
                 self._only = session.terms.modern
                 self._links.setdefault(self._key(client), joined)
@@ -241,23 +241,23 @@ class Upstream:
     def _dial(self, principal: Principal) -> Carrier:
         spec, limit, in_turn = self.spec, self.spec.message, self._connections.in_turn
         match spec.kind:
-            case Kind.COMMAND:
+            case UpstreamKind.COMMAND:
                 env = {name: value.reveal() for name, value in spec.env.items()}
                 reaper = self._connections.reaper
                 return Process(
                     spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn, reaper=reaper
                 )
-            case Kind.INSIDE:
+            case UpstreamKind.INSIDE:
                 return Inside(spec.target, limit=limit, in_turn=in_turn)
             case _:
                 return self._remote(principal)
 
     def _remote(self, principal: Principal) -> Carrier:
         spec, credentials = self.spec, self._credentials(principal)
-        if spec.kind is Kind.WEBSOCKET:
+        if spec.kind is UpstreamKind.WEBSOCKET:
             session, in_turn = partial(self._connections.open, spec.network), self._connections.in_turn
             return WebSocket(session, spec.target, credentials=credentials, limit=spec.message, in_turn=in_turn)
-        carrier = OlderSse if spec.kind is Kind.SSE else StreamableHttp
+        carrier = OlderSse if spec.kind is UpstreamKind.SSE else StreamableHttp
         return carrier(self._connections, spec.network, spec.target, credentials=credentials, limit=spec.message)
 
     def _credentials(self, principal: Principal) -> Credentials:

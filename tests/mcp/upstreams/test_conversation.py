@@ -9,9 +9,9 @@ from gateway.mcp.upstreams.calls.notifications import LARGEST_CHANGE
 from gateway.mcp.upstreams.transport.conversation import (
     MAX_ASKED,
     MAX_REPLIES,
-    Conversation,
     Message,
     Receive,
+    UpstreamConversation,
     is_answer,
 )
 from gateway.mcp.upstreams.transport.flood import ASKED, MESSAGES
@@ -44,7 +44,7 @@ class Deaf:
 async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
     """What is asked beyond those that wait has none."""
     upstream = Deaf()
-    async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None):
+    async with UpstreamConversation(upstream, patience=1, most=1, heard=lambda *_: None):
         await upstream.asked.wait()
         assert upstream.begun == MAX_REPLIES
 
@@ -53,7 +53,9 @@ async def test_of_a_large_change_is_told_what_changed() -> None:
     """All who follow would be written the rest."""
     told: list[Message] = []
     method, params = "notifications/resources/updated", {"uri": "a://b", "more": 1}
-    async with Conversation(Deaf(), patience=1, most=1, heard=lambda _, said: told.append(said)) as conversation:
+    async with UpstreamConversation(
+        Deaf(), patience=1, most=1, heard=lambda _, said: told.append(said)
+    ) as conversation:
         for size in (LARGEST_CHANGE, LARGEST_CHANGE + 1):
             conversation.receive({"jsonrpc": "2.0", "method": method, "params": params}, None, size)
         listed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"more": 1}}
@@ -76,7 +78,7 @@ class Asking(Deaf):
 async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
     """A request is answered."""
     upstream = Asking()
-    async with Conversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
+    async with UpstreamConversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
         assert "too many messages" in await conversation.ended
     assert upstream.asks == MESSAGES / ASKED
 
@@ -130,7 +132,7 @@ async def test_who_can_answer_is_asked() -> None:
     """Of the calls of one client, where it is not said which one it is about: else the newest."""
     upstream, more = Near(), ("roots/list", "sampling/createMessage")
     async with (
-        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -149,7 +151,7 @@ async def test_nobody_is_asked_on_account_of_another_client() -> None:
     upstream, other = Near(), Client("roots/list")
     other.who = "other"
     async with (
-        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -185,7 +187,7 @@ async def test_a_client_is_asked_so_much_at_a_time() -> None:
     """What is asked beyond that is refused at once."""
     upstream, client = Near(), Slow()
     async with (
-        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -223,7 +225,7 @@ async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
     """Its stream may end with the question; what comes after the answer it is told as well."""
     upstream, client, progress = Near(), Late(), "notifications/progress"
     async with (
-        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):
@@ -244,7 +246,7 @@ async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
     """And not what only looks like it; `1.0` is the same number."""
     upstream = Near()
     async with (
-        Conversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(20),
         asyncio.TaskGroup() as tasks,
     ):
@@ -262,7 +264,7 @@ async def test_who_tells_of_its_progress_has_more_time() -> None:
     """Whatever it was asked for, a list too: its silence counts, and not how long it takes."""
     upstream, patience = Near(), 1.0
     async with (
-        Conversation(upstream, patience=patience, most=9, heard=lambda *_: None) as conversation,
+        UpstreamConversation(upstream, patience=patience, most=9, heard=lambda *_: None) as conversation,
         asyncio.timeout(60),
         asyncio.TaskGroup() as tasks,
     ):

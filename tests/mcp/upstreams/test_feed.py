@@ -11,7 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.changes import feed as module
-from gateway.mcp.upstreams.changes.feed import ACKNOWLEDGED, Feed, Follower
+from gateway.mcp.upstreams.changes.feed import ACKNOWLEDGED, ChangeListener, Feed
 
 A, B = "a://1", "b://1"
 
@@ -72,9 +72,9 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def follows(feed: Feed) -> Follower:
+def follows(feed: Feed) -> ChangeListener:
     """One that hears of lists."""
-    follower = Follower(lambda _, __: None)
+    follower = ChangeListener(lambda _, __: None)
     feed.add(follower)
     return follower
 
@@ -105,7 +105,7 @@ async def test_a_principal_follows_so_many_resources(
     """By all of its clients together; another one has its own, and what is left, or refused, makes room."""
     monkeypatch.setattr(module, "MAX_URIS", 2)
     upstream, feed = made(modern)
-    mine, too, other = (Follower(lambda _, __: None, owner) for owner in ("ada", "ada", "bob"))
+    mine, too, other = (ChangeListener(lambda _, __: None, owner) for owner in ("ada", "ada", "bob"))
     for one in (mine, too, other):
         feed.add(one)
     await feed.subscribe(upstream, mine, A)

@@ -11,7 +11,7 @@ from gateway.eventloop.turns import AT_WORK
 from gateway.mcp.upstreams.catalog import fingerprints, offers, remembered
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import pin_of
-from gateway.mcp.upstreams.catalog.offers import Offer
+from gateway.mcp.upstreams.catalog.offers import OfferedTools
 from gateway.mcp.upstreams.catalog.pagination import size_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
@@ -100,7 +100,7 @@ async def test_others_have_their_turn_while_tools_are_looked_at(monkeypatch: pyt
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)
     beside = asyncio.create_task(others())
-    taken = await Offer(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(20)]})
+    taken = await OfferedTools(known, lambda: None).take({"tools": [tool(f"t{number}", "") for number in range(20)]})
     beside.cancel()
     assert len(taken) == 20
     assert longest == 1
@@ -111,7 +111,7 @@ async def test_of_two_tools_with_one_name_the_first_counts() -> None:
     store, told = Store(), list[object]()
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *given: told.append(given))
-    offer = Offer(known, lambda: None)
+    offer = OfferedTools(known, lambda: None)
     both = {"tools": [tool("add", "one"), tool("get", ""), tool("add", "another")]}
     assert await offer.take(both) == await offer.take(both) == both["tools"][:2]
     assert told == []

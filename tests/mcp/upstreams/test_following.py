@@ -8,7 +8,7 @@ from mcp import MCPError
 
 from gateway.mcp.upstreams.changes import following
 from gateway.mcp.upstreams.changes.feed import KINDS, UPDATED
-from gateway.mcp.upstreams.changes.following import BACKLOG, MOST, News, Streams
+from gateway.mcp.upstreams.changes.following import BACKLOG, MOST, ListenStreams, News
 from gateway.model import LOCAL
 
 
@@ -48,7 +48,7 @@ def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> 
     """Each has so many, and all have; one that ended makes room."""
     monkeypatch.setattr(following, "STREAMS_EACH", 2)
     monkeypatch.setattr(following, "MAX_STREAMS", 3)
-    streams, ann, bob = Streams(), replace(LOCAL, subject="ann"), replace(LOCAL, subject="bob")
+    streams, ann, bob = ListenStreams(), replace(LOCAL, subject="ann"), replace(LOCAL, subject="bob")
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(streams.one(ann))

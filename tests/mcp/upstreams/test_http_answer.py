@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.http_answer import Answer, Stream
+from gateway.mcp.upstreams.transport.http_answer import HttpAnswer, StreamPosition
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 COUNT = 30_000
@@ -33,7 +33,7 @@ async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
         return False
 
     credentials = Credentials(cast(Any, None), cast(Any, None), lambda: None)
-    answer = Answer("POST", 2**20, Stream(None), take, credentials, Moments(in_turn))
+    answer = HttpAnswer("POST", 2**20, StreamPosition(None), take, credentials, Moments(in_turn))
     answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
     assert answer.reading.held
     await answer.ended()

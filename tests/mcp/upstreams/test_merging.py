@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config import Upstream
-from gateway.config.upstreams import Kind
+from gateway.config import UpstreamSettings
+from gateway.config.upstreams import UpstreamKind
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.merging import Names
 
-FIRST, SECOND = Upstream("first", Kind.URL), Upstream("second", Kind.URL)
+FIRST, SECOND = UpstreamSettings("first", UpstreamKind.URL), UpstreamSettings("second", UpstreamKind.URL)
 
 
 def of(names: Names, first: list[str], second: list[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.mcp.upstreams.calls import notifications
-from gateway.mcp.upstreams.calls.notifications import BESIDE, MOST, Telling
+from gateway.mcp.upstreams.calls.notifications import BESIDE, MOST, CallNotifier
 
 METHOD = "notifications/message"
 
@@ -23,7 +23,7 @@ async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pyt
         heard.append(params["data"])
 
     async with asyncio.TaskGroup() as tasks:
-        one = Telling(tasks, tell)
+        one = CallNotifier(tasks, tell)
         for number in range(500):
             one.add(METHOD, {"data": number}, 10)
         await one.drained()
@@ -43,7 +43,7 @@ async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
         heard.append(params["data"])
 
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
-        one = Telling(tasks, tell)
+        one = CallNotifier(tasks, tell)
         for number in range(64):
             one.add(METHOD, {"data": number}, MOST // 32 - BESIDE)
         await one.drained()

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.mcp.upstreams.catalog.offers import WALKS, Offer
+from gateway.mcp.upstreams.catalog.offers import WALKS, OfferedTools
 from gateway.mcp.upstreams.transport.conversation import Message
 
 A, B, C = ({"name": name} for name in "abc")
 
 
-def offer(*tools: Message) -> Offer:
+def offer(*tools: Message) -> OfferedTools:
     """One of these tools."""
-    return Offer(cast(Any, None), lambda: None, tools={tool["name"]: tool for tool in tools})
+    return OfferedTools(cast(Any, None), lambda: None, tools={tool["name"]: tool for tool in tools})
 
 
 @pytest.mark.parametrize("cursor", [None, "unknown"])

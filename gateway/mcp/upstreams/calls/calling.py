@@ -15,12 +15,12 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.asgi import ending_of
-from gateway.mcp.elicitation import STATE, Calls
+from gateway.mcp.elicitation import STATE, ElicitingCalls
 from gateway.mcp.results import of_refusal
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient
 from gateway.mcp.upstreams.calls.eras import needs_input
-from gateway.mcp.upstreams.calls.relay import Relay
-from gateway.mcp.upstreams.calls.tool_policy import Gate, ToolCall
+from gateway.mcp.upstreams.calls.relay import UpstreamRelay
+from gateway.mcp.upstreams.calls.tool_policy import ToolCall, ToolGate
 from gateway.mcp.upstreams.catalog import accounts, listing
 from gateway.mcp.upstreams.catalog.listing import rule_of
 from gateway.mcp.upstreams.catalog.pagination import LARGEST
@@ -66,9 +66,9 @@ class ToolCalls:
     def __init__(
         self,
         upstream: Upstream,
-        relay: Relay,
-        gate: Gate,
-        calls: Calls[Message],
+        relay: UpstreamRelay,
+        gate: ToolGate,
+        calls: ElicitingCalls[Message],
         shown_in: ShownIn,
         held: Held,
         tool: Callable[[UpstreamClient, str], Awaitable[Message | None]],

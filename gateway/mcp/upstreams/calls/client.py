@@ -46,7 +46,7 @@ class _Answer(BaseModel):
 
 
 @dataclass(slots=True, eq=False)
-class Way:
+class ReplyPath:
     """The channel back to a client: the request on whose stream messages are sent, which a later one may replace."""
 
     session: ServerSession
@@ -66,7 +66,7 @@ class UpstreamClient:
     version: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] | None = None
-    way: Way | None = None
+    way: ReplyPath | None = None
     level: str | None = None
     is_app: bool = False
     caller: Caller | None = None
@@ -146,7 +146,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
         version=context.protocol_version,
         capabilities=capabilities,
         info=info,
-        way=Way(context.session, context.request_id, context.request),
+        way=ReplyPath(context.session, context.request_id, context.request),
         level=cast("str | None", meta.get(types.LOG_LEVEL_META_KEY)) if modern else levels.get(session_id),
         is_app=shows_apps(context.session.client_capabilities),
     )

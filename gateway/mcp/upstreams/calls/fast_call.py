@@ -36,7 +36,7 @@ from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
 from gateway.mcp.upstreams.catalog.mirrors import Mirrors
-from gateway.mcp.upstreams.fast_ports import Calls
+from gateway.mcp.upstreams.fast_ports import UpstreamCalls
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
 
@@ -61,7 +61,7 @@ class _Client:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class FastToolCall:
     """A parsed call; `id` is the JSON text of its id."""
 
     id: str
@@ -79,7 +79,7 @@ class UpstreamFast:
     """The fast path to `calls`; `hosts` and `origins` as in its mount, `silence` in seconds."""
 
     def __init__(
-        self, calls: Calls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
+        self, calls: UpstreamCalls, hosts: Collection[str], origins: Collection[str], silence: float = SILENCE
     ) -> None:
         self._calls = calls
         self._heads = Heads(hosts, origins, tools=None)
@@ -91,7 +91,7 @@ class UpstreamFast:
         """Return the tool that the header fields name if the request is eligible, else None."""
         return self._heads.tool(fields)
 
-    def read(self, tool: bytes, body: bytes) -> ToolCall | None:
+    def read(self, tool: bytes, body: bytes) -> FastToolCall | None:
         """Return the call of `tool` in `body`; None, without a side effect, if the request must go through the SDK."""
         said = tool_call(body)
         if said is None:
@@ -102,9 +102,9 @@ class UpstreamFast:
         if not _NAME.fullmatch(tool) or params["name"].encode("utf-8", "replace") != tool:
             return None
         known = self._client(meta)
-        return ToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
+        return FastToolCall(id, params, known) if known is not None and self._is_plain(params["name"]) else None
 
-    async def message(self, call: ToolCall, principal: Principal) -> tuple[str | list[bytes], int]:
+    async def message(self, call: FastToolCall, principal: Principal) -> tuple[str | list[bytes], int]:
         """Return the JSON-RPC message that answers, and its HTTP status."""
         known = call.client
         client = UpstreamClient(

@@ -40,7 +40,7 @@ LARGEST_CHANGE = 64 * 1024
 Tell = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 
-class Telling:
+class CallNotifier:
     """Sends the client of one call its notifications by `tell`, in a task of `tasks`."""
 
     def __init__(self, tasks: asyncio.TaskGroup, tell: Tell) -> None:

@@ -22,7 +22,7 @@ from gateway.mcp.upstreams.catalog import shapes
 from gateway.mcp.upstreams.catalog.mirrors import Mirrors
 from gateway.mcp.upstreams.transport.conversation import Asker, Message, UpstreamLost, noted
 from gateway.mcp.upstreams.transport.handshake import envelope, headers, speaks_another
-from gateway.mcp.upstreams.transport.link import Session, named
+from gateway.mcp.upstreams.transport.link import LinkSession, named
 from gateway.mcp.upstreams.upstream import Upstream
 
 ROUNDS = 16
@@ -106,7 +106,7 @@ class _ParkingAsker:
                 self.open.pop(key, None)
 
 
-class Relay:
+class UpstreamRelay:
     """Carries requests to one upstream."""
 
     def __init__(self, upstream: Upstream) -> None:
@@ -153,7 +153,9 @@ class Relay:
         _, session = await self._upstream.session(client)
         return await self._once(session, client, method, params)
 
-    async def _once(self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:
+    async def _once(
+        self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
+    ) -> Message:
         params = _said(client, params)
         if session.terms.modern:
             if client.modern:
@@ -167,7 +169,7 @@ class Relay:
         return eras.modern_result(method, await self._legacy(session, mute, method, params))
 
     async def _modern(
-        self, session: Session, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]
+        self, session: LinkSession, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]
     ) -> Message:
         said = envelope(session.terms.version, client.capabilities, client.info)
         if client.info is None:
@@ -181,12 +183,12 @@ class Relay:
         fields = headers(session.terms, method, out, mirrored)
         return await session.conversation.request(method, out, asker=asker, headers=fields)
 
-    async def _legacy(self, session: Session, asker: Asker, method: str, params: Mapping[str, Any]) -> Message:
+    async def _legacy(self, session: LinkSession, asker: Asker, method: str, params: Mapping[str, Any]) -> Message:
         fields = headers(session.terms, method, params)
         return await session.conversation.request(method, eras.legacy_params(params), asker=asker, headers=fields)
 
     async def _asking(
-        self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
+        self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """Carry a call of a handshake client to a modern upstream, and request the input that it requires."""
         for asked in range(ROUNDS):
@@ -209,7 +211,7 @@ class Relay:
         raise MCPError(types.INTERNAL_ERROR, f"The upstream asked for more than {ROUNDS} times.")
 
     async def _parking(
-        self, session: Session, client: UpstreamClient, method: str, params: Mapping[str, Any]
+        self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """Carry a call of a modern client to a handshake upstream; a repeated call brings the requested input."""
         asker = _ParkingAsker(client.who, client, client)

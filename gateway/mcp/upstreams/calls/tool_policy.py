@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import structs
 
 from gateway.bounds import Area, Bound
-from gateway.config import Upstream
+from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import ApprovalStep, digest_of
 from gateway.exchange.approve import Approvals, Ask
@@ -71,7 +71,7 @@ class ToolCall:
     covers.
     """
 
-    spec: Upstream
+    spec: UpstreamSettings
     params: Message
     caller: Caller
     listed: Callable[[], Mapping[str, Any] | None]
@@ -98,7 +98,7 @@ class ToolCall:
         return _in_one_form(self.arguments)
 
 
-class Gate:
+class ToolGate:
     """Decides on calls. `spec_now` returns an upstream's current configuration, None if it was removed.
     `page` with an id is the page where a person answers one question.
     """
@@ -113,7 +113,7 @@ class Gate:
         authenticator: Authenticator,
         absences: Absences,
         page: str,
-        spec_now: Callable[[str], Upstream | None],
+        spec_now: Callable[[str], UpstreamSettings | None],
     ) -> None:
         self._step = ApprovalStep(approvals, grants, page)
         self._limiter = limiter
@@ -123,7 +123,7 @@ class Gate:
         self._spec_now = spec_now
         self._rounds: Owned[str, bool] = Owned(ROUNDS_EACH, ROUNDS, _REPEATED)
 
-    def may_ask(self, spec: Upstream, name: str) -> bool:
+    def may_ask(self, spec: UpstreamSettings, name: str) -> bool:
         """Whether a call of the tool may need a person: to approve it, or to connect an account."""
         rule = rule_of(spec, name)
         return spec.personal or (rule is not None and rule.confirm is not None)

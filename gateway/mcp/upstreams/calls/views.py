@@ -19,7 +19,7 @@ from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.calls.eras import modern_result
 from gateway.mcp.upstreams.catalog.listing import ui_of, visibility
-from gateway.mcp.upstreams.changes.feed import KINDS, Follower
+from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
@@ -121,7 +121,7 @@ class UpstreamAnswers:
             proxy = self._proxies().get(self._source.upstream)
             if proxy is None or proxy.upstream.closed:
                 return  # the app ends with its upstream or with the gateway
-            follower = Follower(news.tell)
+            follower = ChangeListener(news.tell)
             joined = proxy.upstream.link(_client(speaker))
             joined.feed.add(follower)
             try:

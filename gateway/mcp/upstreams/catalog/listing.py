@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.config import Upstream
+from gateway.config import UpstreamSettings
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.policy import ToolRule, tool_pin
 
@@ -41,7 +41,7 @@ def tools_of(listed: object) -> Iterator[Message]:
             yield tool
 
 
-def rule_of(spec: Upstream, name: str) -> ToolRule | None:
+def rule_of(spec: UpstreamSettings, name: str) -> ToolRule | None:
     """Return the policy's rule for a tool; None without one."""
     return spec.policy.tools.get(name) if spec.policy is not None else None
 
@@ -59,7 +59,7 @@ def pin_of(tool: Mapping[str, Any]) -> str:
     )
 
 
-def offered(spec: Upstream, tool: Mapping[str, Any]) -> bool:
+def offered(spec: UpstreamSettings, tool: Mapping[str, Any]) -> bool:
     """Whether the configuration and the policy offer the tool at all."""
     name = str(tool["name"])
     if not spec.includes(name):
@@ -103,7 +103,7 @@ def app_of(tool: Mapping[str, Any]) -> str | None:
     return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
 
 
-def shown(spec: Upstream, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
+def shown(spec: UpstreamSettings, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
     """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
     return [described(spec, _nested(tool)) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
@@ -117,7 +117,7 @@ def _nested(tool: Message) -> Message:
     return {**tool, "_meta": {**meta, "ui": {**ui, "visibility": sorted(visibility(tool), reverse=True)}}}
 
 
-def described(spec: Upstream, tool: Message) -> Message:
+def described(spec: UpstreamSettings, tool: Message) -> Message:
     """Return the tool with the policy's description, if there is one."""
     rule = rule_of(spec, str(tool["name"]))
     return tool if rule is None or rule.description is None else {**tool, "description": rule.description}

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 from mcp.shared.exceptions import MCPError
 
-from gateway.config.upstreams import Kind
+from gateway.config.upstreams import UpstreamKind
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog import accounts
 from gateway.mcp.upstreams.catalog.listing import KEYS
-from gateway.mcp.upstreams.catalog.offers import Offer
+from gateway.mcp.upstreams.catalog.offers import OfferedTools
 from gateway.mcp.upstreams.changes import feed
-from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.mcp.upstreams.transport.link import unreachable
@@ -42,7 +42,7 @@ NEEDS = {
     "prompts/list": "prompts",
 }
 
-STARTED = frozenset((Kind.COMMAND, Kind.INSIDE))
+STARTED = frozenset((UpstreamKind.COMMAND, UpstreamKind.INSIDE))
 """The kinds of upstreams that the gateway itself starts."""
 
 NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}
@@ -85,7 +85,7 @@ class Lists:
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[str], None]) -> None:
         self._proxies = proxies
         self._changed = changed
-        self._heard: WeakKeyDictionary[Offer, Heard] = WeakKeyDictionary()
+        self._heard: WeakKeyDictionary[OfferedTools, Heard] = WeakKeyDictionary()
 
     def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
@@ -202,6 +202,6 @@ class Lists:
             if method == feed.KINDS["toolsListChanged"]:
                 self._changed("tools/list")
 
-        joined.feed.add(Follower(tell))
+        joined.feed.add(ChangeListener(tell))
         if joined.link.now is not None:
             await joined.feed.listen(joined.link.now)

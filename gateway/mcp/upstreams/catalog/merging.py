@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.bounds import Area, Bound
-from gateway.config import Upstream
+from gateway.config import UpstreamSettings
 from gateway.mcp.upstreams.catalog.listing import (
     APP_SCHEMES,
     MODEL,
@@ -64,7 +64,7 @@ class Names:
 
     def of(
         self,
-        offered: Iterable[tuple[Upstream, Sequence[Message]]],
+        offered: Iterable[tuple[UpstreamSettings, Sequence[Message]]],
         awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, Named]:
         """Return the things by their public names.
@@ -102,7 +102,7 @@ class Names:
         return not self._taken(public) and self._given.get(public, (upstream, name)) == (upstream, name)
 
 
-def _names(spec: Upstream, name: str) -> Iterator[str]:
+def _names(spec: UpstreamSettings, name: str) -> Iterator[str]:
     """Yield the possible public names of a thing, the best first."""
     yield best_name(spec, name)
     public = model_name(spec.name, name)
@@ -111,14 +111,14 @@ def _names(spec: Upstream, name: str) -> Iterator[str]:
     yield f"{public[:57]}_{mark}"
 
 
-def best_name(spec: Upstream, name: str) -> str:
+def best_name(spec: UpstreamSettings, name: str) -> str:
     """Return a thing's public name without conflicts: without a prefix its own, if that is valid in MCP."""
     if spec.prefix is not None:
         return model_name(spec.prefix, name)
     return name if _LEGAL.fullmatch(name) else marked_name(name, name)
 
 
-def original_name(spec: Upstream, public: str) -> str | None:
+def original_name(spec: UpstreamSettings, public: str) -> str | None:
     """Return the upstream's own name of a thing from the best public name; None if that is not this upstream's."""
     if spec.prefix is None:
         return public
@@ -146,7 +146,7 @@ def original_uri(uri: str, upstreams: Iterable[str]) -> tuple[str, str] | None:
     return name, f"{scheme}://{path}"
 
 
-def apps_may_stand(specs: Iterable[Upstream]) -> bool:
+def apps_may_stand(specs: Iterable[UpstreamSettings]) -> bool:
     """Whether the apps of these upstreams may share a mount: a single one, or all of one trust group."""
     groups = [spec.trust for spec in specs]
     return len(groups) < 2 or (None not in groups and len(set(groups)) == 1)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from weakref import ReferenceType, ref
 
-from gateway.config import Upstream as Spec
+from gateway.config import UpstreamSettings as Spec
 from gateway.mcp.upstreams.catalog.listing import offered
 from gateway.mcp.upstreams.catalog.lists import Lists
 from gateway.mcp.upstreams.catalog.merging import Named, Names, best_name, names_app, original_name
-from gateway.mcp.upstreams.catalog.offers import Offer
+from gateway.mcp.upstreams.catalog.offers import OfferedTools
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
@@ -25,7 +25,7 @@ class _Made:
 
     made_of: list[tuple[object, list[Message]]]
     named: dict[str, Named]
-    offers: list[ReferenceType[Offer]]
+    offers: list[ReferenceType[OfferedTools]]
 
 
 class Naming:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Offer:
+class OfferedTools:
     """The tools by name, as listed last; `asked` means that all were requested once, `whole` that all were received.
     `left_out` are the keys of those beyond the limits: their definition and audience are unknown. Code that caches more
     of the lists reports its size with `holds`, and keeps it no longer than this. `grown` is called when the size grows.
@@ -135,10 +135,10 @@ class Offers:
         self.full = False
         self._name = name
         self._make = make
-        self._of: OrderedDict[str, Offer] = OrderedDict()
+        self._of: OrderedDict[str, OfferedTools] = OrderedDict()
         self._fingerprints: WeakValueDictionary[str, Fingerprints] = WeakValueDictionary()
 
-    def of(self, principal: Principal | None) -> Offer:
+    def of(self, principal: Principal | None) -> OfferedTools:
         """Return the offer to `principal`; to all if that is None."""
         owner = principal.id if principal is not None else ""
         offer = self._of.get(owner)
@@ -146,7 +146,7 @@ class Offers:
             person = principal.person if principal is not None else ""
             fingerprints = self._fingerprints.get(person) or self._make(principal)
             self._fingerprints[person] = fingerprints
-            offer = self._of[owner] = Offer(fingerprints, self._fit)
+            offer = self._of[owner] = OfferedTools(fingerprints, self._fit)
             if len(self._of) > MOST:
                 self._of.popitem(last=False)
         self._of.move_to_end(owner)
@@ -160,6 +160,6 @@ class Offers:
                 self.full = True
                 log.warning("upstream %s: its lists for all persons have more than %d bytes", self._name, ROOM)
 
-    def all(self) -> list[Offer]:
+    def all(self) -> list[OfferedTools]:
         """Return every offer in memory."""
         return list(self._of.values())

@@ -22,7 +22,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.transport.handshake import INFO, envelope, headers
-from gateway.mcp.upstreams.transport.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, Session
+from gateway.mcp.upstreams.transport.link import FIRST_WAIT, LONGEST_WAIT, STEADY, Link, LinkSession
 from gateway.shares import Shares
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ _BORDER: Final = re.compile("[/?#]")
 
 
 @dataclass(eq=False, slots=True)
-class Follower:
+class ChangeListener:
     """A follower of changes for the principal `owner`; `tell` must not block."""
 
     tell: Callable[[str, Message], None]
@@ -85,7 +85,7 @@ class _Resource:
 class _Covered:
     """The resources that a modern upstream's stream was opened for, and those that the upstream acknowledged."""
 
-    session: Session
+    session: LinkSession
     uris: frozenset[str]
     told: frozenset[str]
 
@@ -94,7 +94,7 @@ class Feed:
     """The followers of one link; `level` is the log level set at a handshake upstream for them."""
 
     def __init__(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
-        self.followers: set[Follower] = set()
+        self.followers: set[ChangeListener] = set()
         self.level: str | None = None
         self._spawn = spawn
         self._uris: dict[str, _Resource] = {}
@@ -106,11 +106,11 @@ class Feed:
         self._told: dict[str, float] = {}
         self._due: set[str] = set()
 
-    def add(self, follower: Follower) -> None:
+    def add(self, follower: ChangeListener) -> None:
         """Send the follower changes of lists from now on."""
         self.followers.add(follower)
 
-    async def remove(self, link: Link, follower: Follower) -> None:
+    async def remove(self, link: Link, follower: ChangeListener) -> None:
         """Remove the follower; without followers the stream ends."""
         self.followers.discard(follower)
         if not self.followers and self._listening is not None:
@@ -118,7 +118,7 @@ class Feed:
             self._covered = None
         await self.unsubscribe(link, follower, *follower.uris)
 
-    async def subscribe(self, link: Link, follower: Follower, *uris: str) -> None:
+    async def subscribe(self, link: Link, follower: ChangeListener, *uris: str) -> None:
         """Send the follower updates of those of the resources `uris` that the upstream accepts.
         They are then among its `uris`. Raises `MCPError` if all are refused, `UpstreamLost`, `Refusal`.
         """
@@ -179,7 +179,7 @@ class Feed:
             await _ask(await link.session(), "resources/subscribe", {"uri": uri})
         resource.asked = True
 
-    async def unsubscribe(self, link: Link, follower: Follower, *uris: str) -> None:
+    async def unsubscribe(self, link: Link, follower: ChangeListener, *uris: str) -> None:
         """Send the follower no more updates of the resources `uris`."""
         async with self._alone(*uris):
             left = self._leave(follower, *uris)
@@ -224,7 +224,7 @@ class Feed:
         for follower in list(self.followers):
             follower.tell(method, params)
 
-    async def listen(self, session: Session) -> None:
+    async def listen(self, session: LinkSession) -> None:
         """Reopen the stream of a modern upstream if the followed resources changed; the old one ends."""
         try:
             if session.terms.modern:
@@ -232,7 +232,7 @@ class Feed:
         except MCPError as error:
             log.debug("an upstream refuses to tell of changes: %s", error)
 
-    async def _open(self, session: Session) -> None:
+    async def _open(self, session: LinkSession) -> None:
         """Do the same as `listen`. Raises `MCPError` if the upstream refuses, and keeps the old stream."""
         async with self._changing:
             if not self.followers or self._covers(session):
@@ -251,11 +251,11 @@ class Feed:
                 if before is not None:
                     before.cancel()
 
-    def _covers(self, session: Session) -> bool:
+    def _covers(self, session: LinkSession) -> bool:
         covered = self._covered
         return covered is not None and covered.session is session and covered.told == self._uris.keys()
 
-    async def restore(self, session: Session, *, again: bool) -> None:
+    async def restore(self, session: LinkSession, *, again: bool) -> None:
         """Follow the same changes on a new connection, and report that everything may have changed."""
         try:
             if session.terms.modern:
@@ -267,13 +267,13 @@ class Feed:
         if again:
             self._missed()
 
-    async def log_again(self, session: Session) -> None:
+    async def log_again(self, session: LinkSession) -> None:
         """Set the former log level on a new connection, before its first use."""
         if self.level is not None and not session.terms.modern:
             with suppress(MCPError, UpstreamLost, TimeoutError):
                 await _ask(session, "logging/setLevel", {"level": self.level}, patience=PATIENCE)
 
-    async def _subscribe_again(self, session: Session) -> None:
+    async def _subscribe_again(self, session: LinkSession) -> None:
         """Subscribe to each resource again; a refusal does not affect the others."""
         for uri in list(self._uris):
             async with self._alone(uri):
@@ -293,7 +293,7 @@ class Feed:
         for uri in list(self._uris):
             self.heard(UPDATED, {"uri": uri})
 
-    async def _stream(self, session: Session, told: asyncio.Future[None]) -> None:
+    async def _stream(self, session: LinkSession, told: asyncio.Future[None]) -> None:
         """Keep a stream open while there are followers and the connection is open.
         `told` resolves when the upstream acknowledges the stream, or refuses it.
         """
@@ -316,7 +316,7 @@ class Feed:
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
             await asyncio.sleep(min(FIRST_WAIT * 2 ** min(failures, 10), LONGEST_WAIT))
 
-    async def _listened(self, session: Session, begun: Callable[[], None]) -> None:
+    async def _listened(self, session: LinkSession, begun: Callable[[], None]) -> None:
         """Read one stream until it ends; `begun` is called when the upstream acknowledges it."""
         uris = frozenset(self._uris)
         wanted: Message = dict.fromkeys(KINDS, True) | ({"resourceSubscriptions": list(uris)} if uris else {})
@@ -341,7 +341,7 @@ class Feed:
             if self._covered is covered:
                 self._covered = None
 
-    def _leave(self, follower: Follower, *uris: str) -> set[str]:
+    def _leave(self, follower: ChangeListener, *uris: str) -> set[str]:
         """Remove the follower from these resources; return those that it followed."""
         left = follower.uris & set(uris)
         follower.uris -= left
@@ -368,6 +368,6 @@ def _with_wholes(uri: str) -> Iterator[str]:
         yield uri[: part.end()]
 
 
-async def _ask(session: Session, method: str, params: Message, patience: float | None = None) -> None:
+async def _ask(session: LinkSession, method: str, params: Message, patience: float | None = None) -> None:
     fields = headers(session.terms, "", {})
     await session.conversation.request(method, params, headers=fields, patience=patience)

@@ -17,7 +17,7 @@ from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.accounts import is_missing
 from gateway.mcp.upstreams.changes import feed
-from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.mcp.upstreams.upstream import Joined, Upstream
 from gateway.model import Principal
@@ -85,7 +85,7 @@ class News:
         return key[0], self._waiting.pop(key)
 
 
-class Streams:
+class ListenStreams:
     """The open streams of modern clients at one mount."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Session:
     """One session of the handshake protocols: its follower, and its queue."""
 
     joined: Joined
-    follower: Follower
+    follower: ChangeListener
     news: News = field(default_factory=News)
 
 
@@ -126,7 +126,7 @@ class Following:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._sessions: dict[str, _Session] = {}
-        self.streams = Streams()
+        self.streams = ListenStreams()
 
     async def follow(self, client: UpstreamClient) -> None:
         """Notify a session of changes, until cancelled."""
@@ -164,7 +164,7 @@ class Following:
         with self.streams.one(client.principal) as over:
             joined = self._upstream.link(client)
             news = News()
-            follower = Follower(news.tell, client.principal.id)
+            follower = ChangeListener(news.tell, client.principal.id)
             joined.feed.add(follower)
             try:
                 with refused_is_left_out(params), lost_is_refused():
@@ -191,7 +191,7 @@ class Following:
         if known is None:
             joined = self._upstream.link(client)
             news = News()
-            known = self._sessions[client.who] = _Session(joined, Follower(news.tell, client.principal.id), news)
+            known = self._sessions[client.who] = _Session(joined, ChangeListener(news.tell, client.principal.id), news)
             joined.feed.add(known.follower)
         return known
 

@@ -14,10 +14,10 @@ from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog.merging import public_uri
 from gateway.mcp.upstreams.changes import feed
-from gateway.mcp.upstreams.changes.feed import Follower
+from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.changes.following import (
+    ListenStreams,
     News,
-    Streams,
     lost_is_refused,
     refused_is_left_out,
     tell_all,
@@ -52,7 +52,7 @@ class _Part:
     name: str
     proxy: Proxy
     joined: Joined
-    follower: Follower
+    follower: ChangeListener
 
 
 class Gathered:
@@ -127,7 +127,7 @@ class Gathered:
             joined = proxy.upstream.link(self.client)
         except Refusal:
             return  # no room for this client at this upstream; the others are followed
-        follower = Follower(partial(self._heard, name), self.client.principal.id)
+        follower = ChangeListener(partial(self._heard, name), self.client.principal.id)
         self._parts[name] = _Part(name, proxy, joined, follower)
         joined.feed.add(follower)
         if joined.link.now is not None:
@@ -154,7 +154,7 @@ class Gathering:
         self._owner = owner
         self._all: set[Gathered] = set()
         self._sessions: dict[str, Gathered] = {}
-        self.streams = Streams()
+        self.streams = ListenStreams()
         self.own: OwnChanges = lambda _, __: lambda: None
 
     def renew(self) -> None:

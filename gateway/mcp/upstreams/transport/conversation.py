@@ -16,7 +16,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
-from gateway.mcp.upstreams.calls.notifications import CHANGES, LARGEST_CHANGE, Telling
+from gateway.mcp.upstreams.calls.notifications import CHANGES, LARGEST_CHANGE, CallNotifier
 from gateway.mcp.upstreams.transport.flood import ASKED, Flood
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
@@ -115,7 +115,7 @@ Returns whether it is an awaited answer: any other message takes time from other
 """
 
 
-class Call:
+class PendingCall:
     """One request in flight."""
 
     def __init__(self, id: int, asker: Asker | None, token: str | int | None, patience: float | None) -> None:
@@ -125,7 +125,7 @@ class Call:
         self.hear: Callable[[str, Message], None] | None = None
         self.token = token
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self.telling: Telling | None = None
+        self.telling: CallNotifier | None = None
         self.deadline: asyncio.Timeout | None = None
         self.asked = 0
 
@@ -136,7 +136,7 @@ class Call:
             self.deadline.reschedule(None if self.asked else loop.time() + self.patience)
 
 
-class Conversation:
+class UpstreamConversation:
     """The gateway's end. `heard` receives notifications that belong to no call; `patience` is in seconds of silence.
     `most` limits the requests in flight. An async context manager: leaving it ends the requests in flight. `over`
     resolves to the reason when no more requests are accepted, `ended` when those in flight get no answer either.
@@ -148,7 +148,7 @@ class Conversation:
         self._most = most
         self._patience = patience
         self._heard = heard
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._next = 0
         self._flood = Flood()
         self._asked: set[asyncio.Task[None]] = set()
@@ -199,7 +199,7 @@ class Conversation:
         self._next += 1
         wait = self._patience if patience is None else patience
         limit = wait if math.isfinite(wait) else None
-        call = Call(self._next, asker, _token(params), limit)
+        call = PendingCall(self._next, asker, _token(params), limit)
         call.hear = hear
         self._calls[call.id] = call
         if call.token is not None:
@@ -281,7 +281,7 @@ class Conversation:
                 call.answer.set_exception(UpstreamLost(why, refusal=refusal))
                 call.answer.exception()  # marks the exception as retrieved, as the call may have been cancelled
 
-    async def _give_up(self, call: Call, method: str) -> None:
+    async def _give_up(self, call: PendingCall, method: str) -> None:
         told = await self._carrier.abandon(call.id)
         if not told and method not in ("initialize", "server/discover") and not self.ended.done():
             params: Message = {"requestId": call.id, "reason": "The client gave the request up."}
@@ -327,7 +327,7 @@ class Conversation:
         else:
             self._spawn(partial(self._ask, call, call.asker, id, method, params))
 
-    async def _ask(self, call: Call, asker: Asker, id: object, method: str, params: Message) -> None:
+    async def _ask(self, call: PendingCall, asker: Asker, id: object, method: str, params: Message) -> None:
         call.asked += 1
         call.touched()
         try:
@@ -369,10 +369,10 @@ class Conversation:
             self._heard(method, params)
             return
         if call.telling is None:  # most calls send no notifications
-            call.telling = Telling(self._tasks, call.asker.tell)
+            call.telling = CallNotifier(self._tasks, call.asker.tell)
         call.telling.add(method, params, size)
 
-    def _only(self, asked: str | None = None) -> Call | None:
+    def _only(self, asked: str | None = None) -> PendingCall | None:
         """Return the newest call if all in flight are of one client, preferably one that can answer `asked`."""
         calls = {call: call.asker for call in self._calls.values() if call.asker is not None and call.asker.who}
         if len({asker.who for asker in calls.values()}) != 1:

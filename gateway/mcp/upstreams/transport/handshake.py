@@ -27,7 +27,7 @@ from mcp_types.version import (
 
 from gateway import __version__
 from gateway.mcp.upstreams.catalog.mirrors import Mirrored
-from gateway.mcp.upstreams.transport.conversation import Conversation, Message, UpstreamLost
+from gateway.mcp.upstreams.transport.conversation import Message, UpstreamConversation, UpstreamLost
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Terms:
 
 
 async def negotiate(
-    conversation: Conversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
 ) -> Terms:
     """Try one era, the `modern` or that of the handshake, and fall back to the other.
     A server that supports both has features of each that the other lacks. `patience` is in seconds, for each answer.
@@ -76,7 +76,7 @@ async def negotiate(
     return await _modern_first(conversation, capabilities, patience)
 
 
-async def _modern_first(conversation: Conversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
+async def _modern_first(conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
     version, named = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
@@ -97,7 +97,7 @@ async def _modern_first(conversation: Conversation, capabilities: Mapping[str, A
 
 
 async def _discovered(
-    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
 ) -> Terms | list[str]:
     """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""
     discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
@@ -137,7 +137,7 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirr
 
 
 async def _discover(
-    conversation: Conversation, version: str, capabilities: Mapping[str, Any], patience: float
+    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
 ) -> Terms | list[str]:
     """Return the terms of a modern upstream, or its supported versions if no modern one is among them."""
     params = {"_meta": envelope(version, capabilities)}
@@ -153,7 +153,7 @@ async def _discover(
 
 
 async def _initialize(
-    conversation: Conversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
 ) -> Terms:
     """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
     params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}

@@ -20,7 +20,7 @@ from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import TooLarge, encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.http_answer import EVENTS, Answer, Stream
+from gateway.mcp.upstreams.transport.http_answer import EVENTS, HttpAnswer, StreamPosition
 from gateway.mcp.upstreams.transport.requests import Requests
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class StreamableHttp:
         opening = method == "initialize"
         if opening:
             self._session = self._version = None
-        stream = Stream(related, RESUMES if method == "subscriptions/listen" else None)
+        stream = StreamPosition(related, RESUMES if method == "subscriptions/listen" else None)
         try:
             answer = await self._exchange("POST", await encoded(message), headers, stream)
         except Lost as error:
@@ -122,7 +122,9 @@ class StreamableHttp:
         else:
             await self._answered(answer, related, stream)
 
-    async def _exchange(self, method: str, body: bytes | None, headers: Mapping[str, str], stream: Stream) -> Answer:
+    async def _exchange(
+        self, method: str, body: bytes | None, headers: Mapping[str, str], stream: StreamPosition
+    ) -> HttpAnswer:
         """Return the answer once it is complete, or what was awaited of it. Raises `Lost` if nothing came back."""
         fields = {**_ACCEPT, **headers}
         if self._session is not None:
@@ -130,12 +132,12 @@ class StreamableHttp:
         if self._version is not None:
             fields[MCP_PROTOCOL_VERSION_HEADER] = self._version
 
-        def answer(_: str) -> Answer:
-            return Answer(method, self._limit, stream, self._take, self._credentials, self._moments)
+        def answer(_: str) -> HttpAnswer:
+            return HttpAnswer(method, self._limit, stream, self._take, self._credentials, self._moments)
 
         return await self._requests.ask(method, body, fields, answer)
 
-    async def _failed(self, answer: Answer, method: str | None, related: int | None) -> None:
+    async def _failed(self, answer: HttpAnswer, method: str | None, related: int | None) -> None:
         message: object = None
         if answer.kind == "application/json":
             with suppress(ValueError):
@@ -152,7 +154,7 @@ class StreamableHttp:
             return
         raise MCPError(types.INTERNAL_ERROR, f"The upstream answered with HTTP status {answer.status}.")
 
-    async def _answered(self, answer: Answer, related: int, stream: Stream) -> None:
+    async def _answered(self, answer: HttpAnswer, related: int, stream: StreamPosition) -> None:
         if answer.kind == "application/json":
             try:
                 message = await answer.message()
@@ -171,7 +173,7 @@ class StreamableHttp:
         else:
             raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
 
-    async def _resumed(self, stream: Stream) -> None:
+    async def _resumed(self, stream: StreamPosition) -> None:
         """Resume the stream of one request until its answer."""
         failures = 0
         self._resuming += 1
@@ -192,7 +194,7 @@ class StreamableHttp:
             self._resuming -= 1
         raise UpstreamLost("the upstream ended the stream of a request before its answer")
 
-    async def _again(self, stream: Stream) -> bool:
+    async def _again(self, stream: StreamPosition) -> bool:
         """Resume a stream once; return False if the upstream does not have it. An unreachable upstream may return."""
         try:
             answer = await self._exchange("GET", None, {LAST_EVENT: stream.last or ""}, stream)
@@ -217,7 +219,7 @@ class StreamableHttp:
     async def _stand(self) -> None:
         """Keep the session's GET stream open, for messages that belong to no request, while the server offers it."""
         await self._standing.wait()
-        stream = Stream(None)
+        stream = StreamPosition(None)
         failures = 0
         while self._session is not None and (failures < RESUMES or self._resuming):
             headers = {LAST_EVENT: stream.last} if stream.last is not None else {}
@@ -246,7 +248,7 @@ class StreamableHttp:
             if self._session is not None and not self._lost.done():
                 with suppress(UpstreamLost, Lost, TimeoutError):
                     async with asyncio.timeout(2):
-                        await self._exchange("DELETE", None, {}, Stream(None))
+                        await self._exchange("DELETE", None, {}, StreamPosition(None))
         finally:
             self._requests.close()
 
@@ -264,6 +266,6 @@ def _unreachable(lost: UpstreamLost) -> bool:
     return lost.refusal is not None and lost.refusal.reason is Reason.BACKEND_UNREACHABLE
 
 
-def _wait(stream: Stream, failures: int) -> float:
+def _wait(stream: StreamPosition, failures: int) -> float:
     """Return the seconds before the next attempt to resume `stream`, after so many failures."""
     return max(stream.retry, min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)) if failures else stream.retry

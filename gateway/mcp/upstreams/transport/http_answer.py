@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from gateway.backends.body import Body
-from gateway.backends.http1 import Reading, Taker
+from gateway.backends.http1 import ResponseReader, Taker
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import LONG, decode
 from gateway.mcp.upstreams.transport.conversation import Receive, UpstreamLost, is_answer
@@ -27,7 +27,7 @@ SHORTEST_RETRY, LONGEST_RETRY = 0.05, 60.0
 """Limits on the server's `retry`: one that ends each stream at once must not cause a busy loop."""
 
 
-class Stream:
+class StreamPosition:
     """The read position in a stream, across its connections; `retry` is in seconds.
     `tries` limits consecutive failed attempts to resume it; None for one whose answer is awaited.
     """
@@ -46,7 +46,7 @@ class Stream:
         return self.answered
 
 
-class Answer:
+class HttpAnswer:
     """One answer: the events of a stream are processed as they come, any other body is kept. `failed` is the fault.
     `other` receives events that are no messages. With it, invalid JSON becomes `Unreadable`; without it, an error.
     """
@@ -55,13 +55,13 @@ class Answer:
         self,
         method: str,
         limit: int,
-        stream: Stream,
+        stream: StreamPosition,
         take: Receive,
         credentials: Credentials,
         moments: Moments,
         other: Callable[[Event], None] | None = None,
     ) -> None:
-        self.reading = Reading(method, limit, self._taker)
+        self.reading = ResponseReader(method, limit, self._taker)
         self.failed: UpstreamLost | None = None
         self._slow: asyncio.Task[None] | None = None
         self._limit = limit
@@ -95,7 +95,7 @@ class Answer:
         with self._credentials.hiding() as echo:
             return await read(self.reading.body(), self._moments, echo)
 
-    def _taker(self, reading: Reading, coding: str) -> Taker:
+    def _taker(self, reading: ResponseReader, coding: str) -> Taker:
         if reading.head.status != 200 or self.kind != EVENTS or coding.lower() not in ("", "identity"):
             return Body(coding, self._limit)
         return _Events(self, EventReader(self._limit))
@@ -191,7 +191,7 @@ class Answer:
 class _Events:
     """Receives a body that is a stream of events."""
 
-    def __init__(self, answer: Answer, reader: EventReader) -> None:
+    def __init__(self, answer: HttpAnswer, reader: EventReader) -> None:
         self._answer = answer
         self._reader = reader
 

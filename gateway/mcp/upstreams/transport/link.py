@@ -14,7 +14,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
-from gateway.mcp.upstreams.transport.conversation import Carrier, Conversation, Message, UpstreamLost
+from gateway.mcp.upstreams.transport.conversation import Carrier, Message, UpstreamConversation, UpstreamLost
 from gateway.mcp.upstreams.transport.handshake import Terms, negotiate
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ STEADY = 10.0
 """Seconds after which a connection counts as stable."""
 
 
-class State(StrEnum):
+class LinkState(StrEnum):
     """The state of a link."""
 
     IDLE = "idle"
@@ -53,10 +53,10 @@ class _Over:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LinkSession:
     """An open connection, and its agreed terms."""
 
-    conversation: Conversation
+    conversation: UpstreamConversation
     terms: Terms
 
 
@@ -79,12 +79,12 @@ class Link:
         patience: float,
         most: int,
         heard: Callable[[str, Message], None],
-        prepare: Callable[[Session], Awaitable[None]],
-        renewed: Callable[[Session], None],
+        prepare: Callable[[LinkSession], Awaitable[None]],
+        renewed: Callable[[LinkSession], None],
         wanted: Callable[[], bool],
     ) -> None:
         self.name = name
-        self.state = State.IDLE
+        self.state = LinkState.IDLE
         self.problem: str | None = None
         self.used = 0.0
         self.attempts = 0
@@ -102,8 +102,8 @@ class Link:
         self._renewed = renewed
         self._wanted = wanted
         self._needed = asyncio.Event()
-        self._session: Session | None = None
-        self._coming: asyncio.Future[Session] | None = None
+        self._session: LinkSession | None = None
+        self._coming: asyncio.Future[LinkSession] | None = None
         self._again = 0.0
 
     @property
@@ -114,23 +114,23 @@ class Link:
         return told(self.name, self.problem, self._refused.reason)
 
     @property
-    def now(self) -> Session | None:
+    def now(self) -> LinkSession | None:
         """The connection, if it is open."""
         return self._session
 
     @property
     def busy(self) -> bool:
         """Whether requests are in flight, or the connection is being made."""
-        return self.state is State.CONNECTING or (
+        return self.state is LinkState.CONNECTING or (
             self._session is not None and self._session.conversation.in_flight > 0
         )
 
-    async def session(self) -> Session:
+    async def session(self) -> LinkSession:
         """Return the connection, made if necessary. Raises `Refusal`, at once until the next attempt is due."""
         self.used = time.monotonic()
         if self._session is not None and not self._session.conversation.over.done():
             return self._session
-        if self.state is State.FAILED and self.used < self._again:
+        if self.state is LinkState.FAILED and self.used < self._again:
             wait = max(1, round(self._again - self.used))
             raise self._unavailable(f"{self.problem}; it is tried again in {wait} s")
         if self._coming is None or self._coming.done():
@@ -151,7 +151,7 @@ class Link:
                     await self._needed.wait()
                 self._needed.clear()
                 started = time.monotonic()
-                self.state = State.CONNECTING
+                self.state = LinkState.CONNECTING
                 self.attempts += 1
                 ending: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
                 connections.create_task(self._live(ending))
@@ -159,9 +159,9 @@ class Link:
                 self._session, self._refused = None, over.refusal
                 if over.anew:
                     log.info("upstream %s: %s; a new one begins", self.name, over.why)
-                    self.state = State.IDLE
+                    self.state = LinkState.IDLE
                     continue
-                lasted = self.state is State.READY and time.monotonic() - started > STEADY
+                lasted = self.state is LinkState.READY and time.monotonic() - started > STEADY
                 failures = 0 if lasted and not over.flooded else failures + 1
                 await asyncio.sleep(self._failed(over, failures))
 
@@ -173,7 +173,7 @@ class Link:
         resting = failures and not self._waits_for_a_person
         wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), longest) if resting else 0.0
         self.gone = time.monotonic() if gone else -math.inf
-        self.state, self._again = State.FAILED, time.monotonic() + wait
+        self.state, self._again = LinkState.FAILED, time.monotonic() + wait
         log.warning("upstream %s: %s", self.name, over.why)
         if self._coming is not None and not self._coming.done():
             self._coming.set_exception(self._unavailable(over.why))
@@ -184,15 +184,15 @@ class Link:
         """Run one connection from handshake to end; `ending` resolves as soon as it accepts no more requests."""
         over = _Over("the gateway failed at the connection; its log says why")
         try:
-            async with Conversation(
+            async with UpstreamConversation(
                 self._dial(), patience=self._patience, most=self._most, heard=self._heard
             ) as conversation:
                 async with asyncio.timeout(self._start):
                     terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
-                session = Session(conversation, terms)
+                session = LinkSession(conversation, terms)
                 await self._prepare(session)
                 self._session, answers = session, conversation.answers
-                self.state, self.problem, self.made, self.gone = State.READY, None, time.monotonic(), -math.inf
+                self.state, self.problem, self.made, self.gone = LinkState.READY, None, time.monotonic(), -math.inf
                 if self._coming is not None and not self._coming.done():
                     self._coming.set_result(session)
                 self._renewed(session)

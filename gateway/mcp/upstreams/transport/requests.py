@@ -16,7 +16,7 @@ from gateway.backends.http1 import Malformed
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.http_answer import Answer
+from gateway.mcp.upstreams.transport.http_answer import HttpAnswer
 from gateway.mcp.upstreams.transport.redirects import REDIRECTS, Trail, as_http
 from gateway.model import with_path
 
@@ -39,8 +39,13 @@ class Requests:
         self._credentials = credentials
 
     async def ask(
-        self, method: str, body: bytes | None, fields: Mapping[str, str], make: Callable[[str], Answer], url: str = ""
-    ) -> Answer:
+        self,
+        method: str,
+        body: bytes | None,
+        fields: Mapping[str, str],
+        make: Callable[[str], HttpAnswer],
+        url: str = "",
+    ) -> HttpAnswer:
         """Return the answer, made by `make` for its URL, once it is complete, or what was awaited of it.
         `url` overrides the default one. Redirects are followed within the origin, with method and body. Raises
         `UpstreamLost`, and `Lost` if nothing came back.
@@ -63,8 +68,8 @@ class Requests:
         self._wires.close()
 
     async def _once(
-        self, method: str, body: bytes | None, fields: Mapping[str, str], answer: Answer, url: str
-    ) -> tuple[Answer, bool]:
+        self, method: str, body: bytes | None, fields: Mapping[str, str], answer: HttpAnswer, url: str
+    ) -> tuple[HttpAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         try:
             head = self._head if url == self._url else self._to(_placed(url)[2])

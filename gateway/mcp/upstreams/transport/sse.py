@@ -14,7 +14,7 @@ from gateway.jsontext.decoding import encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
 from gateway.mcp.upstreams.transport.events import Event
-from gateway.mcp.upstreams.transport.http_answer import EVENTS, Answer, Stream
+from gateway.mcp.upstreams.transport.http_answer import EVENTS, HttpAnswer, StreamPosition
 from gateway.mcp.upstreams.transport.requests import Requests
 
 _LISTENS: Final = {"accept": EVENTS, "accept-encoding": "identity", "user-agent": USER_AGENT}
@@ -65,11 +65,15 @@ class OlderSse:
         if answer.status != 200 or answer.kind != EVENTS:
             raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}, not with an event stream")
 
-    async def _ask(self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str) -> Answer:
-        def answer(at: str) -> Answer:
+    async def _ask(
+        self, method: str, body: bytes | None, fields: Mapping[str, str], take: Receive, url: str
+    ) -> HttpAnswer:
+        def answer(at: str) -> HttpAnswer:
             if method == "GET":
                 self._url = at  # the endpoint is relative to the final URL
-            return Answer(method, self._limit, Stream(None), take, self._credentials, self._moments, self._named)
+            return HttpAnswer(
+                method, self._limit, StreamPosition(None), take, self._credentials, self._moments, self._named
+            )
 
         try:
             return await self._requests.ask(method, body, fields, answer, url)
