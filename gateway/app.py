@@ -12,14 +12,12 @@ from aiohttp import web
 
 import gateway
 from gateway.assembly.approvals import Approving
+from gateway.assembly.apps import BODY, Apps, Backends, Changing, Held, Serving, in_one_task
 from gateway.assembly.audit import Recording
 from gateway.assembly.authentication import Admission, admission, issuers_of, proxies_of
-from gateway.assembly.changing import Changing
 from gateway.assembly.credentials import Accounts, audience
 from gateway.assembly.metrics import watched
 from gateway.assembly.reload import Reloader
-from gateway.assembly.running import Apps, Backends, Held, in_one_task
-from gateway.assembly.serving import BODY, Serving
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import reported

@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from gateway.apps.exact_text import ends_there
+from gateway.apps.exact_text import ends_there, regular_expression, template_call
 from gateway.apps.places import Splice, Text, splice
-from gateway.apps.raw_text import regular_expression, template_call
 from gateway.apps.words import match_of, matches
 from gateway.errors import Problem
 

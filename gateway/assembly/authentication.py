@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from gateway.assembly.running import Apps
+from gateway.assembly.apps import Apps
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
 from gateway.callers.nouns import Blocks, OAuthIssuer, ProxyAuth
 from gateway.config import Config
-from gateway.doors.challenge import Challenges
+from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor

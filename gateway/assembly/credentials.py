@@ -19,7 +19,7 @@ from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.exchange.missing_accounts import Absences
-from gateway.exchange.obtain import Obtaining, counted
+from gateway.exchange.run_flow import Obtaining, counted
 from gateway.hooks import Hooks, made
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.assembly.running import Apps
-from gateway.assembly.serving import BODY
+from gateway.assembly.apps import BODY, Apps
 from gateway.config import Config
 from gateway.doors.access import Site
 from gateway.doors.guard import Listener

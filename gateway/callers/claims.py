@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.callers.json_text import texts
 from gateway.callers.nouns import NOT_AT_MCP, OAuthIssuer, Roles
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
+
+
+def texts(value: Json) -> tuple[str, ...]:
+    """Return the strings of a list, or a single string."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+
 
 TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """Accepted `typ` values of an access token; logout, DPoP and event tokens have others."""

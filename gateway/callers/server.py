@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from gateway.callers.json_text import texts
+from gateway.callers.claims import texts
 from gateway.callers.jwt import PublicKey, public_keys
 from gateway.callers.login import LoginAttempt
 from gateway.callers.nouns import OAuthIssuer

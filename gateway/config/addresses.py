@@ -7,7 +7,21 @@ import re
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
+from gateway.policy import Network, parse_network
 from gateway.policy.origins import canonical_url, parse_origin
+
+
+def network(section: Section, default: str) -> Network:
+    """Read `public`, `private`, or a list of these and CIDRs, under the key `network`."""
+    node = section.get("network")
+    listed = node is not None and isinstance(node.value, tuple)
+    words = section.texts("network") if listed else (section.text("network", default),)
+    try:
+        return parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return Network()
+
 
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
 _APP = "{app}"

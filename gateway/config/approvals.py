@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gateway.config import addresses
-from gateway.config.network import network
+from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_duration

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config import addresses
-from gateway.config.network import network
+from gateway.config.addresses import network
 from gateway.config.secrets import UNSET, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Section, parse_size

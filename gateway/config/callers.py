@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.callers.nouns import ALGORITHMS, Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import addresses
-from gateway.config.network import network
+from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS, SETTINGS
 from gateway.documents import Node, Section, parse_duration

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config import addresses
-from gateway.config.network import network
+from gateway.config.addresses import network
 from gateway.config.secrets import UNSET, PendingSecret, optional_secret, secret
 from gateway.config.settings import DEFAULTS
 from gateway.credentials import (

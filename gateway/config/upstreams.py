@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config import addresses
-from gateway.config.network import network
+from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.credentials import OAuth, Plugged, Spec
 from gateway.documents import Node, Section, parse_duration

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from gateway.errors import Reason, Refusal
-from gateway.jsontext.compact import DEL, compact, quoted
 from gateway.jsontext.exact import MAX_DEPTH, NotExact, dump, exact_json, plainly_exact
-from gateway.jsontext.pieces import SIZE, written
+from gateway.jsontext.writing import DEL, SIZE, compact, quoted, written
 from gateway.model import BodyType, Headers, Json, Response
 from gateway.recall import recalled
 

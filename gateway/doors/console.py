@@ -18,10 +18,9 @@ from aiohttp import web
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
-from gateway.doors.allowed import lacking
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
-from gateway.doors.authorization import sees_record
+from gateway.doors.authorization import lacking, sees_record
 from gateway.doors.bridge.downloads import DownloadDoor
 from gateway.doors.bridge.links import LinkDoor
 from gateway.doors.bridge.tickets import Tickets

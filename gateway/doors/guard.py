@@ -12,8 +12,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client_address import CLIENT
-from gateway.doors.access import SIGNED, Access, Site, access, is_metadata
-from gateway.doors.challenge import Challenges
+from gateway.doors.access import SIGNED, Access, Challenges, Site, access, is_metadata
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.in_flight import InFlight
 from gateway.doors.login.site_login import is_navigation, to_console

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from gateway.doors.allowed import lacking
+from gateway.doors.authorization import lacking
 from gateway.doors.responses import refused
 from gateway.mcp.server import Face
 

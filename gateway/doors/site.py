@@ -16,7 +16,7 @@ from yarl import URL
 
 from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, counting, whole
-from gateway.doors.allowed import lacking
+from gateway.doors.authorization import lacking
 from gateway.doors.event_ids import received
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, refused

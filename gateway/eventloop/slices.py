@@ -1,12 +1,29 @@
-"""Sends a large body in pieces, without copying it or blocking the event loop."""
+"""Long work in slices, with a turn of the event loop for everything else in between."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from time import perf_counter
+from typing import Final, TypeVar
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
+
+T = TypeVar("T")
+
+AT_WORK: Final = 0.002
+"""Seconds of work after which the event loop gets its turn; the cost of one thing varies."""
+
+
+async def by_turns(things: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the things, and yield to the event loop whenever their processing took longer than `AT_WORK`."""
+    began = perf_counter()
+    for thing in things:
+        yield thing
+        if perf_counter() - began > AT_WORK:
+            await asyncio.sleep(0)
+            began = perf_counter()
 
 
 class Pieces(Payload):

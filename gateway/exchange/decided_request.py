@@ -1,16 +1,36 @@
-"""One request to one backend with its decision: the first of an exchange, or the target of a redirect."""
+"""One request to one backend, decided, and the backend's answer."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
-from gateway.model import Caller, CanonicalRequest, Effect, Request
+from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
 from gateway.policy import Decision, Obligations, Policy, canonicalise, canonicalising, decide
+
+
+async def nothing() -> None:
+    """Do nothing: the default `close`."""
+
+
+class BackendAnswer(Struct, frozen=True):
+    """A backend's answer: `response` has its body, unless `parts` yield it; `close` discards what was not read.
+
+    `credentialed` is true if the gateway added a credential or cookies to the request; `secrets` maps each text that
+    must not reach the app to the name of its credential.
+    """
+
+    response: Response
+    secrets: Mapping[str, str]
+    parts: AsyncIterator[bytes] | None = None
+    close: Callable[[], Awaitable[None]] = nothing
+    credentialed: bool = False
+
 
 LONG: Final = 256 * 1024
 """Bytes from which a body is scanned without blocking the event loop."""

@@ -17,7 +17,7 @@ from gateway.bounds import Area, Bound
 from gateway.credentials import Token, offered_nonce, proof, wants_nonce
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Injected
-from gateway.exchange.obtain import Obtain
+from gateway.exchange.run_flow import Obtain
 from gateway.model import Headers, Principal
 from gateway.stores.atomic import whole
 from gateway.stores.sealing import SealBroken

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.answer import BackendAnswer
 from gateway.exchange.approve import Parked, Pending
-from gateway.exchange.decided_request import Leg, decided
+from gateway.exchange.decided_request import BackendAnswer, Leg, decided
 from gateway.exchange.filter import filtered, hidden
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
-from gateway.exchange.answer import BackendAnswer
-from gateway.exchange.decided_request import Leg
+from gateway.exchange.decided_request import BackendAnswer, Leg
 from gateway.exchange.redact_secrets import Echo
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app

@@ -7,9 +7,8 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
-from gateway.jsontext.compact import compact_ascii
-from gateway.jsontext.pieces import gathered, is_large, written
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
+from gateway.jsontext.writing import compact_ascii, gathered, is_large, written
 
 DEPTH = 128
 """Levels of nesting; the serializers on the other side fail a little beyond."""

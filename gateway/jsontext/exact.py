@@ -8,8 +8,8 @@ from typing import Final, Never, TypeAlias
 
 import orjson
 
-from gateway.jsontext.compact import compact
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
+from gateway.jsontext.writing import compact
 from gateway.model import Json
 
 Container: TypeAlias = dict[str, object] | list[object] | tuple[object, ...]

@@ -19,8 +19,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.slices import Pieces
-from gateway.jsontext.compact import DEL, compact, compact_ascii, quoted
-from gateway.jsontext.pieces import escaped, gathered, written
+from gateway.jsontext.writing import DEL, compact, compact_ascii, escaped, gathered, quoted, written
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
 from gateway.mcp.ports import MountClient

@@ -8,7 +8,7 @@ import mcp_types as types
 from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
-from gateway.jsontext.encodable import encodable
+from gateway.jsontext.writing import encodable
 from gateway.mcp import arguments as read
 from gateway.mcp.ports import MountClient, Views
 from gateway.mcp.tools import APP_ONLY

@@ -10,7 +10,7 @@ import mcp_types as types
 
 from gateway.contract import in_base64, problem, result, text_block
 from gateway.errors import Reason, Refusal
-from gateway.jsontext.encodable import encodable
+from gateway.jsontext.writing import encodable
 from gateway.model import Json, Response
 
 FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})

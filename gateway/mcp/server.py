@@ -33,11 +33,10 @@ from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
 from gateway.mcp.greeting import NAME
 from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.ids import OneInFlight
-from gateway.mcp.out_of_band import kept
+from gateway.mcp.out_of_band import kept, lightened, spliced
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, ResumableSessions
-from gateway.mcp.spliced import lightened, spliced
 from gateway.mcp.storage import StorageTool
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.mcp.worded import Worded

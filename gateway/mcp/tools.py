@@ -9,7 +9,7 @@ import mcp_types as types
 from pydantic import ValidationError
 
 from gateway.contract import INPUT_SCHEMA, OUTPUT_SCHEMA
-from gateway.jsontext.encodable import encodable
+from gateway.jsontext.writing import encodable
 from gateway.mcp.ports import PackedApp
 from gateway.model import ViewTool
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gateway.errors import MuxError
-from gateway.jsontext.pieces import written
 from gateway.jsontext.portable import dump, is_deep, parse
+from gateway.jsontext.writing import written
 from gateway.model import Json
 
 BODY_LIMIT = 256 * 1024

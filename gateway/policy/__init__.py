@@ -16,7 +16,6 @@ from gateway.policy.links import LinkPattern, Links
 from gateway.policy.load import load_policy, load_tests, parse_policy
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
-from gateway.policy.modes import ReportMode
 from gateway.policy.network import PUBLIC, Network, parse_network
 from gateway.policy.obligations import (
     REPEATABLE_METHODS,
@@ -31,7 +30,7 @@ from gateway.policy.obligations import (
     Retry,
     Window,
 )
-from gateway.policy.policy import Policy
+from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.response_rules import Landing, answer_headers, landing, leads_nowhere, location_for_app
 from gateway.policy.rules import (
     METHODS,

@@ -13,9 +13,8 @@ from typing import Final, TypeAlias, TypeVar
 from gateway.policy.conditions import Condition
 from gateway.policy.gcra import Rate
 from gateway.policy.links import Links
-from gateway.policy.modes import ReportMode
 from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
-from gateway.policy.policy import Policy
+from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import BackendSpec, Confirm, Route, ToolRule
 from gateway.policy.schemas import BodySchema
 

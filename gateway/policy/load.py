@@ -19,10 +19,9 @@ from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 from gateway.policy.limits import checked, read_quotas, read_rates
 from gateway.policy.links import read_links
 from gateway.policy.masks import JsonPath, parse_json_path
-from gateway.policy.modes import read_mode
 from gateway.policy.obligations import NO_OBLIGATIONS, Obligations
 from gateway.policy.origins import parse_origin
-from gateway.policy.policy import Policy
+from gateway.policy.policy import Policy, read_mode
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
 from gateway.policy.routes import Routes
 from gateway.policy.tools import read_tools

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct
 
-from gateway.jsontext.compact import compact_ascii
+from gateway.jsontext.writing import compact_ascii
 from gateway.model import AuditRecord, Json
 
 NO_HASH = "0" * 64

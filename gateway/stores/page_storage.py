@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.stores.atomic import whole
 from gateway.stores.schema import PAGE_STORAGE
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 
 QUOTA: Final = 1024 * 1024
 """Characters, of keys and values together, that the pages of one app may store for one person."""

@@ -18,8 +18,7 @@ from gateway.model import Caller
 from gateway.policy import Per, Quota
 from gateway.stores.atomic import whole
 from gateway.stores.schema import QUOTAS
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from gateway.stores.copying import Placed, Position, Superseded
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line, read_line
 from gateway.stores.schema import AUDIT, FILLED, FILLERS
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 from gateway.stores.verify import FoundLine
 
 COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace", "client")

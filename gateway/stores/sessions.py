@@ -17,8 +17,7 @@ from gateway.model import Principal, Secret
 from gateway.proving import digest
 from gateway.stores.atomic import whole
 from gateway.stores.schema import SECRETS, SESSIONS
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 
 EACH: Final = 64
 """Logins of one person, and codes and sessions of sites that come of one login."""

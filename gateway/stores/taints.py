@@ -10,8 +10,7 @@ from sqlalchemy import delete, select, tuple_
 
 from gateway.stores.atomic import whole
 from gateway.stores.schema import TAINTS
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 
 Key: TypeAlias = tuple[str, str]
 """The id of a principal, and the app."""

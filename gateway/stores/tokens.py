@@ -19,8 +19,7 @@ from gateway.model import Secret
 from gateway.stores.atomic import whole
 from gateway.stores.schema import CONNECTS, LEASES, TOKENS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, first_line
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, first_line, insert
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from sqlalchemy import select
 
 from gateway.stores.atomic import whole
 from gateway.stores.schema import UPSTREAM_TOOLS
-from gateway.stores.sql import Database
-from gateway.stores.upsert import insert
+from gateway.stores.sql import Database, insert
 
 PORTION: Final = 500
 """Tools per statement: the event loop is blocked while it serializes them."""

@@ -1,14 +1,20 @@
-"""The initiator of a view's requests: a model's call taints the view until a person's gesture follows it."""
+"""The initiator of a view's requests: a model's call taints the view, and the taint outlives it."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from msgspec import Struct
 
+from gateway.bounds import Area, Bound
 from gateway.model import Initiator
+from gateway.stores.taints import Key, StoredTaint
 
 GRACE = 2.0
 """Seconds after a model's call during which the page's requests still count as the model's."""
@@ -100,3 +106,149 @@ class Taint:
         if now - self.reported < GESTURE:
             return Cause(Initiator.PERSON, self.evidence, self.gesture)
         return Cause(Initiator.PAGE, "no-gesture", None)
+
+
+MOST: Final = 100_000
+"""Taints of closed views that are kept. Beyond that, every new view is tainted."""
+
+PAUSE: Final = 1.0
+"""Seconds until the end of a taint is written to the database: it often begins again before."""
+
+FORGOTTEN: Final = "too-many-taints"
+"""Evidence of a view that may replace a tainted one: there are too many taints to tell."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "apps of principals whose closed views were the model's",
+        f"{MOST:,}",
+        "none is forgotten: each new view is the model's until a person acts in it",
+    ),
+)
+
+(_TAINTS,) = BOUNDS
+
+log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """Persists taints: `gateway.stores.taints.TaintStore`."""
+
+    async def all(self, most: int) -> dict[Key, StoredTaint]: ...
+
+    async def put(self, taints: Mapping[Key, StoredTaint]) -> None: ...
+
+    async def remove(self, keys: Collection[Key]) -> None: ...
+
+
+class Taints:
+    """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
+
+    def __init__(
+        self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: Store | None
+    ) -> None:
+        self._live = live
+        self._clock = clock
+        self._store = store
+        self._left: dict[Key, Taint] = {}
+        self._stored: set[Key] = set()
+        self._touched: set[Key] = set()
+        self._calls: Counter[Key] = Counter()
+        self._full = False
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Load the taints from before a restart. Raises OSError."""
+        if self._store is None:
+            return
+        found = await self._store.all(MOST + 1)
+        self._stored = set(found)
+        for key, taint in found.items():
+            self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
+
+    def leave(self, key: Key, taint: Taint) -> None:
+        """Keep the taint of a view that closes."""
+        if key in self._left or len(self._left) < MOST:
+            self._left[key] = taint
+        elif not self._full:
+            self._full = True
+            _TAINTS.exceeded(key[0])
+            log.error("more than %d apps of principals are the model's: every new view is, from now on", MOST)
+        self._touch(key)
+
+    def before(self, key: Key) -> Taint | None:
+        """Return the taint of a closed view that a new view replaces."""
+        found = self._left.get(key)
+        if found is None and self._full:
+            return Taint(tainted=FORGOTTEN, ended=self._clock())
+        return found
+
+    def turned(self, key: Key, taint: Taint, came_from: Taint | None) -> None:
+        """A live view became tainted, or untainted by a person, which also ends the taint that it came from."""
+        if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
+            del self._left[key]
+        self._touch(key)
+
+    async def keep(self, key: Key, evidence: str, call: str) -> None:
+        """Store the taint of the call `call` before it runs, so that it survives a restart.
+
+        The caller calls `over` afterwards.
+        """
+        self._calls[key] += 1
+        if self._store is not None and key not in self._stored:
+            async with self._writing:
+                await self._put({key: StoredTaint(evidence, call)})
+
+    def over(self, key: Key) -> None:
+        """End a call for which `keep` was called."""
+        self._calls[key] -= 1
+        self._calls += Counter()  # without zero counts
+        self._touch(key)
+
+    def _touch(self, key: Key) -> None:
+        if self._store is not None:
+            self._touched.add(key)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write each change to the database, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.flush(ended=False)
+            await asyncio.sleep(PAUSE)
+            if not await self.flush():
+                self._changed.set()
+
+    async def flush(self, *, ended: bool = True) -> bool:
+        """Write the begun taints, and the `ended` ones, to the database; False while it is down."""
+        if self._store is None:
+            return True
+        async with self._writing:
+            touched, self._touched = self._touched, set()
+            live = self._live()
+            now = {key: taint for key in touched if (taint := live.get(key) or self._left.get(key)) is not None}
+            began = {key: StoredTaint(taint.tainted or "", taint.call) for key, taint in now.items()}
+            good = await self._put({key: taint for key, taint in began.items() if key not in self._stored})
+            gone = [key for key in touched & self._stored if key not in now and key not in self._calls]
+            if ended and good and gone and not self._full:
+                good = await self._tried(self._store.remove(gone))
+                self._stored.difference_update(gone if good else ())
+            self._touched.update(() if ended and good else touched)
+            return good
+
+    async def _put(self, taints: Mapping[Key, StoredTaint]) -> bool:
+        if not taints or self._store is None:
+            return True
+        good = await self._tried(self._store.put(taints))
+        self._stored.update(taints if good else ())
+        return good
+
+    async def _tried(self, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except OSError as error:
+            log.warning("the database does not know which views are the model's; a restart would forget it: %s", error)
+            return False
+        return True

@@ -17,13 +17,12 @@ from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import Precedence
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
-from gateway.views.initiator import CLAIMED, Cause, Taint
+from gateway.views.initiator import CLAIMED, Cause, Store, Taint, Taints
 from gateway.views.launches import Launches
 from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Successions, Tell, Telling
-from gateway.views.taints import Store, Taints
 from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View
 

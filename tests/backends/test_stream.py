@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gateway.backends.connect import CONNECTIONS_PER_HOST
-from gateway.backends.http import HttpBackend
-from gateway.backends.incoming import AHEAD
+from gateway.backends.http import AHEAD, HttpBackend
 from gateway.errors import Reason, Refusal
 from gateway.model import Outbound
 from tests.backends.peers import raw_peer

@@ -16,8 +16,8 @@ from mcp.server import Server as McpServer
 from gateway import mux
 from gateway.config import load_config
 from gateway.errors import DocumentError
-from gateway.jsontext.pieces import SIZE
 from gateway.jsontext.portable import dump
+from gateway.jsontext.writing import SIZE
 from gateway.mcp.results import BYTES
 from gateway.mcp.upstreams.calls.views import SHOWN
 from gateway.model import Channel, Json

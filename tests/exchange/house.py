@@ -22,8 +22,7 @@ from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.record import OnFailure, Recorder
-from gateway.exchange.retry import Retries
-from gateway.exchange.send import Sender
+from gateway.exchange.send import Retries, Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks

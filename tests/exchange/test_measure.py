@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from prometheus_client import generate_latest
 
-from gateway.exchange.measure import Measure
+from gateway.exchange.record import Measure
 from gateway.model import Json
 from gateway.telemetry import Metrics
 

@@ -13,7 +13,7 @@ from gateway.fastpath.borrowed_connection import HEAD_BYTES
 from gateway.fastpath.connection import HEADS, HEADS_SIZE, KEPT, Front
 from gateway.fastpath.connections import Fronts
 from gateway.fastpath.request_head import is_one, is_whole, read_head
-from gateway.jsontext.pieces import SIZE
+from gateway.jsontext.writing import SIZE
 from gateway.mcp.envelope import FastCall
 from gateway.mcp.fast import FastPath
 from gateway.model import Principal, Response

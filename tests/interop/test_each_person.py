@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server as McpServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from gateway.mcp.upstreams.catalog import lists, naming, offers
+from gateway.mcp.upstreams.catalog import lists, merging, offers
 from gateway.mcp.upstreams.catalog.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
@@ -224,4 +224,4 @@ async def noticed(world: World) -> list[str]:
 def kept() -> list[object]:
     """What is remembered of lists, of all gateways that there were."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | lists.Heard | naming._Made)]
+    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | lists.Heard | merging._Made)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from gateway.jsontext.pieces import SIZE, written
+from gateway.jsontext.writing import SIZE, written
 from tests.interop import hostile_inside
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http

@@ -15,7 +15,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from gateway.mcp.asgi import Ending, serve
 from gateway.mcp.identity import User
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
-from gateway.mcp.upstreams.transport.redirects import MOST, Trail
+from gateway.mcp.upstreams.transport.requests import MOST, Trail
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
 from tests.interop.serving import SECURITY, Events, gateway, over_sse, over_websocket

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.attack.messages import VERSION, answer_in, meta
-from gateway.jsontext.pieces import SIZE
+from gateway.jsontext.writing import SIZE
 from tests.attacks.corpus import family
 from tests.interop.large_lists import server
 from tests.interop.serving import gateway, over_http

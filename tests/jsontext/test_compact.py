@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from gateway.jsontext.compact import compact, compact_ascii, quoted
+from gateway.jsontext.writing import compact, compact_ascii, quoted
 
 NUMBERS = some.integers() | some.floats(allow_nan=False, allow_infinity=False)
 TEXTS = some.text(some.characters(codec="utf-8", exclude_characters="\x7f"))

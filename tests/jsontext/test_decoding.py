@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.jsontext.decoding import DEPTH, decode, encode, encoded
-from gateway.jsontext.pieces import PARTS, SIZE, is_large
+from gateway.jsontext.writing import PARTS, SIZE, is_large
 
 
 @pytest.mark.parametrize("one", ["[{}]", '{{"a":{}}}'])

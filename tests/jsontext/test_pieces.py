@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.jsontext import pieces
-from gateway.jsontext.compact import compact
-from gateway.jsontext.pieces import SIZE, escaped, gathered, is_large, written
+from gateway.jsontext import writing
+from gateway.jsontext.writing import SIZE, compact, escaped, gathered, is_large, written
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
@@ -24,8 +23,8 @@ VALUES = st.recursive(
 def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
     """Wherever it is cut: as it would be written whole, and as a text in another one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "SIZE", size)
-        patch.setattr(pieces, "PARTS", parts)
+        patch.setattr(writing, "SIZE", size)
+        patch.setattr(writing, "PARTS", parts)
         plain = list(written(value, lambda one: compact(one).decode()))
         assert "".join(plain) == compact(value).decode()
         assert json.loads(b"".join(gathered(written(value)))) == value

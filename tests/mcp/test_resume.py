@@ -14,9 +14,9 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from gateway.mcp import resume, spliced
+from gateway.mcp import out_of_band, resume
+from gateway.mcp.out_of_band import MARK
 from gateway.mcp.resume import STANDING, Room, SessionEvents
-from gateway.mcp.spliced import MARK
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount, Served
@@ -227,7 +227,7 @@ async def test_what_is_put_in_later_is_not_kept() -> None:
 
 def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
     """It is another one in each process: an upstream that said it would have its client's events not kept."""
-    assert runpy.run_path(spliced.__file__)["MARK"] != MARK
+    assert runpy.run_path(out_of_band.__file__)["MARK"] != MARK
 
 
 @pytest.mark.bound("events that are kept for a stream that breaks")

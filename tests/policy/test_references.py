@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy.references import resolved
+from gateway.policy.response_rules import resolved
 
 BASE = "http://127.0.0.1:8/dir/go?1"
 ORIGIN = "http://127.0.0.1:8"

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.views.names import model_name
+from gateway.views.tools import model_name
 
 
 def test_a_plain_name_is_prefixed_and_kept() -> None:

@@ -14,7 +14,7 @@ from gateway.errors import Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.stores.sql import Database
 from gateway.stores.taints import TaintStore
-from gateway.views import launches, taints
+from gateway.views import initiator, launches
 from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE
 from gateway.views.registry import IDLE, QUIET, Views
@@ -282,7 +282,7 @@ async def test_taints_that_do_not_fit_make_every_new_view_the_models(
     views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody gets rid of a taint by making many."""
-    monkeypatch.setattr(taints, "MOST", 2)
+    monkeypatch.setattr(initiator, "MOST", 2)
     for name in ("a", "b", "c"):
         someone = replace(LOCAL, subject=name)
         view = views.open_bridged(someone, "cart")

@@ -13,7 +13,7 @@ from gateway.cli.options import config_option
 from gateway.cli.policy.output import FAILED, json_option, write_json
 from gateway.credentials import OAuth, Token
 from gateway.errors import Refusal
-from gateway.exchange.obtain import Obtaining
+from gateway.exchange.run_flow import Obtaining
 from gateway.model import Json
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway import mux
 from gateway.arriving import NoRoom
 from gateway.backends.websocket_frames import read_in_turn
-from gateway.doors.allowed import lacking_any
+from gateway.doors.authorization import lacking_any
 from gateway.doors.bridge.host_page import HostPage
 from gateway.doors.bridge.shared import Bridged
 from gateway.doors.guard import PRINCIPAL

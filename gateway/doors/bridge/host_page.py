@@ -16,19 +16,30 @@ from gateway import mux
 from gateway.backends.websocket_frames import NORMAL
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
-from gateway.doors.bridge.body_names import BYTES, names_bytes
 from gateway.doors.bridge.outbox import Outbox
 from gateway.doors.bridge.shared import CONNECTIONS, Bridged
 from gateway.doors.bridge.tickets import Ticket
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refused
 from gateway.errors import MuxError, Refusal
-from gateway.jsontext.pieces import is_large
 from gateway.jsontext.sizes import is_bulky, why
+from gateway.jsontext.writing import is_large
+from gateway.mcp import results
 from gateway.mcp.peer import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal
 from gateway.proving import digest
 from gateway.views.view import View
+
+BYTES = "$bytes"
+"""The member of `params` that names the bytes of its `body`; written by host pages only, never by apps."""
+
+
+def names_bytes(message: dict[str, Json]) -> bool:
+    """Whether an upstream's answer appears to have bytes beside it; as an uploaded body it cannot name any."""
+    result = message.get("result")
+    meta = result.get("_meta") if isinstance(result, dict) else None
+    return isinstance(meta, dict) and results.BYTES in meta
+
 
 log = logging.getLogger(__name__)
 

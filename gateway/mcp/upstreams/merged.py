@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
-from gateway.eventloop.turns import by_turns
+from gateway.eventloop.slices import by_turns
 from gateway.mcp import absent
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
@@ -25,8 +25,7 @@ from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.accounts import CONNECT
 from gateway.mcp.upstreams.catalog.listing import KEYS, described, visibility
 from gateway.mcp.upstreams.catalog.lists import Lists
-from gateway.mcp.upstreams.catalog.merging import Named
-from gateway.mcp.upstreams.catalog.naming import Naming
+from gateway.mcp.upstreams.catalog.merging import Named, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.merged_changes import Gathering
 from gateway.mcp.upstreams.mount import Proxy, as_error, said_trace

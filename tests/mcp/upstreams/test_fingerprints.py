@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.eventloop.turns import AT_WORK
+from gateway.eventloop.slices import AT_WORK
 from gateway.mcp.upstreams.catalog import fingerprints, offers, remembered
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import pin_of

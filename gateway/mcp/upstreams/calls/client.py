@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from gateway.mcp.identity import principal_of
-from gateway.mcp.spliced import outlined
+from gateway.mcp.out_of_band import outlined
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Caller, Door, Initiator, Principal

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import mcp_types as types
 from mcp.server.connection import Connection
@@ -21,7 +21,7 @@ from mcp_types import methods as surface
 from pydantic import ValidationError
 
 from gateway.jsontext.decoding import Written
-from gateway.jsontext.pieces import gathered, is_large, written
+from gateway.jsontext.writing import gathered, is_large, written
 from gateway.mcp.envelope import (
     CLIENTS,
     LONGEST_CLIENT,
@@ -36,9 +36,25 @@ from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
 from gateway.mcp.upstreams.catalog.mirrors import Mirrors
-from gateway.mcp.upstreams.fast_ports import UpstreamCalls
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
+
+
+class UpstreamCalls(Protocol):
+    """The tools of one upstream: `gateway.mcp.upstreams.mount.Proxy`."""
+
+    def tool(self, name: str) -> Mapping[str, Any] | None:
+        """Return a tool as listed; None for an unknown one."""
+        ...
+
+    def may_ask(self, name: str) -> bool:
+        """Whether a call of the tool may send the client's person to a page."""
+        ...
+
+    async def carry(self, client: UpstreamClient, params: Message) -> Message:
+        """Return the answer to a call, in the form for `client`. Raises `MCPError`."""
+        ...
+
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
-from gateway.jsontext.pieces import is_large, written
 from gateway.jsontext.portable import DEPTH_LIMIT, dump, is_deep, sayable
+from gateway.jsontext.writing import is_large, written
 from gateway.mcp.upstreams.calls.eras import needs_input
 from gateway.mcp.upstreams.catalog.listing import held_back, pin_of, rule_of
 from gateway.mcp.upstreams.transport.conversation import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway.eventloop.turns import by_turns
+from gateway.eventloop.slices import by_turns
 from gateway.mcp.upstreams.catalog.listing import KEYS, pin_of
 from gateway.mcp.upstreams.catalog.remembered import Remembered
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of

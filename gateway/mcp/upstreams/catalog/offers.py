@@ -11,7 +11,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from gateway.bounds import Area, Bound, size
-from gateway.eventloop.turns import by_turns
+from gateway.eventloop.slices import by_turns
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import tools_of
 from gateway.mcp.upstreams.catalog.pagination import LARGEST, size_of

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from gateway.eventloop.turns import by_turns
+from gateway.eventloop.slices import by_turns
 from gateway.mcp.upstreams.transport.incremental_json import THINGS
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 

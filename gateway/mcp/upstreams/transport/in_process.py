@@ -19,7 +19,7 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.jsontext.pieces import is_large, written
+from gateway.jsontext.writing import is_large, written
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.unreadable import Unreadable

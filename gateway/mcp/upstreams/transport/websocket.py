@@ -17,7 +17,7 @@ from gateway.jsontext.decoding import encoded
 from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
 from gateway.mcp.upstreams.transport.incremental_json import read
-from gateway.mcp.upstreams.transport.redirects import Trail
+from gateway.mcp.upstreams.transport.requests import Trail
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
 HEARTBEAT = 30.0
