@@ -1,4 +1,4 @@
-"""The gateway's own browser files come from memory, and an app's files are closed whoever goes away."""
+"""The gateway's browser files are served from memory; an app's files are closed although a client disconnects."""
 
 import asyncio
 import gc
@@ -14,12 +14,12 @@ CLIENT = {"webmcp-gateway-client": "1"}
 
 @pytest.fixture
 def world(shared_world: World) -> World:
-    """One for all: what is asked here changes nothing."""
+    """One world for all tests: they change nothing in it."""
     return shared_world
 
 
 async def script_of(world: World) -> str:
-    """The path of the console's script, whose name changes with what is in it."""
+    """Return the path of the console's script, which contains a hash of its content."""
     async with world.client(headers=CLIENT) as client, client.get(f"{world.console}/") as answer:
         found = re.search(r'src="\.(/assets/[^"]+\.js)"', await answer.text())
     assert found is not None
@@ -27,7 +27,7 @@ async def script_of(world: World) -> str:
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(world: World) -> None:
-    """It says which it has, and hears that it is the same (RFC 9110, 13.1.2)."""
+    """The browser names its copy's ETag and gets 304 (RFC 9110, 13.1.2)."""
     places = {
         world.console + await script_of(world): "public, max-age=31536000, immutable",
         f"{world.console}/": "no-cache",
@@ -47,14 +47,14 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(world: World) -> No
 
 @pytest.mark.parametrize("path", ["/assets/none.js", "/assets/index.html", "/assets/", f"/assets/{'a' * 4000}"])
 async def test_there_is_no_other_file(world: World, path: str) -> None:
-    """However long its name is."""
+    """For names of any length."""
     async with world.client(headers=CLIENT) as client, client.get(world.console + path) as answer:
         assert answer.status == 404
 
 
 @pytest.mark.parametrize(("path", "status"), [("/proxy.html", 403), ("//proxy.html", 404), ("/./proxy.html", 404)])
 async def test_no_way_leads_to_the_proxy_without_a_policy(world: World, path: str, status: int) -> None:
-    """Its page is shown under a signed policy alone."""
+    """Its page is served only with a signed policy."""
     host = f"sandbox.localhost:{world.gateway.port}"
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}\r\nwebmcp-gateway-client: 1\r\n\r\n".encode())
@@ -64,7 +64,7 @@ async def test_no_way_leads_to_the_proxy_without_a_policy(world: World, path: st
 
 
 async def test_who_goes_leaves_no_file_open(world: World) -> None:
-    """Also where the browser goes while a file of an app is being opened."""
+    """Also if the browser disconnects while a file of an app is being opened."""
     host = world.site.removeprefix("http://")
     asked = f"GET / HTTP/1.1\r\nhost: {host}\r\nwebmcp-gateway-client: 1\r\n\r\n".encode()
     with warnings.catch_warnings(record=True) as left:

@@ -1,4 +1,4 @@
-"""What of the record a page of the console is told."""
+"""The lines of the record that a page of the console receives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.stores.journal import Journal
 
 
 async def test_what_a_journal_says_of_itself_is_nobody_s_request(tmp_path: Path) -> None:
-    """Signed heads stand between the lines of requests."""
+    """Signed heads between the lines of requests are left out."""
     async with Journal(tmp_path / "journal") as journal:
         with journal.subscribe() as follower:
             journal.append(AuditRecord("1", "outcome", 1.0, {"principal": LOCAL.id}))

@@ -1,4 +1,4 @@
-"""Who calls is found out at every door alike: tokens, links, sessions, and what a caller may not do."""
+"""Callers are authenticated alike at every door: tokens, links, sessions, and missing capabilities."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ CLIENT = {"webmcp-gateway-client": "1"}
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[World]:
-    """The cart behind a gateway that wants tokens."""
+    """Yield the cart behind a gateway that requires tokens."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
         yield world
 
 
 async def log_in(client: aiohttp.ClientSession, world: World, person: str = "local") -> None:
-    """The browser `client` follows a login link."""
+    """Let the browser `client` follow a login link."""
     async with client.get(await link(world, person), headers=NAVIGATION) as got:
         assert got.status == 200, await got.text()
 
 
 async def get(client: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any]:
-    """What the console answers to its own page."""
+    """Return the console's answer to its own page."""
     async with client.get(url, headers={**OWN, **headers}) as got:
         return got.status, await got.json()
 
 
 async def test_nobody_comes_in_without_proof(guarded: World) -> None:
-    """Every door says 401, and nothing reaches the shop."""
+    """Every door answers 401, and nothing reaches the shop."""
     assert set((await statuses(guarded, {})).values()) == {401}
     assert guarded.arrived() == []
 
@@ -67,7 +67,7 @@ async def test_what_is_no_token_opens_no_door(guarded: World, authorization: str
 
 
 async def test_a_token_opens_what_it_is_for(guarded: World) -> None:
-    """One for MCP opens `/mcp` and its mounts, and is 403 elsewhere where it is known but may not."""
+    """A token for MCP opens `/mcp` and its mounts, and gets 403 at doors that know it without the capability."""
     found = await statuses(guarded, await token(guarded, "claude", "mcp"))
     opened = {name for name, status in found.items() if status == 200}
     assert opened == {"mcp", "mcp of an app", "mcp on the console's host", "console", "events", "record"}
@@ -92,7 +92,7 @@ async def test_a_revoked_or_expired_token_is_none(guarded: World) -> None:
 
 
 async def test_a_token_never_goes_out(guarded: World) -> None:
-    """The shop sees the gateway's own credential; the record and the answers hold nothing of the token."""
+    """The shop receives the gateway's own credential; record and answers contain nothing of the token."""
     shown = await token(guarded, "site", "app", "mcp", "audit:read")
     assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
     secret = shown["authorization"].removeprefix("Bearer ")
@@ -103,13 +103,13 @@ async def test_a_token_never_goes_out(guarded: World) -> None:
 
 
 async def test_a_token_is_not_taken_from_the_address(guarded: World) -> None:
-    """RFC 6750 2.3: it would stand in logs."""
+    """RFC 6750 2.3: it would appear in logs."""
     shown = (await token(guarded, "query", "mcp"))["authorization"].removeprefix("Bearer ")
     assert (await answer(mcp_call(f"{guarded.url}/mcp?access_token={shown}"), {}))[0] == 401
 
 
 async def test_a_login_link_is_good_once(guarded: World) -> None:
-    """It gives a strict cookie; the second time it gives none."""
+    """It sets a strict cookie; the second time it sets none."""
     address = await link(guarded)
     async with guarded.client() as client:
         async with client.get(address, headers=NAVIGATION) as got:
@@ -125,7 +125,7 @@ async def test_a_login_link_is_good_once(guarded: World) -> None:
 
 
 async def test_a_session_is_for_its_own_site(guarded: World) -> None:
-    """The console's cookie opens neither `/mcp` nor the site of an app, whatever name it is given there."""
+    """The console's cookie opens neither `/mcp` nor the site of an app, under any name."""
     async with guarded.client() as client:
         await log_in(client, guarded)
         value = "; ".join(f"{morsel.key}={morsel.value}" for morsel in client.cookie_jar)
@@ -136,7 +136,7 @@ async def test_a_session_is_for_its_own_site(guarded: World) -> None:
 
 
 async def test_the_site_of_an_app_takes_up_the_consoles_login(guarded: World) -> None:
-    """A redirect through the console, a code that is good once, and a cookie of the site's own."""
+    """A redirect through the console, a single-use code, and a separate cookie of the site."""
     async with guarded.client() as client:
         await log_in(client, guarded)
         async with client.get(f"{guarded.site}/index.html", headers=NAVIGATION, allow_redirects=False) as got:
@@ -158,7 +158,7 @@ async def test_the_site_of_an_app_takes_up_the_consoles_login(guarded: World) ->
 
 
 async def test_another_browser_cannot_use_the_code_of_a_site(guarded: World) -> None:
-    """Nobody is made to use an app as somebody else."""
+    """Otherwise a browser could be logged in as another person (login CSRF)."""
     async with guarded.client() as client, guarded.client() as other:
         await log_in(client, guarded)
         async with client.get(f"{guarded.site}/", headers=NAVIGATION, allow_redirects=False) as got:
@@ -172,7 +172,7 @@ async def test_another_browser_cannot_use_the_code_of_a_site(guarded: World) -> 
 
 
 async def test_logout_ends_every_session_of_the_login(guarded: World) -> None:
-    """The console's and the sites'; the old cookies are worth nothing."""
+    """The console's and the sites' sessions; the old cookies are invalid."""
     async with guarded.client() as client:
         await log_in(client, guarded)
         async with client.get(f"{guarded.site}/", headers=NAVIGATION, allow_redirects=False) as got:
@@ -197,14 +197,14 @@ async def test_logout_ends_every_session_of_the_login(guarded: World) -> None:
 
 
 async def test_a_person_sees_what_is_their_own(guarded: World) -> None:
-    """Alice's console shows the records of her own clients, not those of others; the gateway's own person sees all."""
+    """Alice's console shows the records of her own clients only; the gateway's local person sees all."""
     alice = await token(guarded, "alices client", "mcp", "app", person="alice")
     bob = await token(guarded, "bobs client", "mcp", "app", person="bob")
     for shown in (alice, bob):
         assert (await answer(knocks(guarded)["site's api"], shown))[0] == 200
     async with guarded.client() as client:
         await log_in(client, guarded)
-        async with asyncio.timeout(20):  # the database is filled behind the journal
+        async with asyncio.timeout(20):  # the database is filled from the journal
             while len(await principals(client, guarded)) < 2:
                 await asyncio.sleep(0.05)
     async with guarded.client() as client:
@@ -213,14 +213,14 @@ async def test_a_person_sees_what_is_their_own(guarded: World) -> None:
 
 
 async def principals(client: aiohttp.ClientSession, world: World) -> set[str]:
-    """Whose records the console shows to `client`."""
+    """Return the principals whose records the console shows to `client`."""
     status, found = await get(client, f"{world.console}/api/audit")
     assert status == 200
     return {record["fields"]["principal"] for record in found["records"]}
 
 
 async def test_a_login_of_elsewhere_leads_nowhere_else(guarded: World) -> None:
-    """`to` is a path of the console."""
+    """`to` must be a path of the console."""
     for to in ("//evil.test", "https://evil.test", "/\\evil.test", "javascript:alert(1)", "/%0d%0ax: y"):
         async with guarded.client() as client:
             address = f"{await link(guarded)}&to={to}"
@@ -231,7 +231,7 @@ async def test_a_login_of_elsewhere_leads_nowhere_else(guarded: World) -> None:
 
 
 async def test_tokens_for_mcp_answer_no_approval(guarded: World) -> None:
-    """Nor does any token that was not made for it, for its own person either."""
+    """Nor does any token without the capability for it, for its own person either."""
     shown = await token(guarded, "program", "bridge", "app", "audit:read")
     async with guarded.client() as client:
         status, state = await get(client, f"{guarded.console}/api/state", **shown)
@@ -240,7 +240,7 @@ async def test_tokens_for_mcp_answer_no_approval(guarded: World) -> None:
 
 
 async def test_metrics_are_for_admins(guarded: World) -> None:
-    """Of another machine; a client's token does not show them there."""
+    """From another machine; a client's token does not grant them there."""
     knock = Knock("GET", f"{guarded.url}/metrics", {"x-forwarded-for": "203.0.113.9"})
     assert (await answer(knock, {}))[0] == 403
     assert (await answer(knock, await token(guarded, "claude", "mcp")))[0] == 403
@@ -248,7 +248,7 @@ async def test_metrics_are_for_admins(guarded: World) -> None:
 
 
 async def test_a_link_that_another_site_opens_logs_nobody_in_by_itself(guarded: World) -> None:
-    """Its maker would choose as whom the browser acts from then on; a person may still say so."""
+    """Its maker would choose the browser's identity; a person may still confirm."""
     async with guarded.client() as browser:
         url = await link(guarded, "mallory")
         for where in ("cross-site", "same-site"):
@@ -260,7 +260,7 @@ async def test_a_link_that_another_site_opens_logs_nobody_in_by_itself(guarded: 
 
 
 async def test_a_token_chooses_no_accounts(guarded: World) -> None:
-    """A model's client that holds a person's token connects nothing for them, and disconnects nothing."""
+    """A model's client that holds a person's token can neither connect nor disconnect accounts for them."""
     shown = await token(guarded, "claude", "mcp")
     _, _, body = await answer(Knock("GET", f"{guarded.console}/api/state", {}), shown)
     headers = {**shown, "webmcp-gateway-csrf": json.loads(body)["csrf"]}
@@ -271,7 +271,7 @@ async def test_a_token_chooses_no_accounts(guarded: World) -> None:
 
 
 async def test_a_client_does_not_see_what_another_client_of_its_person_does(guarded: World) -> None:
-    """The record and the questions of all of them are for the person, on the console."""
+    """The record and the questions of all clients are for the person, on the console."""
     one, other = await token(guarded, "one", "mcp"), await token(guarded, "other", "mcp")
     arguments = {"url": "/api/products", "method": "GET"}
     params = {"name": "http_request", "arguments": arguments}
@@ -279,7 +279,7 @@ async def test_a_client_does_not_see_what_another_client_of_its_person_does(guar
     assert (await answer(call, one))[0] == 200
 
     async def lines(headers: dict[str, str]) -> list[bytes]:
-        """What the stream of events tells of the record, up to the first thing that is no line of it."""
+        """Return the lines of the record in the event stream, up to the first event of another kind."""
         found: list[bytes] = []
         async with guarded.client() as client, client.get(f"{guarded.console}/api/events", headers=headers) as got:
             name = b""
@@ -301,7 +301,7 @@ async def test_a_client_does_not_see_what_another_client_of_its_person_does(guar
 
 
 async def test_holders_of_a_shared_token_do_not_find_each_others_views(guarded: World) -> None:
-    """They are listed by their handle alone, and their tools never by name."""
+    """Views are listed by their handle alone, and their tools never by name."""
     shown = await token(guarded, "kiosk", "mcp", person=None)
 
     async def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -318,7 +318,7 @@ async def test_holders_of_a_shared_token_do_not_find_each_others_views(guarded: 
 
 
 async def test_what_is_open_ends_with_its_token(guarded: World) -> None:
-    """A stream of the console, one of MCP, a socket of the bridge, and a call that waits for a person."""
+    """A stream of the console, one of MCP, a WebSocket of the bridge, and a call that waits for a person."""
     shown = await token(guarded, "gone", "mcp", "bridge", "app")
     call = mcp_call(
         f"{guarded.url}/mcp/cart",
@@ -356,7 +356,7 @@ async def test_what_is_open_ends_with_its_token(guarded: World) -> None:
 
 
 async def test_what_is_open_ends_with_its_login(guarded: World) -> None:
-    """Also where the login was ended by another process of the gateway."""
+    """Also if another process of the gateway ended the login."""
     async with guarded.client() as client:
         await log_in(client, guarded)
         events = await client.get(f"{guarded.console}/api/events", headers=OWN)

@@ -16,13 +16,13 @@ REQUESTS = 20
 
 
 async def test_lines_of_the_record_come_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once and in order, in fewer pieces than there are: a piece wakes the page, which carries a model's calls."""
-    monkeypatch.setattr(events, "MOMENT", 0.5)  # a busy machine takes a while for so many requests
+    """Each line arrives once and in order, in batches: each one wakes the page, which also carries a model's calls."""
+    monkeypatch.setattr(events, "MOMENT", 0.5)  # a busy machine needs a while for so many requests
     told: list[str] = []
     pieces = 0
     headers = {"webmcp-gateway-client": "1"}
     async with world.client(headers=headers) as client, client.get(f"{world.console}/api/events") as stream:
-        assert (await stream.content.readline()).startswith(b"event:")  # it follows by now
+        assert (await stream.content.readline()).startswith(b"event:")  # now it follows the record
 
         async def ask(number: int) -> None:
             async with client.get(f"{world.site}/api/products?page={number}") as answer:
@@ -42,7 +42,7 @@ async def test_lines_of_the_record_come_together(world: World, monkeypatch: pyte
 
 @pytest.mark.bound("event streams of the console")
 async def test_a_person_has_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all tokens together; another person has their own, and one that ends makes room."""
+    """Counted over all tokens of the person; others have separate bounds, and a closed stream frees its place."""
     monkeypatch.setattr(events, "EACH", 2)
     async with running(tmp_path, extra="auth: [token]\n") as world:
         mine = [await token(world, f"token {number}", "bridge", person="ada") for number in range(2)]

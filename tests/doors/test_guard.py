@@ -1,4 +1,4 @@
-"""Another web site on the machine cannot use the gateway; each site answers for itself only."""
+"""Another web site on the machine cannot use the gateway; each site serves its own origin only."""
 
 from collections.abc import Mapping
 
@@ -16,12 +16,12 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture
 def world(shared_world: World) -> World:
-    """One for all: what is asked here changes nothing."""
+    """One world for all tests: they change nothing in it."""
     return shared_world
 
 
 async def status(world: World, method: str, url: str, headers: Mapping[str, str]) -> int:
-    """What the gateway answers to one request."""
+    """Return the status of one request."""
     async with world.client() as client, client.request(method, url, headers=headers, allow_redirects=False) as answer:
         return answer.status
 
@@ -29,7 +29,7 @@ async def status(world: World, method: str, url: str, headers: Mapping[str, str]
 @pytest.mark.parametrize("path", ["/", "/api/state", "/api/events", "/api/audit", "/bridge", "/assets/x.js"])
 @pytest.mark.parametrize("headers", [CROSS, SAME_SITE, {"origin": "null"}, {"origin": "http://evil.localhost"}, {}])
 async def test_the_console_answers_only_itself(world: World, path: str, headers: Mapping[str, str]) -> None:
-    """No image, script, fetch or unknown client of elsewhere gets an answer."""
+    """Images, scripts, fetches and unknown clients of other origins get no answer."""
     assert await status(world, "GET", world.console + path, headers) == 403
 
 
@@ -50,7 +50,7 @@ async def test_posts_of_other_pages_are_refused(world: World, path: str, headers
 
 
 async def test_the_app_site_cannot_reach_the_console(world: World) -> None:
-    """Its origin is another one, whatever the browser says of sites."""
+    """Its origin differs, whatever the browser reports in `Sec-Fetch-Site`."""
     headers = {"origin": world.site, "sec-fetch-site": "same-site", **JSON}
     assert await status(world, "POST", f"{world.console}/api/approvals/x", headers) == 403
     assert await status(world, "GET", f"{world.console}/api/state", {"origin": world.site}) == 403
@@ -66,7 +66,7 @@ async def test_own_pages_and_clients_are_served(world: World) -> None:
 
 
 async def test_a_navigation_is_for_pages_only(world: World) -> None:
-    """A POST that navigates, or a frame, is no person who types an address."""
+    """A navigating POST or a frame is not a person who types an address."""
     assert await status(world, "POST", f"{world.site}/api/cart", {**NAVIGATION, "origin": "null"}) == 403
     framed = {**NAVIGATION, "sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"}
     assert await status(world, "GET", f"{world.console}/", framed) == 403
@@ -75,13 +75,13 @@ async def test_a_navigation_is_for_pages_only(world: World) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost", "gateway.localhost.evil.example:{port}", "127.0.0.1:1"])
 async def test_unknown_hosts_are_misdirected(world: World, host: str) -> None:
-    """A name that was rebound to this machine is not ours."""
+    """A DNS name rebound to this machine is not one of ours."""
     headers = {"host": host.format(port=world.gateway.port), **CLIENT}
     assert await status(world, "GET", f"{world.url}/healthz", headers) == 421
 
 
 async def test_the_plain_host_leads_people_to_the_console(world: World) -> None:
-    """`http://localhost:8080` is what people type."""
+    """People type `http://localhost:8080`."""
     assert await status(world, "GET", world.url, NAVIGATION) == 302
     assert await status(world, "GET", f"{world.url}/api/state", CLIENT) == 404
 
@@ -93,7 +93,7 @@ async def test_health_is_for_everyone_on_our_hosts(world: World) -> None:
 
 
 async def test_changes_need_the_consoles_own_token(world: World) -> None:
-    """Being on the right origin is not enough to answer an approval or to get a ticket."""
+    """The right origin alone neither answers an approval nor gets a ticket."""
     headers = {**OWN, "origin": world.console, **JSON}
     assert await status(world, "POST", f"{world.console}/bridge/tickets", headers) == 403
     wrong = {**headers, "webmcp-gateway-csrf": "0" * 64}
@@ -101,7 +101,7 @@ async def test_changes_need_the_consoles_own_token(world: World) -> None:
 
 
 async def test_the_sandbox_serves_only_signed_policies(world: World) -> None:
-    """Nobody can make a proxy page with a policy of their own."""
+    """A client cannot make a proxy page with a policy of its own."""
     frame = {**NAVIGATION, "sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"}
     async with world.client() as client:
         async with client.get(f"{world.console}/api/state", headers=OWN) as answer:
@@ -115,7 +115,7 @@ async def test_the_sandbox_serves_only_signed_policies(world: World) -> None:
 
 
 async def test_a_link_of_another_site_leads_to_pages_not_to_the_api(world: World) -> None:
-    """A GET that has an effect would otherwise have it, with the gateway's credential."""
+    """A GET with an effect would otherwise run with the gateway's credential."""
     link = {**NAVIGATION, "sec-fetch-site": "cross-site"}
     assert await status(world, "GET", f"{world.site}/", link) == 200
     assert await status(world, "GET", f"{world.site}/api/cart", link) == 403
@@ -124,7 +124,7 @@ async def test_a_link_of_another_site_leads_to_pages_not_to_the_api(world: World
 
 @pytest.mark.parametrize("path", ["/mcp/../api/cart", "/healthz", "/readyz", "/mcp"])
 async def test_paths_of_other_sites_open_nothing_on_the_apps(world: World, path: str) -> None:
-    """The rules go by the route that a request takes, not by the path that it claims."""
+    """The checks depend on the route that serves the request, not on its path alone."""
     assert await status(world, "GET", world.site + path, {}) == 403
     assert await status(world, "GET", world.site + path, {"origin": "http://evil.example"}) == 403
 
@@ -136,14 +136,14 @@ async def test_paths_of_other_sites_open_nothing_on_the_apps(world: World, path:
 async def test_a_body_that_is_not_coded_as_it_says_is_refused(
     world: World, caplog: pytest.LogCaptureFixture, path: str, status: int, more: dict[str, str]
 ) -> None:
-    """It is the client's mistake, not the gateway's; nothing that comes behind it is read."""
+    """It is the client's error, not the gateway's; the rest of the body is not read."""
     headers = {"content-encoding": "gzip", "accept": "application/json, text/event-stream", **JSON, **more}
     async with world.client() as client:
         async with client.post(world.url + path, data=b"no gzip", headers=headers) as answer:
             assert (answer.status, answer.headers.get("connection")) == (status, "close")
             if status == 400:
                 assert (await answer.json(content_type=None))["title"] == "bad request"
-        async with client.get(f"{world.url}/healthz"):  # by now it would have been read on
+        async with client.get(f"{world.url}/healthz"):  # by now the rest would have been read
             assert "aiohttp.server" not in {record.name for record in caplog.records}
 
 
@@ -153,7 +153,7 @@ NO_SERVERS = ["/mcp/", "/mcp/cart/", "/mcp/cart/more", "/mcp/nothing/", "/mcp//"
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 @pytest.mark.parametrize("path", NO_SERVERS)
 async def test_a_path_without_a_server_is_not_found(world: World, path: str, method: str) -> None:
-    """A client of MCP is told where servers are, by what it wrote; nothing says that it should be a browser."""
+    """The answer names the endpoints for MCP clients by the path requested, and never suggests a browser."""
     async with local_client() as http, http.request(method, world.url + path, data=b"{}") as answer:
         told = await answer.json()
         assert (answer.status, told["type"]) == (404, "urn:webmcp-gateway:unknown-endpoint")

@@ -1,4 +1,4 @@
-"""Requests in flight: each person has a share of them, whatever way they come, and so has each of standing streams."""
+"""Requests in flight: each person has a share of them over all doors, and a separate share of standing streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODERN = "2026-07-28"
 
 
 def configured(world: World, setting: str) -> None:
-    """Say one thing more of `server` in gateway.yaml, for the next start."""
+    """Add a line to `server` in gateway.yaml, for the next start."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     listen = next(line for line in text.splitlines() if line.strip().startswith("listen:"))
@@ -34,7 +34,7 @@ def configured(world: World, setting: str) -> None:
 
 @pytest.fixture
 async def small(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway that lets each person have two requests in flight, before a shop that answers nobody."""
+    """Yield a gateway with two requests in flight per person, in front of a shop that never answers."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
         configured(world, "requests_each: 2")
         await world.gateway.stop()
@@ -50,7 +50,7 @@ async def small(tmp_path: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def holding(world: World, shown: dict[str, str]) -> AsyncIterator[None]:
-    """Two requests of the site that wait for the shop."""
+    """Hold two requests of the site that wait for the shop."""
     async with world.client(headers=shown) as client:
 
         async def ask() -> None:
@@ -72,7 +72,7 @@ async def holding(world: World, shown: dict[str, str]) -> AsyncIterator[None]:
 
 
 async def _free(world: World, shown: dict[str, str]) -> bool:
-    """Whether this caller may ask for one thing more."""
+    """Return whether the gateway admits one more request of this caller."""
     async with world.client(headers=shown) as client, client.get(f"{world.site}/") as answer:
         if answer.status == 200:
             return True
@@ -86,7 +86,7 @@ async def _free(world: World, shown: dict[str, str]) -> bool:
 @pytest.mark.bound("requests in flight")
 @pytest.mark.parametrize("fast", [True, False])
 async def test_a_person_has_so_many_requests_in_flight(small: World, *, fast: bool) -> None:
-    """By all clients together, at every door; others go on, and so does the person as soon as some have ended."""
+    """Counted over all clients and doors; others are served, and so is the person once some requests have ended."""
     mine = await token(small, "site", "app", person="ada")
     client_of_ada = await token(small, "client", "mcp", person="ada")
     other = await token(small, "other", "mcp", "app", person="bob")
@@ -115,7 +115,7 @@ async def test_a_person_has_so_many_requests_in_flight(small: World, *, fast: bo
 
 @pytest.mark.bound("standing streams: of sessions, and of changes")
 async def test_a_person_has_so_many_standing_streams(small: World) -> None:
-    """At all mounts together; they take no place of requests, and another person has their own."""
+    """Counted over all mounts, apart from requests; another person has a separate bound."""
     mine = await token(small, "mine", "mcp", person="ada")
     other = await token(small, "other", "mcp", person="bob")
 

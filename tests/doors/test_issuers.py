@@ -1,4 +1,4 @@
-"""Issuers of access tokens: metadata for clients, keys that rotate, servers that die or lie, opaque tokens, roles."""
+"""Issuers of access tokens: metadata for clients, key rotation, dead and malicious servers, opaque tokens, roles."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ upstreams: {{everything: {{server: "tests.interop.everything:server"}}}}
 
 @pytest.fixture
 async def evil() -> AsyncIterator[Issuer]:
-    """The issuer."""
+    """Yield the issuer."""
     async with issuer() as started:
         yield started
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path, evil: Issuer) -> AsyncIterator[World]:
-    """The cart behind a gateway that takes its tokens."""
+    """Yield the cart behind a gateway that accepts the issuer's tokens."""
     async with running(tmp_path, extra=AUTH.format(issuer=evil.url)) as world:
         yield world
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that shows it."""
+    """Return the header with this token."""
     return {"authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("path", ["", "/mcp", "/mcp/cart"])
 async def test_a_client_learns_where_to_get_a_token(guarded: World, evil: Issuer, path: str) -> None:
-    """The 401 of each mount names metadata that are for that very mount (RFC 9728 3.3)."""
+    """The 401 of each mount names the metadata of that very mount (RFC 9728 3.3)."""
     document = f"{guarded.url}/.well-known/oauth-protected-resource{path}"
     if path:
         status, headers, _ = await answer(mcp_call(f"{guarded.url}{path}"), {})
@@ -78,7 +78,7 @@ async def test_a_client_learns_where_to_get_a_token(guarded: World, evil: Issuer
 
 
 async def test_there_are_no_metadata_of_what_is_not_there(guarded: World) -> None:
-    """Of a mount that does not exist, or where no issuer is configured."""
+    """For a mount that does not exist, or without a configured issuer."""
     unknown = Knock("GET", f"{guarded.url}/.well-known/oauth-protected-resource/mcp/none", {})
     assert (await answer(unknown, {}))[0] == 404
 
@@ -97,7 +97,7 @@ async def test_a_wrong_token_is_told_so(guarded: World, evil: Issuer) -> None:
 @pytest.mark.parametrize("token", ["", "Bearer none"])
 @pytest.mark.bound("what an unknown caller sends in a body")
 async def test_nothing_of_a_strangers_large_call_is_waited_for(guarded: World, mount: str, token: str) -> None:
-    """Its head is refused before its body is there, which nobody keeps."""
+    """It is refused after its head, before its body arrives or is stored."""
     fields = {
         "host": f"localhost:{guarded.gateway.port}",
         "accept": "application/json, text/event-stream",
@@ -117,7 +117,7 @@ async def test_nothing_of_a_strangers_large_call_is_waited_for(guarded: World, m
 
 
 async def test_a_token_for_one_mount_is_for_no_other(guarded: World, evil: Issuer) -> None:
-    """The resource that a client asked a token for is its audience (RFC 8707)."""
+    """The audience of a token is the resource that the client requested it for (RFC 8707)."""
     shown = bearer(evil.sign(evil.claims(f"{guarded.url}/mcp/cart", scope="mcp:use")))
     found = {name: (await answer(knock, shown))[0] for name, knock in knocks(guarded).items()}
     assert {name for name, status in found.items() if status == 200} == {"mcp of an app"}
@@ -125,18 +125,18 @@ async def test_a_token_for_one_mount_is_for_no_other(guarded: World, evil: Issue
 
 
 async def test_roles_of_a_token_never_answer_or_administer(guarded: World, evil: Issuer) -> None:
-    """A model's client holds it: these need a login, or a token made for them."""
+    """A model's client holds it: these need a login, or a token issued for them."""
     shown = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", roles=["ops", "root"])))
     _, _, body = await answer(knocks(guarded)["console"], shown)
     assert json.loads(body)["may"]["answer"] is False
     metrics = Knock("GET", f"{guarded.url}/metrics", {"x-forwarded-for": "203.0.113.9"})
-    assert (await answer(metrics, shown))[0] == 200  # an administrator may read the record, and so this
+    assert (await answer(metrics, shown))[0] == 200  # an administrator may read the record, and therefore the metrics
     plain = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
     assert (await answer(metrics, plain))[0] == 403
 
 
 async def test_a_rotated_key_is_found_and_the_old_one_forgotten(guarded: World, evil: Issuer) -> None:
-    """In the middle, without a restart, at every door; tokens of the key that is gone are refused then."""
+    """At every door without a restart; tokens of the old key are then refused."""
     old = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
     assert 401 not in (await statuses(guarded, old)).values()
     evil.rotate("rsa-new")
@@ -149,7 +149,7 @@ async def test_a_rotated_key_is_found_and_the_old_one_forgotten(guarded: World, 
 async def test_unknown_keys_do_not_make_the_gateway_ask_for_ever(
     guarded: World, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many tokens name one, and all at once."""
+    """However many tokens name an unknown key at the same time."""
     monkeypatch.setattr(freshness, "SPACING", 3600.0)
     tokens = [evil.sign(evil.claims(guarded.url), kid=f"unknown-{number}") for number in range(40)]
     await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
@@ -157,7 +157,7 @@ async def test_unknown_keys_do_not_make_the_gateway_ask_for_ever(
 
 
 async def test_many_callers_ask_for_the_keys_once(guarded: World, evil: Issuer) -> None:
-    """The first ones that come together."""
+    """The first callers that arrive together share one fetch."""
     tokens = [evil.sign(evil.claims(guarded.url, scope="mcp:use", jti=str(number))) for number in range(20)]
     found = await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
     assert {status for status, _, _ in found} == {200}
@@ -166,7 +166,7 @@ async def test_many_callers_ask_for_the_keys_once(guarded: World, evil: Issuer) 
 
 @pytest.mark.parametrize("lie", ["dead", "issuer", "redirect", "large", "no-keys", "http-keys", "private", "secret"])
 async def test_a_dead_or_lying_issuer_lets_nobody_in(guarded: World, evil: Issuer, lie: str) -> None:
-    """503, which says that it is not the caller's doing, or 401 where the keys are of no use."""
+    """503 if the issuer fails, since it is not the caller's fault, or 401 if its keys are unusable."""
     match lie:
         case "dead":
             evil.status = 500
@@ -192,19 +192,19 @@ async def test_a_dead_or_lying_issuer_lets_nobody_in(guarded: World, evil: Issue
 
 
 async def test_keys_that_are_known_outlive_their_server(guarded: World, evil: Issuer) -> None:
-    """For a while."""
+    """For a limited time."""
     assert (await answer(mcp_call(f"{guarded.url}/mcp"), bearer(good(evil, guarded, "1"))))[0] == 200
     evil.status = 500
     assert (await answer(mcp_call(f"{guarded.url}/mcp"), bearer(good(evil, guarded, "2"))))[0] == 200
 
 
 def good(evil: Issuer, world: World, id: str) -> str:
-    """A token that is good."""
+    """Return a valid token."""
     return evil.sign(evil.claims(world.url, scope="mcp:use", jti=id))
 
 
 async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
-    """Once while they are remembered; only what is active, for us, and no bound token."""
+    """Once while cached; only an active token for this gateway that is not sender-constrained."""
     spec = oauth(evil)
     claims = evil.claims("https://gateway.test")
     texts = {name: str(value) if name in ("exp", "iat", "nbf") else value for name, value in claims.items()}
@@ -248,7 +248,7 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
 
 
 async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
-    """Whoever else guesses at the same address; and where nobody can be asked, nothing is counted."""
+    """Whoever else guesses from the same address; and no guess is counted while introspection is impossible."""
     now, asked = 0.0, list[str]()
     evil.introspected["good"] = {**evil.claims("https://gateway.test"), "active": True}
 
@@ -274,7 +274,7 @@ async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
     "tokens and logins that were looked up a moment ago",
 )
 async def test_who_shows_many_tokens_ends_nothing_of_others(evil: Issuer) -> None:
-    """What was looked up of theirs is, of their own alone, what is forgotten; a stream of theirs stays, too."""
+    """Only the owner's own cached results are evicted; an open stream of the owner stays, too."""
     now, many = 0.0, EACH + 50
     evil.introspected["ann"] = {**evil.claims("https://gateway.test", sub="ann"), "active": True}
     for number in range(many):
@@ -289,7 +289,7 @@ async def test_who_shows_many_tokens_ends_nothing_of_others(evil: Issuer) -> Non
             eve = await taker.principal(f"eve-{number}", frozenset())
             assert eve is not None
             proofs.append(eve.proof.partition(":")[2])
-            assert await taker.active(proofs[0], anew=False) is True  # her first stream is looked at all the time
+            assert await taker.active(proofs[0], anew=False) is True  # her first stream is checked all the time
         asked = evil.asked["/introspect"]
         assert await taker.principal("ann", frozenset()) == ann
         assert evil.asked["/introspect"] == asked
@@ -302,7 +302,7 @@ async def test_who_shows_many_tokens_ends_nothing_of_others(evil: Issuer) -> Non
 async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
     tmp_path: Path, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At all doors together. What is remembered or signed goes on there, and other addresses have theirs."""
+    """Counted over all doors. Cached and signed tokens still work there, and other addresses have their own limit."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(5, 3600.0))
     extra = AUTH.replace("client_id", "introspection: true, client_id").format(issuer=evil.url)
     here, there = {"x-forwarded-for": "2001:db8::1"}, {"x-forwarded-for": "2001:db8:0:1::1"}
@@ -334,7 +334,7 @@ async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
 
 @pytest.mark.parametrize("dead", [0, 1])
 async def test_an_issuer_that_is_away_locks_out_nobody_of_another(tmp_path: Path, dead: int) -> None:
-    """Whichever stands first in the configuration; a token that the one that is away may know is not called wrong."""
+    """In any order in the configuration; a token that the unavailable issuer may know is not called invalid."""
     async with issuer() as first, issuer() as second:
         entry = (
             '  - {{type: oauth, issuer: "{}", network: private, introspection: true, client_id: g, client_secret: s}}\n'
@@ -350,7 +350,7 @@ async def test_an_issuer_that_is_away_locks_out_nobody_of_another(tmp_path: Path
 
 
 def oauth(evil: Issuer, **more: Any) -> OAuthIssuer:
-    """A method with what a file may leave out."""
+    """Return an `oauth` method with the optional keys."""
     said: dict[str, Any] = {
         "issuer": evil.url,
         "audience": ("https://gateway.test",),
@@ -377,7 +377,7 @@ class _Named:
 
 @pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart", "/mcp/everything"])
 async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Issuer, mount: str) -> None:
-    """Another person with its id can neither ask, nor hear, nor end it (protocol 2025-11-25)."""
+    """Another person with its id can neither call, nor listen, nor end it (protocol 2025-11-25)."""
     url = f"{guarded.url}{mount}"
     alice = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use")))
     mallory = bearer(evil.sign(evil.claims(guarded.url, scope="mcp:use", sub="mallory")))
@@ -398,7 +398,7 @@ async def test_a_session_of_mcp_is_its_principals_alone(guarded: World, evil: Is
 
 
 async def test_a_view_is_its_principals_alone(guarded: World, evil: Issuer) -> None:
-    """Another person with its handle, its proof, or the launch value of it gets nothing; nor does their own client."""
+    """Another person gets nothing with its handle, its proof or its launch value; nor does their own client."""
 
     async def call(shown: dict[str, str], tool: str, /, **arguments: Any) -> dict[str, Any]:
         params = {"name": tool, "arguments": arguments}

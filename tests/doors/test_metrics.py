@@ -1,4 +1,4 @@
-"""`/metrics`: what is counted, who reads it, and that nothing from outside becomes a label."""
+"""`/metrics`: what is counted, who may read it, and that no outside value becomes a label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENT = {"webmcp-gateway-client": "1"}
 
 
 async def scraped(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every value by its name and labels."""
+    """Return every value by its name and labels."""
     async with world.client() as client, client.get(f"{world.url}/metrics") as answer:
         assert answer.status == 200
         text = await answer.text()
@@ -25,12 +25,12 @@ async def scraped(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]],
 
 
 def total(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float], name: str, **labels: str) -> float:
-    """The sum over everything that has these labels."""
+    """Return the sum over all series that have these labels."""
     return sum(value for (found, have), value in values.items() if found == name and set(labels.items()) <= set(have))
 
 
 async def test_requests_and_refusals_are_counted(world: World) -> None:
-    """By app, door, route and decision; with the time of each step."""
+    """By app, door, route and decision; with the duration of each step."""
     before = await scraped(world)
     async with world.client(headers=CLIENT) as client:
         for path in ("/api/products", "/api/products", "/nowhere/at-all-8351"):
@@ -53,7 +53,7 @@ async def test_requests_and_refusals_are_counted(world: World) -> None:
 
 
 async def made_up(world: World, number: int) -> None:
-    """Requests of all kinds in which everything that a caller may choose is made up."""
+    """Send requests of all kinds with invented values wherever a caller may choose one."""
     word = f"made-up-{number}"
     call = {"jsonrpc": "2.0", "id": word, "method": "tools/call", "params": {"name": word, "arguments": {word: word}}}
     headers = {**CLIENT, "accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
@@ -74,7 +74,7 @@ async def made_up(world: World, number: int) -> None:
 
 @pytest.mark.bound("labels of metrics")
 async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
-    """After the first of a kind, no more series come, however many do the same with other values."""
+    """After the first of a kind no series are added, however many requests repeat it with other values."""
     await made_up(world, 1)
     before = set(await scraped(world))
     for number in range(2, 20):
@@ -103,7 +103,7 @@ async def test_a_scraper_needs_no_mark_and_a_page_gets_nothing(
 
 
 async def test_no_other_host_has_metrics(world: World) -> None:
-    """The console answers 404; on an app's site it is a path of the app, which no rule allows."""
+    """The console answers 404; on an app's site it is a path of the app, which no route allows."""
     async with world.client(headers=CLIENT) as client:
         async with client.get(f"{world.console}/metrics") as answer:
             assert answer.status == 404

@@ -1,4 +1,4 @@
-"""Open connections of clients: so many from one address, so many in all."""
+"""Open connections of clients are bounded by address and in total."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.world import World, running
 
 
 def taken(peers: Peers, *addresses: str) -> list[bool]:
-    """Whether each of these connections has a place."""
+    """Return whether each of these connections gets a place."""
     return [peers.take(address) is not None for address in addresses]
 
 
 @pytest.mark.bound("connections of clients")
 def test_an_address_has_so_many_connections() -> None:
-    """A network of IPv6 is one address; another address has its own, and one that ends makes room."""
+    """An IPv6 network counts as one address; each address has a bound, and a closed connection frees its place."""
     peers = Peers(2, 100)
     assert taken(peers, "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2") == [True, True, False, True]
     six = [peers.take(f"2001:db8::{number}") for number in (1, 2, 3)]
@@ -41,7 +41,7 @@ def test_an_address_has_so_many_connections() -> None:
 
 @pytest.mark.bound("connections of clients")
 def test_all_together_have_so_many() -> None:
-    """Once half of the places are taken, nobody who has many gets more, and others do."""
+    """Once half of the places are taken, an address with many gets no more, while others do."""
     peers = Peers(100, 128)
     assert all(taken(peers, *["192.0.2.1"] * 65))
     assert taken(peers, *["192.0.2.2"] * 3) == [True, True, False]
@@ -50,7 +50,7 @@ def test_all_together_have_so_many() -> None:
 
 @pytest.mark.parametrize("remote", ["127.0.0.1", "::1", "127.9.9.9", "198.51.100.7", "/run/gateway.sock", None])
 def test_behind_a_proxy_an_address_tells_nothing(remote: str | None) -> None:
-    """Each connection of a proxy counts for itself, as do those of this machine; in all there are only so many."""
+    """Each connection of a proxy, or of this machine, counts for itself; only the total is bounded."""
     peers = Peers(2, 100, (ip_network("198.51.100.0/24"),))
     places = [peers.take(remote) for _ in range(101)]
     assert None not in places[:100]
@@ -58,7 +58,7 @@ def test_behind_a_proxy_an_address_tells_nothing(remote: str | None) -> None:
 
 
 def test_connections_leave_files_to_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To backends, and to the database."""
+    """For connections to backends, and for the database."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (40, 40))
     assert taken(Peers(1000, 1000), *["127.0.0.1"] * 31) == [True] * 30 + [False]
 
@@ -71,7 +71,7 @@ class _Gate:
 
 @asynccontextmanager
 async def listening(peers: Peers) -> AsyncIterator[tuple[str, int]]:
-    """Real connections, of which nothing is read that is refused."""
+    """Yield a real server that reads nothing of a refused connection."""
     made = Fronts(cast(Any, None), cast(Gate, _Gate(peers)))
     server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     try:
@@ -82,7 +82,7 @@ async def listening(peers: Peers) -> AsyncIterator[tuple[str, int]]:
 
 
 async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it wants; a connection that ends makes room."""
+    """For any request; a closed connection frees its place."""
     monkeypatch.setattr("gateway.doors.peers.address_of", lambda _: ip_address("192.0.2.1"))
     async with asyncio.timeout(20), listening(Peers(1, 100)) as (host, port):
         _, first = await asyncio.open_connection(host, port)
@@ -107,7 +107,7 @@ async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.bound("a connection on which nothing happens")
 async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that never said anything."""
+    """Also one that never sent anything."""
     monkeypatch.setattr(connections, "IDLE", 0.1)
     monkeypatch.setattr(connections, "SWEEP", 0.05)
     async with asyncio.timeout(20):
@@ -118,7 +118,7 @@ async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.bound("connections of clients")
 async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
-    """One connection too many is refused, counted and recorded; one that ends makes room."""
+    """One connection too many is refused, counted and recorded; a closed one frees its place."""
     async with asyncio.timeout(20), running(tmp_path, extra="auth: [token]\n") as world:
         configured(world, "connections: 2")
         await world.gateway.stop()

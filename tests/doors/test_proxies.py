@@ -1,4 +1,4 @@
-"""A proxy in front says who calls, or where from: it alone, and to this machine nobody else is local."""
+"""A trusted proxy names the caller or the caller's address; no other peer can, and a remote caller is never local."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ roles: {{approver: [ops], admin: [root]}}
 
 @pytest.fixture
 async def fronted(tmp_path: Path) -> AsyncIterator[World]:
-    """The cart behind a proxy that says who calls."""
+    """Yield the cart behind a proxy that names the caller."""
     async with running(tmp_path, extra=PROXY.format(proxy="127.0.0.1")) as world:
         yield world
 
 
 async def test_a_trusted_proxy_names_the_caller(fronted: World) -> None:
-    """At every door, with roles; its headers end here."""
+    """At every door, with roles; its headers go no further."""
     shown = {"x-user": "alice@example.com", "x-groups": "ops, staff"}
     assert not {name for name, status in (await statuses(fronted, shown)).items() if status == 401}
     _, _, body = await answer(knocks(fronted)["console"], shown)
@@ -41,7 +41,7 @@ async def test_a_trusted_proxy_names_the_caller(fronted: World) -> None:
 
 @pytest.mark.parametrize("shown", [{}, {"x-user": ""}, {"x-user": " "}, {"x-groups": "root"}, {"x-user": "a" * 1025}])
 async def test_a_proxy_that_names_nobody_lets_nobody_in(fronted: World, shown: dict[str, str]) -> None:
-    """An empty name is none."""
+    """An empty name is invalid."""
     assert set((await statuses(fronted, shown)).values()) == {401}
 
 
@@ -56,7 +56,7 @@ async def test_the_header_of_somebody_else_is_nothing(tmp_path: Path) -> None:
 
 
 async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_path: Path) -> None:
-    """`none` is for loopback: a trusted proxy that speaks for another address does not make it this machine."""
+    """`none` is for loopback only: a trusted proxy that names another address is not loopback."""
     extra = "auth: [token, none]\n"
     async with running(tmp_path, extra=extra) as world:
         file = world.folder / "gateway.yaml"
@@ -70,4 +70,4 @@ async def test_everybody_on_this_machine_is_local_but_those_of_elsewhere(tmp_pat
         assert (await answer(knock, {"forwarded": "for=203.0.113.5"}))[0] == 401
         for lie in ("for=127.0.0.2", 'for="[::1]"'):  # the client's own field, which a proxy of the other kind passes
             assert (await answer(knock, {"forwarded": lie, "x-forwarded-for": "203.0.113.5"}))[0] == 401
-        assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # never taken for nothing
+        assert (await answer(knock, {"authorization": "Bearer wrong"}))[0] == 401  # a wrong token never counts as none

@@ -1,4 +1,4 @@
-"""Who is refused at a door is counted, logged and recorded, and cannot fill the log or the record."""
+"""Refused callers are counted, logged and recorded, and cannot fill the log or the record."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LOG = "gateway.doors.refused_callers"
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[World]:
-    """The cart behind a gateway that wants tokens, with five lines of the record for refusals in a minute."""
+    """Yield the cart behind a gateway that requires tokens, with five recorded refusals per minute."""
     async with running(tmp_path, extra="auth: [token]\naudit: {refusals: 5}\n") as world:
         yield world
 
 
 async def trusting(world: World) -> None:
-    """The gateway runs again, and believes the proxies of this machine."""
+    """Restart the gateway so that it trusts the proxies of this machine."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     listen = next(line for line in text.splitlines() if line.strip().startswith("listen:"))
@@ -45,12 +45,12 @@ async def trusting(world: World) -> None:
 
 
 def callers(world: World) -> list[Mapping[str, Any]]:
-    """What the record says of refused callers."""
+    """Return the recorded refusals of callers."""
     return [line["fields"] for line in world.records() if line["fields"].get("kind") == "caller"]
 
 
 async def send(world: World, knock: Knock, **headers: str) -> int:
-    """The status of one knock."""
+    """Return the status of one request."""
     async with (
         world.client() as client,
         client.request(
@@ -83,7 +83,7 @@ async def test_a_refused_caller_leaves_a_trace(
     headers: dict[str, str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In the metrics, in the log and in the record, with the address of the client and nothing of what was shown."""
+    """In the metrics, the log and the record, with the client's address and nothing of the credentials sent."""
     assert await send(guarded, knocks(guarded)[door], **headers) == status
     (said,) = callers(guarded)
     assert (said["door"], said["reason"], said["status"], said["client"]) == (named, reason, status, "127.0.0.1")
@@ -97,7 +97,7 @@ async def test_a_refused_caller_leaves_a_trace(
 
 
 async def test_every_other_way_to_be_refused(guarded: World) -> None:
-    """Without the capability, with a wrong link, a wrong ticket, or metrics that are none of the caller's business."""
+    """Without the capability, with a wrong link, with a wrong ticket, or for metrics from another address."""
     may = await token(guarded, "small", "app:none")
     async with guarded.client(headers=CLIENT) as client:
         for url, headers in (
@@ -125,7 +125,7 @@ async def test_every_other_way_to_be_refused(guarded: World) -> None:
 
 
 async def test_many_are_summed_up(guarded: World, caplog: pytest.LogCaptureFixture) -> None:
-    """All are in the metrics; ten lines of the log and five of the record tell of one each, and one of the rest."""
+    """All are in the metrics; ten log lines and five of the record are for one refusal each, one sums up the rest."""
     for _ in range(30):
         await send(guarded, knocks(guarded)["mcp"])
     assert total(await scraped(guarded), "callers_refused_total", door="mcp", reason="unidentified") == 30
@@ -141,7 +141,7 @@ async def test_many_are_summed_up(guarded: World, caplog: pytest.LogCaptureFixtu
 
 
 async def test_the_address_is_the_one_that_a_trusted_proxy_tells(tmp_path: Path) -> None:
-    """At every door, for what is refused and for what is done; nobody else is believed."""
+    """At every door, for refusals and for outcomes; an untrusted peer's header is ignored."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
         may = await token(world, "one", "app", "mcp", "bridge")
         for trusted in (False, True):
@@ -157,7 +157,7 @@ async def test_the_address_is_the_one_that_a_trusted_proxy_tells(tmp_path: Path)
 
 
 def test_every_refusal_of_a_door_has_a_known_reason() -> None:
-    """Those that refuse callers are counted, and can be asked for with `audit query --reason`."""
+    """Reasons for refusing callers are counted, and can be queried with `audit query --reason`."""
     found = set[str]()
     for path in Path(gateway.doors.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -175,7 +175,7 @@ def test_every_refusal_of_a_door_has_a_known_reason() -> None:
 
 
 async def test_each_call_of_an_mcp_session_has_the_address_of_its_own_client(tmp_path: Path) -> None:
-    """A session of the handshake is one task of the SDK, which began with the first request; a client may move."""
+    """A session of the handshake is one task of the SDK, begun by the first request; a client's address may change."""
     addresses = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
     async with running(tmp_path, extra="auth: [token]\n") as world:
         await trusting(world)
@@ -210,7 +210,7 @@ MALFORMED = [
 
 
 async def test_what_is_no_request_is_counted_and_summed_up(world: World) -> None:
-    """aiohttp answers before any code of ours: in the record one line says how many there were, and from where."""
+    """aiohttp answers before the gateway's code runs: one line of the record gives their number and address."""
     for raw in MALFORMED:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
         writer.write(raw)

@@ -1,4 +1,4 @@
-"""Revocation with several sources of credentials: one that is down, hangs or lies is nothing to the others."""
+"""Revocation with several sources of credentials: one that is down, hangs or lies does not affect the others."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from tests.clock import Clock
 
 @dataclass
 class Told:
-    """An issuer that says of each token what it is told to; an error is raised, None hangs."""
+    """An issuer with a set answer for each token; an exception is raised, None hangs."""
 
     of: Mapping[str, bool | Exception | None] = field(default_factory=dict)
     asked: int = 0
 
     def now(self, id: str, said: bool | Exception) -> None:
-        """From now on it says this."""
+        """From now on answer this."""
         self.of = {**self.of, id: said}
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
-        """What the test says."""
+        """Return the test's answer."""
         if id not in self.of:
             return None
         self.asked += 1
@@ -58,7 +58,7 @@ class _Named:
 
 
 class Room:
-    """A gateway's logins and tokens, and what is open by whom."""
+    """A gateway's logins and tokens, and the open streams of their callers."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self.database = database
@@ -69,21 +69,21 @@ class Room:
         self.cut: list[str] = []
 
     def standing(self, *issuers: TokenIssuer) -> Standing:
-        """What looks at them."""
+        """Return the revocation check over all of them."""
         return Standing(self.tokens, self.sessions, issuers, self.clock, self.clock)
 
     def stream(self, standing: Standing, proof: str) -> None:
-        """Open one on the strength of `proof`."""
+        """Open a stream that depends on `proof`."""
         principal = replace(LOCAL, subject=proof, proof=proof)
         self.open.enter_context(standing.held(principal, lambda: self.cut.append(proof)))
 
     async def token(self, name: str) -> str:
-        """The proof of a token of the gateway's own."""
+        """Return the proof of a token that the gateway issued."""
         await self.tokens.create(name, ["mcp"], None, now=self.clock(), expires=self.clock() + 3600)
         return next(f"token:{grant.id}" for grant in await self.tokens.listed() if grant.name == name)
 
     async def login(self) -> str:
-        """The proof of a login."""
+        """Return the proof of a login."""
         shown = await self.sessions.put(SessionKind.CONSOLE, LOCAL, now=self.clock(), life=3600)
         kept = await self.sessions.find(SessionKind.CONSOLE, shown.reveal(), self.clock())
         assert kept is not None
@@ -92,7 +92,7 @@ class Room:
 
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    """With a real database, and a clock that stands still."""
+    """Yield a room with a real database and a stopped clock."""
     async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
         made = Room(database, Clock())
         async with made.open:
@@ -106,7 +106,7 @@ DOWN = [Unidentified("It does not answer.", status=503), OSError("refused"), Run
 async def test_a_dead_issuer_delays_the_end_of_nothing_that_others_know(
     room: Room, how: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look cuts all that is revoked: own tokens, logins, tokens of another issuer, others of this one."""
+    """One check cuts all that is revoked: own tokens, logins, tokens of another issuer, and others of this one."""
     monkeypatch.setattr(module, "ANSWER", 0.1)
     dead = Told({f"dead-{number}": how for number in range(3)} | {"dead-revoked": False})
     well = Told({f"well-{number}": False for number in range(20)} | {"well-good": True})
@@ -126,7 +126,7 @@ async def test_a_dead_issuer_delays_the_end_of_nothing_that_others_know(
 
 
 async def test_a_database_that_is_down_delays_no_issuer(room: Room, caplog: pytest.LogCaptureFixture) -> None:
-    """And what only it knows goes on for five minutes, which is said; then it ends. It is asked again meanwhile."""
+    """Streams that only it can check stay open for five minutes, which is logged, then end. It is retried meanwhile."""
     well = Told({"gone": False, "good": True})
     standing = room.standing(well)
     own, other = await room.token("own"), await room.login()
@@ -147,7 +147,7 @@ async def test_a_database_that_is_down_delays_no_issuer(room: Room, caplog: pyte
 
 
 async def test_an_answer_begins_the_five_minutes_anew(room: Room) -> None:
-    """An issuer that comes back in time ends nothing that it finds good."""
+    """An issuer that answers in time keeps its valid tokens' streams open."""
     flaky = Told({"x": OSError("refused")})
     standing = room.standing(flaky)
     room.stream(standing, f"{INTROSPECTED}:x")
@@ -167,7 +167,7 @@ async def test_an_answer_begins_the_five_minutes_anew(room: Room) -> None:
 
 
 async def test_a_token_that_no_issuer_remembers_is_not_good_for_ever(room: Room) -> None:
-    """A full table forgets; what can no longer be looked up ends like what cannot be looked up."""
+    """A full table evicts; a token that cannot be looked up ends like one whose issuer does not answer."""
     standing = room.standing(Told(), Told())
     room.stream(standing, f"{INTROSPECTED}:forgotten")
     await standing.look()
@@ -178,7 +178,7 @@ async def test_a_token_that_no_issuer_remembers_is_not_good_for_ever(room: Room)
 
 
 async def test_a_dead_issuer_is_asked_less_often(room: Room) -> None:
-    """Two seconds, four, eight, sixteen; and once it answers, at each look."""
+    """After two seconds, four, eight, sixteen; once it answers, at each check."""
     dead = Told({"x": OSError("refused")})
     standing = room.standing(dead)
     room.stream(standing, f"{INTROSPECTED}:x")
@@ -194,7 +194,7 @@ async def test_a_dead_issuer_is_asked_less_often(room: Room) -> None:
 
 
 async def test_tokens_that_hang_keep_no_others_waiting(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them than are asked about at once, in a look that is cut short: the next looks come to all."""
+    """More of them than are checked concurrently, in a check with a time limit: the next checks reach all."""
     monkeypatch.setattr(module, "ROUND", 0.2)
     slow = Told({f"slow-{number}": None for number in range(2 * module.AT_ONCE)} | {"late": False, "good": True})
     standing = room.standing(slow)
@@ -207,7 +207,7 @@ async def test_tokens_that_hang_keep_no_others_waiting(room: Room, monkeypatch: 
 
 
 async def test_what_cannot_be_ended_keeps_nothing_else_open(room: Room) -> None:
-    """An error in the end of one stream is nothing to the next."""
+    """An exception while one stream is ended does not affect the next."""
     standing = room.standing(Told({"x": False}))
 
     def stuck() -> None:
@@ -221,7 +221,7 @@ async def test_what_cannot_be_ended_keeps_nothing_else_open(room: Room) -> None:
 
 
 async def test_it_goes_on_looking(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it runs in a gateway: a source that hangs holds up its own looks alone."""
+    """As in a running gateway: a source that hangs delays only its own checks."""
     monkeypatch.setattr(module, "LOOK", 0.01)
     hung, well = Told({"x": None}), Told({"y": True})
     standing = room.standing(hung, well)
@@ -240,7 +240,7 @@ async def test_it_goes_on_looking(room: Room, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_real_issuers_and_one_of_them_dead(room: Room) -> None:
-    """Over HTTP: opaque tokens of two servers, of which one dies; the other's revoked token ends at the next look."""
+    """Over HTTP: opaque tokens of two issuers, one of them dead; the other's revoked token ends at the next check."""
     async with issuer() as first, issuer() as second, Connections() as connections:
         takers = []
         for name, server in (("first", first), ("second", second)):
@@ -287,7 +287,7 @@ def _oauth(url: str) -> OAuthIssuer:
 
 
 def test_nobody_is_held_whose_credential_has_no_end(room: Room) -> None:
-    """The one person of a gateway without authentication."""
+    """The local principal of a gateway without authentication."""
     standing = room.standing()
     with standing.held(LOCAL, lambda: pytest.fail("ended")):
         assert standing.held(LOCAL, lambda: None) is standing.held(Principal("a", "b", "c"), lambda: None)

@@ -1,4 +1,4 @@
-"""What proved a caller ends while a person is asked about its call: the yes comes too late, and nothing is sent."""
+"""A caller's credential ends while a person is asked about its call: approval comes too late, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ ASKED = "DELETE"
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[World]:
-    """The cart behind a gateway that wants tokens."""
+    """Yield the cart behind a gateway that requires tokens."""
     async with running(tmp_path, extra="auth: [token]\n") as world:
         yield world
 
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Town]:
-    """A gateway with a real issuer."""
+    """Yield a gateway with a real issuer."""
     async with town(tmp_path) as started:
         yield started
 
 
 def waiting_call(world: World) -> Knock:
-    """A call that a person must approve."""
+    """Return a call that a person must approve."""
     params = {"name": "http_request", "arguments": DELETE}
     return mcp_call(f"{world.url}/mcp/cart", "tools/call", params, "http_request")
 
 
 async def asked(browser: aiohttp.ClientSession, console: str) -> str:
-    """The id of the one open question."""
+    """Return the id of the one open question."""
     async with browser.get(f"{console}/api/events", headers=OWN) as stream:
         async for line in stream.content:
             if line.startswith(b"data: [{") and ASKED.encode() in line:
@@ -51,12 +51,12 @@ async def asked(browser: aiohttp.ClientSession, console: str) -> str:
 
 
 def sent(world: World) -> list[dict[str, Any]]:
-    """The requests of that kind that reached the shop."""
+    """Return the requests of that kind that reached the shop."""
     return [one for one in world.arrived() if one["method"] == "DELETE"]
 
 
 async def refused(waiting: asyncio.Future[tuple[int, dict[str, str], bytes]]) -> bool:
-    """Whether the caller was cut off, or told that the approval is void."""
+    """Return whether the caller was disconnected, or received that the approval expired."""
     try:
         _, _, body = await waiting
     except aiohttp.ClientError:
@@ -65,7 +65,7 @@ async def refused(waiting: asyncio.Future[tuple[int, dict[str, str], bytes]]) ->
 
 
 async def test_a_token_of_the_gateway(guarded: World) -> None:
-    """Revoked right before the yes."""
+    """Revoked right before the approval."""
     shown = await token(guarded, "claude", "mcp")
     async with guarded.client() as browser, asyncio.TaskGroup() as tasks:
         async with browser.get(await link(guarded), headers=NAVIGATION):
@@ -79,7 +79,7 @@ async def test_a_token_of_the_gateway(guarded: World) -> None:
 
 
 async def said_yes(browser: aiohttp.ClientSession, world: World, id: str) -> int:
-    """The status of approving."""
+    """Return the status of approving."""
     _, state = await get(browser, f"{world.console}/api/state")
     headers = {**OWN, "origin": world.console, "webmcp-gateway-csrf": state["csrf"]}
     async with browser.post(f"{world.console}/api/approvals/{id}", json={"answer": "approve"}, headers=headers) as got:
@@ -88,7 +88,7 @@ async def said_yes(browser: aiohttp.ClientSession, world: World, id: str) -> int
 
 @pytest.mark.parametrize("how", ["revoked", "down", "good"])
 async def test_a_token_of_an_issuer(place: Town, how: str) -> None:
-    """An opaque one: its issuer is asked again, and one that does not answer has not said yes."""
+    """An opaque one: its issuer is queried again, and no answer counts as revoked."""
     world = place.world
     shown = await place.token("alice", world.url)
     async with world.client() as alice, asyncio.TaskGroup() as tasks:
@@ -107,7 +107,7 @@ async def test_a_token_of_an_issuer(place: Town, how: str) -> None:
 
 
 async def test_a_login(place: Town) -> None:
-    """Alice's page waits at the app's site; she logs out; an approver says yes to nothing."""
+    """Alice's page waits at the app's site; she logs out; the approval has no effect."""
     world = place.world
     async with world.client() as alice, world.client() as olga, asyncio.TaskGroup() as tasks:
         await place.log_in(alice, "alice")
@@ -131,7 +131,7 @@ async def test_a_login(place: Town) -> None:
 
 
 async def tried(browser: aiohttp.ClientSession, url: str) -> int:
-    """The status of a POST, 0 where the connection was cut off."""
+    """Return the status of a POST, 0 if the connection was cut."""
     try:
         async with browser.post(url, json={}, headers=OWN) as got:
             return got.status

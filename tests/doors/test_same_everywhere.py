@@ -1,4 +1,4 @@
-"""The same caller, however they prove who they are, is the same principal with the same refusals at every door."""
+"""The same caller, however authenticated, is the same principal with the same refusals at every door."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ OUTCOMES: Mapping[tuple[str, str], Sequence[tuple[int, str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Street:
-    """A gateway that takes callers of every kind, and their issuer."""
+    """A gateway that accepts callers of every kind, and their issuer."""
 
     world: AttackWorld
     issuer: Issuer
 
     async def proof(self, kind: str, person: str, door: str = "") -> tuple[dict[str, str], str]:
-        """The header fields that prove `person` at this door, and the id of the principal that they make."""
+        """Return the header fields that authenticate `person` at this door, and the id of the resulting principal."""
         client = {} if person else {"sub": "desktop"}
         roles = ["buyer"] if person == "alice" else []
         claims = self.issuer.claims(f"http://localhost:{self.world.port}", roles=roles, **({"sub": person} | client))
@@ -106,13 +106,13 @@ class Street:
                 return {}, "local|local|local"
 
     async def _cookie(self, person: str, roles: list[str], door: str) -> dict[str, str]:
-        """The cookie of a browser that logged in at the issuer; an app's site has one of its own."""
+        """Return the cookie of a browser that logged in at the issuer; an app's site has a separate one."""
         self.issuer.person = {"sub": person, "roles": roles, "client_id": None}
         console, site = (f"http://{self.world.hosts[name]}" for name in ("console", "app"))
         async with local_client(headers=NAVIGATION) as browser:
             async with browser.get(f"{console}/login?issuer=0&to=/") as got:
                 assert got.status == 200, await got.text()
-            state = "s" * 43  # a site leads nobody to the console where `none` lets everybody in
+            state = "s" * 43  # a site redirects nobody to the console where `none` admits everybody
             browser.cookie_jar.update_cookies({SessionCookies(site).name("state"): state}, URL(site))
             async with browser.get(f"{console}/login/site?app={APP}&to=/&state={state}") as got:
                 assert got.status == 200, await got.text()
@@ -129,13 +129,13 @@ class Street:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that shows it."""
+    """Return the header with this token."""
     return {"authorization": f"Bearer {token}"}
 
 
 @pytest.fixture(scope="module")
 async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Street]:
-    """One for all of them."""
+    """One street for all tests."""
     folder: Path = tmp_path_factory.mktemp("street")
     async with issuer() as there, attacked(folder, POLICY, EXTRA.format(issuer=there.url)) as world:
         yield Street(world, there)
@@ -143,7 +143,7 @@ async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stre
 
 @asynccontextmanager
 async def opened(name: str, world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[AttackedDoor]:
-    """A door, at which every request of the caller shows the same proof."""
+    """Open a door whose requests all carry the same proof."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:
         match name:
             case "site":
@@ -174,7 +174,7 @@ class ShownSite:
     shown: Mapping[str, str]
 
     async def ask(self, case: dict[str, Any]) -> Any:
-        """The proof stands beside what the app's page sends, but for the fields that a proxy overwrites."""
+        """Send the proof beside the app's own header fields, except those that a proxy overwrites."""
         headers = {name: value for name, value in case["headers"].items() if name.lower() not in self.shown}
         site = {"headers": list(self.shown.items())}
         return await SiteDoor(self.world).ask({**case, "headers": headers, "site": site})
@@ -182,7 +182,7 @@ class ShownSite:
 
 @asynccontextmanager
 async def piped(world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The pipe that desktop clients start, with the token in its environment."""
+    """Open the stdio pipe that desktop clients start, with the token in its environment."""
     token = {TOKEN_VARIABLE: shown["authorization"].removeprefix("Bearer ")} if shown else {}
     program = (
         "-c",
@@ -208,7 +208,7 @@ async def piped(world: AttackWorld, shown: Mapping[str, str]) -> AsyncIterator[a
 
 
 NOT_THERE = {"proxy": {"stdio"}, "login": {"modern", "modern-sdk", "legacy", "stdio"}}
-"""Doors at which a proof cannot be shown: no proxy stands before a pipe, and MCP clients are no browsers."""
+"""Doors without a way to send a proof: no proxy is in front of a pipe, and MCP clients are not browsers."""
 
 TABLE = [
     (kind, person, door) for kind, person in OUTCOMES for door in DOORS if door not in NOT_THERE.get(kind, frozenset())
@@ -217,10 +217,10 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "person", "name"), TABLE)
 async def test_the_same_at_every_door(street: Street, kind: str, person: str, name: str) -> None:
-    """Outcomes and principal; what an app writes of identities goes nowhere; the credential goes out, no proof does."""
+    """Outcomes and principal; identity headers of the app are dropped; the credential goes out, the proof does not."""
     world = street.world
     shown, principal = await street.proof(kind, person, name)
-    # what the page of a browser adds to its own proof is the proxy's, or the gateway's, to judge
+    # identity headers that a browser's page adds to its own proof are for the proxy, or the gateway, to judge
     written = {**AS_APP_DATA} if name != "site" else {"x_user": "mallory"}
     if name == "site" and kind not in ("proxy", "none"):
         written |= {"x-user": "mallory", "x-groups": "root"}
@@ -242,7 +242,7 @@ async def test_the_same_at_every_door(street: Street, kind: str, person: str, na
 
 @pytest.mark.parametrize("name", sorted(NOT_THERE["login"] - {"stdio"}))
 async def test_a_login_proves_nothing_to_a_mount(street: Street, name: str) -> None:
-    """A cookie is not looked at there: whoever shows nothing else is who shows nothing."""
+    """Mounts ignore cookies: a caller with only a cookie is unauthenticated."""
     world = street.world
     shown, _ = await street.proof("login", "alice")
     async with opened(name, world, shown) as door:
@@ -257,7 +257,7 @@ NO_LOGIN = ("ended", "twice")
 
 
 async def no_proof(street: Street, kind: str, door: str = "") -> tuple[dict[str, str], dict[str, str]]:
-    """A good proof, and header fields that are none."""
+    """Return a valid proof, and header fields with an invalid one."""
     good, _ = await street.proof("login" if kind in NO_LOGIN else "token", "alice", door)
     if kind in NO_LOGIN:
         cookie = good["cookie"]
@@ -283,7 +283,7 @@ PROOFS = [(kind, name) for kind in WRONG for name in ("modern", "modern-sdk", "l
 
 @pytest.mark.parametrize(("kind", "name"), [*PROOFS, *((kind, "site") for kind in NO_LOGIN)])
 async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name: str) -> None:
-    """Although `none` lets everybody in who shows nothing: what is shown and wrong is never taken for that."""
+    """Although `none` admits callers without a proof, an invalid proof never counts as none."""
     world = street.world
     good, wrong = await no_proof(street, kind, name)
     async with opened(name, world, good) as door:
@@ -299,7 +299,7 @@ async def test_what_is_no_proof_is_none_anywhere(street: Street, kind: str, name
 
 @pytest.mark.parametrize("kind", [kind for kind in WRONG if kind != "proxy"])
 async def test_what_is_no_proof_opens_no_pipe(street: Street, kind: str) -> None:
-    """The process that desktop clients start answers its calls with the gateway's 401, and lets none through."""
+    """The process that desktop clients start answers calls with the gateway's 401, and forwards none."""
     world = street.world
     _, wrong = await no_proof(street, kind)
     world.take_arrived()
@@ -315,7 +315,7 @@ async def test_what_is_no_proof_opens_no_pipe(street: Street, kind: str) -> None
 
 @pytest.mark.parametrize("kind", [*WRONG, *NO_LOGIN])
 async def test_what_is_no_proof_opens_no_bridge(street: Street, kind: str) -> None:
-    """No ticket and no body; the proof of a socket is its ticket, and without one it opens nothing."""
+    """Neither ticket nor body; a WebSocket's proof is its ticket, and without one it opens nothing."""
     world = street.world
     good, wrong = await no_proof(street, kind)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as client:

@@ -1,4 +1,4 @@
-"""No answer names the software that gave it, with its version."""
+"""No answer names the software that sent it, or its version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT = "webmcp-gateway-client: 1\r\n"
 
 
 async def head(world: World, data: bytes) -> bytes:
-    """The head of what the gateway answers to these bytes."""
+    """Return the head of the gateway's answer to these bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(data)
     writer.write_eof() if not data.endswith(b"\r\n\r\n") else None
@@ -26,7 +26,7 @@ async def head(world: World, data: bytes) -> bytes:
 
 
 def told(found: bytes) -> set[bytes]:
-    """The values of `Server`."""
+    """Return the values of `Server`."""
     lines = (line.partition(b":") for line in found.split(b"\r\n"))
     return {value.strip() for name, _, value in lines if name.lower() == b"server"}
 
@@ -54,7 +54,7 @@ def told(found: bytes) -> set[bytes]:
     ],
 )
 async def test_no_answer_names_software(shared_world: World, lines: str) -> None:
-    """Not of any door, and not that of the parser to what is no HTTP."""
+    """Neither of any door, nor of the parser to malformed HTTP."""
     port = shared_world.gateway.port
     names = {name: f"{name}.localhost:{port}" for name in ("sandbox",)}
     names |= {"plain": f"localhost:{port}", "console": f"gateway.localhost:{port}", "site": f"cart.localhost:{port}"}
@@ -64,7 +64,7 @@ async def test_no_answer_names_software(shared_world: World, lines: str) -> None
 
 
 async def test_no_door_names_software(shared_world: World) -> None:
-    """Nor where it serves; the upgrade to a WebSocket and a static file among them."""
+    """Nor in successful answers, including the upgrade to a WebSocket and a static file."""
     async with shared_world.client(headers={"webmcp-gateway-client": "1"}) as client:
         for name, knock in knocks(shared_world).items():
             async with client.request(knock.method, knock.url, headers=knock.headers, data=knock.body) as answer:

@@ -1,4 +1,4 @@
-"""An app's own site serves its files, and its page at the paths of its router, to browsers that come and go."""
+"""An app's own site serves its files, and its page at the paths of the app's router, to clients that disconnect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-
 
 
 async def test_a_browser_that_leaves_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is gone when its file is there to be sent: nothing fails that nobody hears of."""
+    """It is gone when its file is ready to be sent: no error is raised."""
     failed: list[str] = []
     asked = asyncio.Event()
     prepare = web.FileResponse.prepare
@@ -45,7 +45,7 @@ async def test_a_browser_that_leaves_is_no_error(tmp_path: Path, monkeypatch: py
 
 
 async def test_a_path_of_the_router_that_is_loaded_is_the_page(tmp_path: Path) -> None:
-    """By a person, where no rule begins as it does, and no file is named; scripts are held to the policy."""
+    """For a navigation to a path under which no route begins and which names no file; scripts follow the policy."""
     asked = [
         ("/products/7", TO_A_PAGE),
         ("/nothing.js", TO_A_PAGE),
@@ -63,7 +63,7 @@ async def test_a_path_of_the_router_that_is_loaded_is_the_page(tmp_path: Path) -
 
 
 async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
-    """By its page; without a slash the browser is led there, so that what the page names is relative to it."""
+    """With its index page; without a slash the browser is redirected, so that relative URLs in the page work."""
     pages = write(tmp_path / "web", index__html="first", a_of_b_of_index__html="second", a_of_c__txt="third")
     write(pages, api_of_index__html="fourth")
     async with running(tmp_path, source=pages) as world, world.client() as client:
@@ -77,7 +77,7 @@ async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
         assert await asked("/a/b?x=%2f&y") == (301, "./b/?x=%2f&y")
         assert [(await asked(path, SCRIPT))[0] for path in ("/a/b", "/api")] == [301, 403]
         assert await asked("/api") == (301, "./api/")
-        assert await asked("/a%2Fb/") == await asked("/a%2fb") == (200, "first")  # of the router: it parts no folders
+        assert await asked("/a%2Fb/") == await asked("/a%2fb") == (200, "first")  # an encoded slash separates no folders
         assert (await asked("/a%2Fc.txt", SCRIPT))[0] == 400
         assert [(await asked(path))[1] for path in ("/a", "/a/", "/a/c.txt/", "/a/b/index.html/", "/none")] == [
             "first"
@@ -85,7 +85,7 @@ async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
 
 
 async def test_a_header_in_utf_8_arrives_as_it_was(tmp_path: Path) -> None:
-    """Its bytes are those of the backend: browsers read the names of files so."""
+    """Its bytes are those of the backend: browsers read file names so."""
     said = 'attachment; filename="märz.csv"'
 
     async def report(_: web.Request) -> web.Response:
@@ -110,7 +110,7 @@ IDS = [b"abc", "\u65e5".encode(), b"\xff\xe9", b"a\x01b", b"\x7f\x0b\x1f", b"a, 
 
 
 async def test_the_id_of_an_event_stream_arrives_as_it_was(tmp_path: Path) -> None:
-    """All bytes of it, also after other requests on the same connection; other headers have no control characters."""
+    """All its bytes, also after other requests on the connection; other headers have no control characters."""
     answered = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n"
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

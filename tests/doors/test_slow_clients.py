@@ -1,4 +1,4 @@
-"""Clients that stop in the middle of a request, or trickle it."""
+"""Clients that stop in the middle of a request, or send it in a trickle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 @pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
 async def test_half_a_body_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str) -> None:
-    """The connection ends by itself, and nothing was asked of the backend."""
+    """The connection is closed, and the backend received nothing."""
     monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(HEAD.format(path=path, host=host, port=world.gateway.port).encode() + b"[")
@@ -51,7 +51,7 @@ DOORS = [
 
 
 async def trickled(world: World, first: bytes, byte: bytes) -> None:
-    """Send the first, and then a byte now and then, until the gateway has enough."""
+    """Send the first part, then a byte at a time, until the gateway closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(first)
 
@@ -78,14 +78,14 @@ async def trickled(world: World, first: bytes, byte: bytes) -> None:
 async def test_a_head_that_trickles_is_cut_at_every_door(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str, method: str
 ) -> None:
-    """Though it never stops for long."""
+    """Although it never stops for long."""
     monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
     monkeypatch.setattr(connections, "SWEEP", 0.05)
     await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
 
 
 async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a request that was answered, on the same connection."""
+    """After an answered request on the same connection."""
     monkeypatch.setattr(connections, "HEAD_WITHIN", 0.2)
     monkeypatch.setattr(connections, "SWEEP", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
@@ -103,7 +103,7 @@ async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch:
 async def test_a_body_that_trickles_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
 ) -> None:
-    """Though it grows all the time."""
+    """Although it grows all the time."""
     monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
     head = HEAD.replace("content-length: 10", "content-length: 100000")
     await trickled(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
@@ -111,7 +111,7 @@ async def test_a_body_that_trickles_is_given_up(
 
 
 async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each silence is shorter than the bound, and enough comes."""
+    """Each pause is shorter than the bound, and enough bytes arrive."""
     monkeypatch.setattr(slow_clients, "SILENCE", 1.5)
     monkeypatch.setattr(slow_clients, "RATE", 1.0)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
@@ -126,12 +126,12 @@ async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest
 
 
 LARGE = 100
-"""Large answers that are asked for at once: more than the system holds for one connection."""
+"""Large answers requested at once: more than the system buffers for one connection."""
 
 
 @asynccontextmanager
 async def asked_for_much(*more: str) -> AsyncIterator[socket.socket]:
-    """A connection on which all of these were asked for, and nothing was read yet."""
+    """Yield a connection on which all of these were requested, and nothing was read yet."""
     body = message(arguments={"url": "/big", "_view": "proof"}).encode()
     fields = [*(f"{name}: {value}" for name, value in CALL_HEAD.items()), f"content-length: {len(body)}", *more]
     async with Mount(app="cart", front=True).serve() as served:
@@ -146,7 +146,7 @@ async def asked_for_much(*more: str) -> AsyncIterator[socket.socket]:
 
 
 async def said_for_ever(client: socket.socket) -> None:
-    """Write, and read nothing. Raises ConnectionError once the connection is gone."""
+    """Write, and never read. Raises `ConnectionError` once the connection is gone."""
     while True:
         await asyncio.get_running_loop().sock_sendall(client, b"\r\n")
         await asyncio.sleep(0.02)
@@ -155,7 +155,7 @@ async def said_for_ever(client: socket.socket) -> None:
 @pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
 @pytest.mark.bound("answers that their client does not take")
 async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
-    """The answers would be held for as long as the client likes."""
+    """Otherwise the answers would be held for as long as the client likes."""
     monkeypatch.setattr(connections, "TAKEN_WITHIN", 0.2)
     monkeypatch.setattr(connections, "SWEEP", 0.05)
     async with asked_for_much(*more) as client, asyncio.timeout(10):
@@ -165,7 +165,7 @@ async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
 async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
-    """Though it takes longer for them than may pass without its taking any."""
+    """Although all of them take longer than the time allowed without progress."""
     monkeypatch.setattr(connections, "TAKEN_WITHIN", 1.0)
     monkeypatch.setattr(connections, "SWEEP", 0.05)
     got, began = b"", asyncio.get_running_loop().time()
@@ -182,7 +182,7 @@ async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
 @pytest.mark.bound("the head of a request")
 async def test_a_head_without_end_is_not_held(world: World, host: str, path: str, before: bytes) -> None:
-    """Nobody is known before its end: what is sent of it is not kept, and the connection closes."""
+    """The caller is unknown before the head's end: it is not stored, and the connection closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     if before:
         writer.write(before.replace(b"localhost", f"localhost:{world.gateway.port}".encode()))
@@ -191,13 +191,13 @@ async def test_a_head_without_end_is_not_held(world: World, host: str, path: str
     for number in range(20):
         writer.write(b"x-%d: %s\r\n" % (number, b"y" * 7000))
     async with asyncio.timeout(10):
-        with suppress(ConnectionResetError):  # what was not read any more is lost, and with it what was said of it
+        with suppress(ConnectionResetError):  # unread input resets the connection, and the answer may be lost with it
             assert b"HTTP/1.1 431 " in await reader.read()
     writer.close()
 
 
 async def test_a_long_head_with_an_end_is_read(world: World) -> None:
-    """However it is cut, and with whatever after it."""
+    """Wherever it is split, and whatever follows it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     head = f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n".encode()
     head += b"".join(b"x-%d: %s\r\n" % (number, b"y" * 7000) for number in range(8)) + b"\r\n"

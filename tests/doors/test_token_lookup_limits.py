@@ -1,4 +1,4 @@
-"""Wrong tokens are counted by address, in bounded memory, and never looked up without end."""
+"""Wrong tokens are counted by address, in bounded memory, and looked up at a limited rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.clock import Clock
 
 @pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
 def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A right one costs nothing, and one subscriber of IPv6 is one address."""
+    """A valid token costs nothing, and one IPv6 subscriber is one address."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 60.0))
     clock = Clock()
     counted = Guesses(clock)
@@ -36,7 +36,7 @@ def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.bound("addresses whose wrong tokens are counted")
 def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The further ones of a network count together; those of another network are not touched by that."""
+    """Further addresses of a network count together; those of another network are not affected."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(2, 60.0))
     monkeypatch.setattr(token_lookup_limits, "EACH", 4)
     monkeypatch.setattr(token_lookup_limits, "IN_ALL", 8)

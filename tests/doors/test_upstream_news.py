@@ -1,4 +1,4 @@
-"""What the view of an upstream's app is told, and what of its answers the bridge never takes for the gateway's own."""
+"""Notifications to the view of an upstream's app, and upstream answers that must not pass for the gateway's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLICY = "version: 1\ntools:\n  open: {}\n  quiet: {}\n  refused: {deny: not her
 
 
 class App:
-    """A server with an app, whose results are as a test wants them."""
+    """A server with an app, whose results the test sets."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -54,7 +54,7 @@ class App:
         self.server.middleware.insert(0, self._remember)
 
     async def _remember(self, ctx: Any, call_next: Any) -> Any:
-        """The sessions of the handshake, and results that the SDK's own types would not let through."""
+        """Keep the sessions of the handshake, and return results that the SDK's own types would refuse."""
         if ctx.method == "initialize":
             self.sessions.append(ctx.session)
         if ctx.method == "tools/call":
@@ -66,7 +66,7 @@ class App:
         return await call_next(ctx)
 
     async def changed(self, kind: str) -> None:
-        """Tell that a list changed, in the eras that there are."""
+        """Notify clients of each supported era that a list changed."""
         events: dict[str, ServerEvent] = {
             "tools": ToolsListChanged(),
             "prompts": PromptsListChanged(),
@@ -100,13 +100,13 @@ class App:
 
 
 async def settled(view: View) -> None:
-    """The view's calls reach the upstream, so that its news do, too."""
+    """Let one of the view's calls reach the upstream, so that its notifications do, too."""
     await view.result("resources/list")
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_view_hears_when_lists_of_its_upstream_change(tmp_path: Path, era: str) -> None:
-    """Of tools, prompts and resources, without having asked."""
+    """Of tools, prompts and resources, without a subscription."""
     app = App()
     async with opened(tmp_path, era, server=app.server, policy=POLICY) as view:
         await settled(view)
@@ -120,7 +120,7 @@ async def test_a_view_hears_when_lists_of_its_upstream_change(tmp_path: Path, er
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_an_open_view_follows_its_upstream_to_another_place(tmp_path: Path, era: str) -> None:
-    """It hears that everything may be another, calls reach the new place, and what changes there is told."""
+    """It is notified that all lists may differ, calls reach the new address, and changes there are forwarded."""
     app, after = App(), App()
     kinds = [f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")]
     async with (
@@ -147,7 +147,7 @@ async def test_an_open_view_follows_its_upstream_to_another_place(tmp_path: Path
 async def test_a_model_s_call_of_the_tool_that_opens_an_app_reaches_its_view(
     tmp_path: Path, mode: str, mount: str
 ) -> None:
-    """With what the model chose and the whole result; what the page does then has the model as its cause."""
+    """With the model's arguments and the whole result; the page's next actions have the model as initiator."""
     app, name = App(), "open" if mount else "shop_open"
     async with opened(tmp_path, server=app.server, policy=POLICY) as view, Client(view.mcp + mount, mode=mode) as model:
         await model.list_tools()
@@ -184,7 +184,7 @@ async def test_a_call_that_is_given_up_is_told_to_its_view(tmp_path: Path, mode:
 
 
 async def test_a_view_hears_nothing_of_calls_that_are_not_let_through(tmp_path: Path) -> None:
-    """Neither of one that the policy denies, nor of one whose client shows apps itself."""
+    """Neither of a denied one, nor of one whose client shows apps itself."""
     app = App()
     async with opened(tmp_path, server=app.server, policy=POLICY) as view:
         async with Client(f"{view.mcp}/shop") as model, Client(f"{view.mcp}/shop", extensions=EXTENSION) as host:
@@ -206,7 +206,7 @@ async def test_a_view_hears_nothing_of_calls_that_are_not_let_through(tmp_path: 
     ids=["like-an-answer", "names-bytes", "names-both"],
 )
 async def test_an_upstream_s_answer_is_no_answer_of_the_gateway(tmp_path: Path, result: dict[str, Any]) -> None:
-    """It reaches the page as it is, but for words of the gateway's own: no bytes of anybody stand in its place."""
+    """It reaches the page unchanged, except for reserved keys of the gateway: a detached body cannot be forged."""
     app = App()
     app.result = {"content": [], **result}
     async with opened(tmp_path, server=app.server, policy=POLICY) as view:
@@ -220,7 +220,7 @@ async def test_an_upstream_s_answer_is_no_answer_of_the_gateway(tmp_path: Path, 
 
 
 async def taken(view: View, id: str) -> Any:
-    """The body that a message names."""
+    """Return the body that a message names."""
     console = view.mcp.replace("localhost", "gateway.localhost").removesuffix("/mcp")
     async with view.http.get(f"{console}/bridge/bodies/{id}") as answer:
         assert isinstance(answer, aiohttp.ClientResponse)

@@ -1,4 +1,4 @@
-"""The view of an upstream's app on the bridge: what its calls reach, and how its page is shown."""
+"""The view of an upstream's app on the bridge: where its calls go, and how its page is shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.interop.probe import Probe
 
 @ERAS
 async def test_the_page_is_shown_as_its_upstream_wrote_it(tmp_path: Path, era: str) -> None:
-    """Byte for byte, `_meta` too; what it declares stands in the signed address of the sandbox, if it is an origin."""
+    """Byte for byte, `_meta` too; valid origins that it declares are in the signed URL of the sandbox."""
     async with opened(tmp_path, era) as view:
         read = await view.result("resources/read", uri=UI)
         [content] = read["contents"]
@@ -42,7 +42,7 @@ async def test_the_page_is_shown_as_its_upstream_wrote_it(tmp_path: Path, era: s
 @pytest.mark.parametrize(("tool", "runs"), [("both", True), ("page", True), ("model", False), ("http_request", True)])
 @ERAS
 async def test_a_view_reaches_the_tools_that_are_for_apps(tmp_path: Path, era: str, tool: str, runs: bool) -> None:
-    """To say nothing means model and app; a name of the gateway's own tools is the upstream's without its runtime."""
+    """The default is model and app; a name of a gateway tool means the upstream's tool if its page has no runtime."""
     async with opened(tmp_path, era) as view:
         result = await view.result("tools/call", name=tool, arguments={"odd": [1, None]})
         assert result.get("isError", False) is not runs
@@ -64,7 +64,7 @@ async def test_a_view_reaches_resources_and_prompts_of_its_upstream(tmp_path: Pa
 
 
 async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces: others have their turns meanwhile."""
+    """In pieces: other tasks run meanwhile."""
     large = "a\u00e9" * 1_000_000
     sizes: dict[bool, list[int]] = {True: [0], False: [0]}
 
@@ -84,13 +84,13 @@ async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, m
 
 
 def twin() -> McpServer[Any]:
-    """A server with the very same names."""
+    """A server with identical names."""
     return shop(who="twin")
 
 
 @ERAS
 async def test_a_view_reaches_its_own_upstream_where_another_has_the_same_names(tmp_path: Path, era: str) -> None:
-    """Each of its requests, although that one stands first."""
+    """Each of its requests, although the other upstream comes first."""
     beside = '  twin: {server: "tests.doors.test_upstream_views:twin"}\n'
     async with opened(tmp_path, era, beside=beside) as view:
         assert (await view.result("tools/call", name="both", arguments={}))["_meta"]["who"] == "shop"
@@ -118,7 +118,7 @@ async def test_a_view_asks_its_upstream_to_complete(tmp_path: Path, era: str) ->
 async def test_a_view_hears_what_its_upstream_logs_of_its_call(
     tmp_path: Path, era: str, level: str, heard: list[str]
 ) -> None:
-    """From the level on that it names in its call, and before the answer."""
+    """From the level that its call names, and before the answer."""
     async with opened(tmp_path, era) as view:
         meta = {"io.modelcontextprotocol/logLevel": level}
         await view.result("tools/call", name="both", arguments={}, _meta=meta)
@@ -127,7 +127,7 @@ async def test_a_view_hears_what_its_upstream_logs_of_its_call(
 
 @ERAS
 async def test_a_view_hears_how_far_its_call_is(tmp_path: Path, era: str) -> None:
-    """Under the token that it named."""
+    """With the token that it named."""
     async with opened(tmp_path, era) as view:
         await view.result("tools/call", name="both", arguments={}, _meta={"progressToken": "mine"})
         told = [one["params"] for one in view.told if one["method"] == "notifications/progress"]
@@ -155,7 +155,7 @@ async def test_a_call_that_a_view_gives_up_ends_at_its_upstream(tmp_path: Path, 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_trace_of_a_view_s_call_goes_on_to_its_upstream(tmp_path: Path, era: str) -> None:
-    """As a child of the gateway's own span, with what else stands in `_meta`."""
+    """As a child of the gateway's own span, with the rest of `_meta`."""
     probe = Probe()
     async with opened(tmp_path, era, server=probe.server, policy="version: 1\ntools:\n  plain: {}\n") as view:
         trace = "0af7651916cd43dd8448eb211c80319c"
@@ -169,7 +169,7 @@ async def test_the_trace_of_a_view_s_call_goes_on_to_its_upstream(tmp_path: Path
 
 @ERAS
 async def test_a_view_reads_lists_page_by_page(tmp_path: Path, era: str) -> None:
-    """The cursor of its upstream goes both ways as it is."""
+    """The upstream's cursor passes unchanged in both directions."""
     asked: list[str | None] = []
 
     async def list_resources(_: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
@@ -187,7 +187,7 @@ async def test_a_view_reads_lists_page_by_page(tmp_path: Path, era: str) -> None
 
 @ERAS
 async def test_what_a_view_says_wrongly_fails_alone(tmp_path: Path, era: str) -> None:
-    """Parameters that are none, and a tool that is in no policy."""
+    """Malformed parameters, and a tool that is in no policy."""
     async with opened(tmp_path, era) as view:
         for method, params, code in (
             ("tools/call", {"name": 7}, -32602),
@@ -212,7 +212,7 @@ async def test_a_view_s_call_stands_in_the_record_as_its_own(tmp_path: Path, era
 
 
 async def test_a_page_with_the_runtime_reaches_the_gateway_s_own_tools(tmp_path: Path) -> None:
-    """`runtime: true`: the runtime stands first in its head, and its requests go under the policy of the app."""
+    """`runtime: true`: the runtime comes first in the page's head, and its requests follow the app's policy."""
     async with opened(tmp_path, more=", runtime: true") as view:
         [content] = (await view.result("resources/read", uri=UI))["contents"]
         before, _, after = content["text"].partition("<script>")
@@ -226,7 +226,7 @@ async def test_a_page_with_the_runtime_reaches_the_gateway_s_own_tools(tmp_path:
 
 @ERAS
 async def test_an_upstream_does_not_speak_as_the_gateway(tmp_path: Path, era: str) -> None:
-    """Our host page would fetch what an answer names, as the person, and give it to the upstream's page."""
+    """Our host page would fetch the body that an answer names, as the person, and give it to the upstream's page."""
     async with opened(tmp_path, era) as view:
         called = await view.result("tools/call", name="both", arguments={})
         assert (called["_meta"]["kept"], BYTES in called["_meta"]) == (True, False)
@@ -235,7 +235,7 @@ async def test_an_upstream_does_not_speak_as_the_gateway(tmp_path: Path, era: st
 
 
 async def test_an_app_at_an_address_of_earlier_drafts_is_shown(tmp_path: Path) -> None:
-    """The bridge carries it as any other."""
+    """The bridge carries it like any other."""
     older = "mcp-app://shop/app.html"
     async with opened(tmp_path, resource=older) as view:
         [content] = (await view.result("resources/read", uri=older))["contents"]
@@ -243,7 +243,7 @@ async def test_an_app_at_an_address_of_earlier_drafts_is_shown(tmp_path: Path) -
 
 
 async def test_what_a_page_declares_in_the_list_alone_counts_too(tmp_path: Path) -> None:
-    """Some servers say it on the list, some on the content."""
+    """Some servers declare it in the list, some with the content."""
     declared = {"ui": {"csp": {"connectDomains": ["https://listed.example"]}}}
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:

@@ -38,7 +38,7 @@ META: dict[str, Any] = {
 
 
 def shop(ran: Callable[[str], None] = lambda _: None, who: str = "shop") -> McpServer[Any]:
-    """A server with an app, and a tool of each visibility; `ran` is told of each call. What it says is of `who`."""
+    """A server with an app and a tool of each visibility, called `who`; `ran` is called with each tool that runs."""
 
     def tool(name: str, ui: dict[str, Any] | None) -> types.Tool:
         return types.Tool(name=name, input_schema={"type": "object"}, _meta={"ui": ui} if ui else None)
@@ -56,7 +56,7 @@ def shop(ran: Callable[[str], None] = lambda _: None, who: str = "shop") -> McpS
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         ran(params.name)
         await context.session.report_progress(0.5)
-        with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns that logging is deprecated
             for level in ("debug", "error"):
                 await context.session.send_log_message(level, f"at {level}", related_request_id=context.request_id)
         return types.CallToolResult(
@@ -115,7 +115,7 @@ class View:
     told: list[dict[str, Any]] = field(default_factory=list)
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The whole answer to a request on the ui channel."""
+        """Return the whole answer to a request on the ui channel."""
         self.number += 1
         message: dict[str, Json] = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         self.connection.send(mux.Message(self.id, Channel.UI, message))
@@ -127,7 +127,7 @@ class View:
                     return message
 
     async def hears(self, method: str) -> dict[str, Any]:
-        """The parameters of the next notification of this kind, which may have come already."""
+        """Return the parameters of the next notification of this kind, which may have arrived already."""
         while True:
             for message in self.told:
                 if message["method"] == method:
@@ -137,14 +137,14 @@ class View:
             await self.messages()
 
     async def messages(self) -> list[dict[str, Any]]:
-        """What comes next on the ui channel."""
+        """Yield the messages on the ui channel as they arrive."""
         frames = self.connection.receive_data(await self.socket.receive_str(timeout=15))
         found = [frame.message for frame in frames if isinstance(frame, mux.Message) and frame.channel is Channel.UI]
         self.told += [message for message in found if "method" in message]
         return found
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:
-        """Its result."""
+        """Return the result of a request."""
         answer = await self.ask(method, **params)
         assert "result" in answer, answer
         found: dict[str, Any] = answer["result"]

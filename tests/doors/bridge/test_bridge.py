@@ -1,4 +1,4 @@
-"""The bridge from the host page's end: tickets, views, bodies, what a reload does not wash off, resuming."""
+"""The bridge as a host page uses it: tickets, views, bodies, the taint across a reload, session resumption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROTOCOL = "webmcp-gateway.v1"
 
 @dataclass
 class Host:
-    """A host page's end of one WebSocket."""
+    """The host page's end of one WebSocket."""
 
     world: World
     client: aiohttp.ClientSession
@@ -44,7 +44,7 @@ class Host:
             await self.socket.send_str(text)
 
     async def hear(self) -> mux.Frame:
-        """The next frame that concerns this end."""
+        """Return the next frame from the gateway."""
         async with asyncio.timeout(10):
             while True:
                 for frame in self.connection.receive_data(await self.socket.receive_str()):
@@ -59,7 +59,7 @@ class Host:
         return frame
 
     async def call(self, view: str, **arguments: Any) -> dict[str, Any]:
-        """One `http_request` of the view; its structured result, or the JSON-RPC error."""
+        """Send one `http_request` of the view; return its structured result, or the JSON-RPC error."""
         self.number += 1
         params: dict[str, Any] = {"name": "http_request", "arguments": arguments}
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
@@ -82,7 +82,7 @@ class Host:
 
 @asynccontextmanager
 async def console(world: World) -> AsyncIterator[aiohttp.ClientSession]:
-    """The console's page, as a client with its headers."""
+    """The console's page as an HTTP client with its headers."""
     headers = {"origin": world.console, "sec-fetch-site": "same-origin"}
     async with world.client(headers=headers) as client:
         async with client.get(f"{world.console}/api/state") as answer:
@@ -97,7 +97,7 @@ async def ticket(world: World, client: aiohttp.ClientSession) -> str:
 
 
 async def questions(world: World, client: aiohttp.ClientSession) -> str:
-    """The open questions, as the console is told them."""
+    """Return the open questions that the console's event stream shows."""
     async with client.get(f"{world.console}/api/events") as stream:
         async for line in stream.content:
             if line == b"event: approvals\n":
@@ -107,7 +107,7 @@ async def questions(world: World, client: aiohttp.ClientSession) -> str:
 
 @asynccontextmanager
 async def connected(world: World, client: aiohttp.ClientSession) -> AsyncIterator[Host]:
-    """A host page that has said hello."""
+    """Yield a host page that has sent its greeting."""
     async with client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL]) as socket:
         host = Host(world, client, socket)
         await host.say(mux.Hello(await ticket(world, client)))
@@ -115,7 +115,7 @@ async def connected(world: World, client: aiohttp.ClientSession) -> AsyncIterato
 
 
 async def test_a_view_speaks_for_itself(world: World) -> None:
-    """The socket is the proof; without a gesture its requests are the page's."""
+    """The WebSocket itself proves the view; without a gesture its requests count as the page's."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         answer = await host.call(view, url="/api/products")
@@ -126,7 +126,7 @@ async def test_a_view_speaks_for_itself(world: World) -> None:
 
 @pytest.mark.parametrize("used", [True, False])
 async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, used: bool) -> None:
-    """Otherwise the connection ends before anything was opened."""
+    """Any other ticket ends the connection before a view is opened."""
     async with console(world) as client:
         token = await ticket(world, client) if used else "made-up"
         for attempt in range(2):
@@ -143,7 +143,7 @@ async def test_a_ticket_is_good_once_and_only_if_it_was_issued(world: World, use
 
 @pytest.mark.parametrize("size", [200_000, 300_000, 900_000])
 async def test_large_bodies_arrive_whole(world: World, size: int) -> None:
-    """Beside the frames, to the last byte."""
+    """Outside the frames, byte for byte."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         answer = await host.call(view, url="/api/cart", method="POST", body="x" * size, bodyType="text")
@@ -153,7 +153,7 @@ async def test_large_bodies_arrive_whole(world: World, size: int) -> None:
 
 
 async def test_a_body_that_is_not_there_fails_its_call_alone(world: World) -> None:
-    """The connection and its views go on."""
+    """A missing body fails only the call that names it; the connection and its views stay open."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"$body": "A" * 22}}
@@ -164,7 +164,7 @@ async def test_a_body_that_is_not_there_fails_its_call_alone(world: World) -> No
 
 @pytest.mark.parametrize("named", ["A" * 22, "short", 7])
 async def test_bytes_that_were_not_put_fail_alone(world: World, named: str | int) -> None:
-    """The call that names them is refused; the view goes on."""
+    """A call that names bytes which were never uploaded is refused; the view stays open."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         params: dict[str, Any] = {"name": "http_request", "arguments": {"url": "/x"}, "$bytes": named}
@@ -175,7 +175,7 @@ async def test_bytes_that_were_not_put_fail_alone(world: World, named: str | int
 
 
 async def test_bytes_are_no_text_and_text_is_no_bytes(world: World) -> None:
-    """What was put as the one can not be named as the other."""
+    """A body uploaded as bytes cannot be named as text, nor a text as bytes."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         id, headers = secrets.token_urlsafe(24), {"content-type": "application/octet-stream"}
@@ -187,7 +187,7 @@ async def test_bytes_are_no_text_and_text_is_no_bytes(world: World) -> None:
 
 
 async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
-    """Nobody could say whether there is room for them."""
+    """Without a length the gateway cannot check whether the body fits."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b"x"
@@ -199,7 +199,7 @@ async def test_bytes_of_unknown_length_are_not_taken(world: World) -> None:
 
 
 async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
-    """It would be read as JSON; as bytes nobody reads it."""
+    """It would be parsed as JSON; the same body sent as bytes is never parsed."""
     many = b"[" + b"[]," * AT_ONCE + b"1]"
     async with console(world) as client:
         for kind, status in (("application/json", 413), ("application/octet-stream", 204)):
@@ -209,7 +209,7 @@ async def test_a_text_of_too_many_parts_is_not_taken(world: World) -> None:
 
 
 async def test_a_frame_of_too_many_parts_is_not_read(world: World) -> None:
-    """It gets no answer, and the views of its connection go on; a text of the same size is read."""
+    """It gets no answer, and the views of its connection stay open; a text of the same size is read."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         assert (await host.call(view, url="/api/products", other="[]," * AT_ONCE))["status"] == 200
@@ -218,13 +218,13 @@ async def test_a_frame_of_too_many_parts_is_not_read(world: World) -> None:
         frame = json.dumps({"view": view, "channel": "ui", "message": message})
         await host.socket.send_str(frame.replace('"HERE"', "[" + "[]," * mux.BODY_LIMIT + "1]"))
         assert (await host.call(view, url="/api/products"))["status"] == 200
-        # What host pages do not put beside their frames is read, whatever it is made of.
+        # Content that host pages do not detach from their frames is read, however many parts it has.
         assert (await host.call(view, url="/api/products", other=[1] * 120_000))["status"] == 200
     assert "/api/products?bulky" not in [record["fields"].get("url") for record in world.records()]
 
 
 async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From where they come in to where they leave, on their way to the page and back."""
+    """Their priority lasts from their arrival at the gateway until they leave it, to the page and back."""
     told: list[str] = []
     for name in ("come", "gone"):
         monkeypatch.setattr(Precedence, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
@@ -244,7 +244,7 @@ async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.Mo
 
 
 async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each half MiB, in which its sender leaves the processors to others; it is whole at the end."""
+    """The read pauses after each half MiB to leave CPU time to others; the body arrives whole."""
     rested: list[str] = []
 
     async def rest(_: Precedence, principal: str) -> None:
@@ -264,7 +264,7 @@ async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest
 
 
 async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
-    """A view that comes in the place of one that a model worked in is as tainted."""
+    """A view that replaces one in which a model acted has the same taint."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         reported = await host.call(view, url="/api/products", _initiator="model")
@@ -277,14 +277,14 @@ async def test_a_reload_does_not_wash_the_model_off(world: World) -> None:
 
 
 async def test_a_question_dies_with_its_connection(world: World) -> None:
-    """Nobody is left who would take the answer."""
+    """No caller is left to receive the answer."""
     async with console(world) as client:
         async with connected(world, client) as host:
             view = (await host.open()).view
             answer = await host.call(view, url="/api/cart/tea", method="DELETE", _initiator="model")
             assert answer["status"] == 202
         url = f"{world.console}/api/approvals/{answer['headers']['gateway-pending']}"
-        async with asyncio.timeout(5):  # well before a silent caller is taken for gone
+        async with asyncio.timeout(5):  # well before a silent caller counts as gone
             while await questions(world, client) != "[]":
                 await asyncio.sleep(0.01)
         async with client.post(url, json={"answer": "approve"}) as said:
@@ -293,7 +293,7 @@ async def test_a_question_dies_with_its_connection(world: World) -> None:
 
 
 async def test_a_lost_view_is_taken_up_once_with_its_token(world: World) -> None:
-    """The token changes at each use; the old one, and one for another view, are worth nothing."""
+    """The token changes at each use; an old token, or another view's token, is refused."""
     async with console(world) as client:
         async with connected(world, client) as host:
             opened = await host.open()
@@ -309,7 +309,7 @@ async def test_a_lost_view_is_taken_up_once_with_its_token(world: World) -> None
 
 
 async def test_gestures_make_it_the_persons(world: World) -> None:
-    """The console attests them."""
+    """The console attests gestures."""
     async with console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
         await host.say(mux.Gesture(view, 10))
@@ -324,7 +324,7 @@ async def test_gestures_make_it_the_persons(world: World) -> None:
 
 @pytest.mark.bound("large bodies beside the frames of the bridge", "tickets of the bridge")
 def test_nobody_takes_the_room_of_others() -> None:
-    """One principal's tickets and bodies, however many, push out nobody else's."""
+    """However many tickets and bodies one principal has, they evict none of another's."""
     tickets, bodies = Tickets(), Bodies()
     kept = tickets.issue("o", LOCAL_OTHER, frozenset(), attest=False)
     for _ in range(2000):
@@ -337,21 +337,21 @@ def test_nobody_takes_the_room_of_others() -> None:
 
 @pytest.mark.bound("bytes of bodies that arrive, wait, or are in the hands of a call")
 def test_all_together_have_so_much_room() -> None:
-    """However many principals share it, and however little each has; what was taken makes room."""
+    """The total is bounded for any number of principals and any size; a body that was taken frees its space."""
     bodies = Bodies(room=640, each=320)
     assert bodies.put("a" * 32, "ada", b"x" * 320)
     assert not bodies.put("b" * 32, "ada", b"x")
-    assert not bodies.put("c" * 32, "bob", b"x" * 11)  # of the second half nobody takes much
+    assert not bodies.put("c" * 32, "bob", b"x" * 11)  # of the second half each principal gets little
     assert all(bodies.put(f"{number:032}", f"other {number}", b"x" * 10) for number in range(32))
     assert not bodies.put("d" * 32, "bob", b"x")
     bodies.take("a" * 32, "ada")
-    assert not bodies.put("d" * 32, "bob", b"x")  # the call that took it still holds it
+    assert not bodies.put("d" * 32, "bob", b"x")  # the call that took the body still holds it
     bodies.release("a" * 32)
     assert bodies.put("d" * 32, "bob", b"x" * 10)
 
 
 async def test_a_body_without_room_is_refused_with_words(tmp_path: Path) -> None:
-    """They name the setting, and when to come again."""
+    """The refusal names the setting and when to retry."""
     headers = {"content-type": "application/octet-stream"}
     async with running(tmp_path, extra="mcp: {bodies: 64MiB}") as world, console(world) as client:
         for letter, status in (("a", 204), ("b", 503)):
@@ -364,7 +364,7 @@ async def test_a_body_without_room_is_refused_with_words(tmp_path: Path) -> None
 
 
 def test_a_body_that_nobody_takes_is_forgotten() -> None:
-    """Else a page that fetches none of what it was told of would fill the room of all."""
+    """Otherwise a page that fetches none of its bodies would fill the space of all."""
     now = 0.0
     bodies = Bodies(lambda: now)
     assert bodies.put("a" * 32, LOCAL.id, "{}")

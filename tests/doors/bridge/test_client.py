@@ -57,7 +57,7 @@ async def transport(
 
 @MODES
 async def test_a_client_holds_its_handshake_and_calls(world: World, mode: str) -> None:
-    """It learns who is there and what there is, and its calls are those of the view."""
+    """The client learns the server and its tools, and its calls are those of the view."""
     async with console(world) as http, connected(world, http) as host:
         view = (await host.open()).view
         async with Client(transport(host.socket, host.connection, view), mode=mode) as client:
@@ -66,7 +66,7 @@ async def test_a_client_holds_its_handshake_and_calls(world: World, mode: str) -
                 assert client.server_info.name == "webmcp-gateway"
             tools = {tool.name for tool in (await client.list_tools()).tools}
             assert {"http_request", "http_stream"} <= tools
-            assert "call_view_tool" not in tools  # that one is the model's
+            assert "call_view_tool" not in tools  # that tool is for the model
             called = await client.call_tool("http_request", {"url": "/api/products"})
             assert called.structured_content is not None
             assert called.structured_content["status"] == 200
@@ -83,7 +83,7 @@ async def test_a_client_holds_its_handshake_and_calls(world: World, mode: str) -
 @MODES
 @ERAS
 async def test_the_view_of_an_upstream_is_one_of_its_clients(tmp_path: Path, era: str, mode: str) -> None:
-    """In every pairing of eras: the tools that are for apps, and the app itself as its upstream wrote it."""
+    """In every pairing of eras: the tools for apps, and the app exactly as its upstream wrote it."""
     async with (
         opened(tmp_path, era) as view,
         Client(transport(view.socket, view.connection, view.id), mode=mode) as client,
@@ -96,13 +96,13 @@ async def test_the_view_of_an_upstream_is_one_of_its_clients(tmp_path: Path, era
         assert isinstance(page, types.TextResourceContents)
         assert page.text == HTML
         assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["greet"]
-        if mode != "2026-07-28":  # that one does not ask what there is
+        if mode != "2026-07-28":  # that version has no such request
             assert client.server_capabilities.prompts is not None
 
 
 @pytest.mark.parametrize(("asked", "given"), [("2025-06-18", "2025-06-18"), ("1999-01-01", "2025-11-25")])
 async def test_the_handshake_names_a_version_that_is_spoken(tmp_path: Path, asked: str, given: str) -> None:
-    """The one that was asked for where there is that."""
+    """The requested version if it is supported."""
     async with opened(tmp_path, "modern") as view:
         client = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         answer = await view.result("initialize", protocolVersion=asked, **client)

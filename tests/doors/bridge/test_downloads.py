@@ -1,4 +1,4 @@
-"""Files that an app gave to a person: what the console says of them is checked, and in the record."""
+"""Files that an app gave to a person: the console's reports of them are checked and recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = {"name": "tea list.csv", "size": 3}
 
 
 async def test_what_was_answered_is_recorded(tmp_path: Path) -> None:
-    """With names and sizes, as what the view's app asked for; what is no such answer, or of another view, is not."""
+    """With names and sizes, as the act of the view's app; an invalid answer, or one for another view, is not."""
     async with running(tmp_path) as world, console(world) as client, connected(world, client) as host:
         view = (await host.open()).view
 
@@ -52,7 +52,7 @@ async def test_what_was_answered_is_recorded(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_saved_without_a_record(tmp_path: Path) -> None:
-    """Where it cannot be written the console hears of it."""
+    """The console receives an error if the record cannot be written."""
     async with running(tmp_path) as world, console(world) as client, connected(world, client) as host:
         body = {"view": (await host.open()).view, "files": [FILE], "answered": True}
         with full(world.config.journal):

@@ -1,4 +1,4 @@
-"""Frames without end on one connection of the bridge: others have their turns between a few of them."""
+"""Endless frames on one connection of the bridge: other tasks run between every few of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 1000
 
 
 async def test_pings_leave_others_their_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is answered, and then the next frame is read."""
+    """Each ping is answered before the next frame is read."""
     seen = longest = total = 0
     pong = web.WebSocketResponse.pong
 
@@ -46,7 +46,7 @@ async def test_pings_leave_others_their_turns(world: World, monkeypatch: pytest.
 
 
 async def test_what_comes_before_the_greeting_ends_the_connection(world: World) -> None:
-    """A ping, too: who greets nobody is owed no answer."""
+    """Also a ping: before the greeting nothing is answered."""
     async with (
         asyncio.timeout(20),
         console(world) as client,
@@ -59,7 +59,7 @@ async def test_what_comes_before_the_greeting_ends_the_connection(world: World) 
 
 @pytest.mark.bound("a connection of the bridge without a ticket")
 async def test_who_does_not_greet_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection ends after a while of silence."""
+    """The connection ends after a period of silence."""
     monkeypatch.setattr(host_page, "GREETING", 0.1)
     async with (
         asyncio.timeout(20),
@@ -72,7 +72,7 @@ async def test_who_does_not_greet_is_not_waited_for(world: World, monkeypatch: p
 @pytest.mark.bound("a frame of the bridge")
 @pytest.mark.parametrize("more", [1, 1000])
 async def test_a_frame_too_large_ends_the_connection(world: World, more: int) -> None:
-    """Whether the WebSocket notices, or what reads the frame."""
+    """Whether aiohttp's WebSocket or the frame reader detects it."""
     async with asyncio.timeout(20), console(world) as client, connected(world, client) as host:
         await host.socket.send_str("x" * (mux.FRAME_LIMIT + more))
         while (await host.socket.receive()).type not in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR):
@@ -80,9 +80,9 @@ async def test_a_frame_too_large_ends_the_connection(world: World, more: int) ->
 
 
 async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) -> None:
-    """The gateway waits for no farewell: to read on until then, it would read all that a flood sends."""
+    """The gateway does not wait for the closing handshake: until then it would read everything that a flood sends."""
     async with (
-        asyncio.timeout(5),  # aiohttp's own end of a connection takes ten
+        asyncio.timeout(5),  # aiohttp's own close takes ten
         console(world) as client,
         client.ws_connect(f"{world.console}/bridge", protocols=[PROTOCOL], autoclose=False) as socket,
     ):
@@ -95,7 +95,7 @@ async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) ->
 
 @pytest.mark.bound("connections of the bridge")
 async def test_a_person_has_so_many_host_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One too many is told so and closed; one that ends makes room."""
+    """One too many is closed with a reason; a page that closes frees its place."""
     monkeypatch.setattr(shared, "EACH", 2)
     async with running(tmp_path) as world, console(world) as client, AsyncExitStack() as pages:
         first = await pages.enter_async_context(connected(world, client))

@@ -1,4 +1,4 @@
-"""Links that an app asks to open: what its policy says of them, what the person answers, and the record of both."""
+"""Links that an app asks to open: the policy's decision, the person's answer, and the record of both."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class Asking:
     view: str
 
     async def __call__(self, url: object, view: object = None, **more: object) -> tuple[int, dict[str, Any]]:
-        """What the gateway says of a link."""
+        """Return the gateway's decision on a link."""
         body = {"view": view or self.view, "url": url, **more}
         async with self.client.post(f"{self.world.console}/api/links", json=body) as answer:
             return answer.status, await answer.json()
 
     async def worked_by_a_model(self) -> None:
-        """From now on what the view does counts as the model's."""
+        """From now on the view's actions count as the model's."""
         assert (await self.host.call(self.view, url="/api/products", _initiator="model"))["status"] == 200
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the record says of links."""
+        """Return the lines about links in the record."""
         lines = [line for line in self.world.records() if line["fields"]["kind"] == "link"]
         return [{"phase": line["phase"], "id": line["id"], **line["fields"]} for line in lines]
 
 
 @asynccontextmanager
 async def asking(folder: Path, links: str = LINKS) -> AsyncIterator[Asking]:
-    """The cart example with these links."""
+    """Yield the cart example with these links in its policy."""
     policy = (EXAMPLE / "policy.yaml").read_text("utf-8") + links
     async with running(folder, policy=policy) as world, console(world) as client, connected(world, client) as host:
         yield Asking(world, client, host, (await host.open()).view)
@@ -105,13 +105,13 @@ async def test_other_links_are_refused(tmp_path: Path, url: str) -> None:
 
 
 async def test_a_policy_without_links_opens_nothing(tmp_path: Path) -> None:
-    """Nothing is open that nobody opened."""
+    """Without `links` in the policy no link opens."""
     async with asking(tmp_path, links="") as ask:
         assert (await ask(DOCS))[0] == 403
 
 
 async def test_a_models_link_asks_and_waits_for_the_answer(tmp_path: Path) -> None:
-    """Question and answer are one record; the answer holds once."""
+    """Question and answer share one record; the answer is valid once."""
     async with asking(tmp_path) as ask:
         await ask.worked_by_a_model()
         assert await ask(DOCS) == (200, {"decision": "ask", "message": f"Leave for {DOCS}?", "url": DOCS})
@@ -134,7 +134,7 @@ async def test_a_no_is_recorded(tmp_path: Path) -> None:
 
 
 async def test_an_answer_is_for_the_link_that_was_asked_about(tmp_path: Path) -> None:
-    """A yes to one opens no other one; a newer question ends the one before."""
+    """A yes opens no other link; a newer question ends the one before."""
     other = "https://docs.example.com/other"
     async with asking(tmp_path) as ask:
         await ask.worked_by_a_model()
@@ -148,7 +148,7 @@ async def test_an_answer_is_for_the_link_that_was_asked_about(tmp_path: Path) ->
 
 
 async def test_a_question_does_not_outlive_its_policy(tmp_path: Path) -> None:
-    """A policy that changed meanwhile may say something else."""
+    """The new policy may decide otherwise."""
     async with asking(tmp_path) as ask:
         await ask.worked_by_a_model()
         await ask(DOCS)
@@ -166,7 +166,7 @@ async def test_a_question_does_not_outlive_its_policy(tmp_path: Path) -> None:
 
 
 async def test_only_a_live_view_asks(tmp_path: Path) -> None:
-    """Neither one that never was nor one that is closed."""
+    """A view that never existed or is closed is refused."""
     async with asking(tmp_path) as ask:
         assert (await ask(DOCS, view="made-up"))[1]["type"] == "urn:webmcp-gateway:view-unproven"
         await ask.host.say(mux.Close(ask.view, "gone"))
@@ -177,14 +177,14 @@ async def test_only_a_live_view_asks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [{"url": 1}, {"url": "https://döcs.example"}, {"url": DOCS, "answered": "yes"}])
 async def test_other_bodies_are_bad(tmp_path: Path, body: dict[str, Any]) -> None:
-    """What is no text, no URL, no answer."""
+    """No text, no URL, or no answer."""
     async with asking(tmp_path) as ask:
         status, problem = await ask(**body)
     assert (status, problem["type"]) == (400, "urn:webmcp-gateway:bad-request")
 
 
 async def test_links_need_the_consoles_own_token(tmp_path: Path) -> None:
-    """Being on the right origin is not enough."""
+    """The right origin alone is not enough."""
     async with asking(tmp_path) as ask:
         ask.client.headers["webmcp-gateway-csrf"] = "0" * 64
         status, problem = await ask(DOCS)
@@ -193,7 +193,7 @@ async def test_links_need_the_consoles_own_token(tmp_path: Path) -> None:
 
 @pytest.mark.bound("questions about links")
 async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A principal loses its own oldest one, and where all are taken whoever has most does; the record says so."""
+    """At its bound a principal loses its oldest one; at the total, the one with most loses one; both are recorded."""
     monkeypatch.setattr(links, "EACH", 2)
     monkeypatch.setattr(links, "WAITING", 3)
     async with Journal(tmp_path / "journal") as journal:

@@ -1,4 +1,4 @@
-"""What was said to a host page is written, in its order, whoever is given up meanwhile."""
+"""Messages for a host page are written in order, whichever of their writers are cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aiohttp.test_utils import TestServer
 from gateway.doors.bridge.outbox import Outbox
 
 LARGE = "x" * 8 * 1024 * 1024
-"""More than a wire takes whose other end reads nothing."""
+"""More than a connection buffers while its peer reads nothing."""
 
 
 @asynccontextmanager
 async def page() -> AsyncIterator[tuple[Outbox, aiohttp.ClientWebSocketResponse]]:
-    """An outbox, and the page that it writes to."""
+    """Yield an outbox and the page that it writes to."""
     boxes: asyncio.Queue[Outbox] = asyncio.Queue()
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -42,7 +42,7 @@ async def page() -> AsyncIterator[tuple[Outbox, aiohttp.ClientWebSocketResponse]
 
 @pytest.mark.parametrize("others", [0, 2])
 async def test_what_was_said_is_written_though_its_writer_was_given_up(others: int) -> None:
-    """Between two of its texts, with others in line behind it or with none."""
+    """The writer is cancelled between its two texts, with or without others queued behind it."""
     async with page() as (box, socket):
         writing = asyncio.create_task(box.put([LARGE, "second"]))
         behind = [asyncio.create_task(box.put([f"behind {number}"])) for number in range(others)]

@@ -1,4 +1,4 @@
-"""Answers of the bridge beside and before their frames: large bytes, and the parts of a stream."""
+"""Answers of the bridge outside and before their frames: large bytes, and the parts of a stream."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BODY = bytes(range(256)) * 1024
 
 @dataclass
 class Backend:
-    """Gives an event stream that the test feeds, and bytes."""
+    """A backend that sends an event stream which the test feeds, and bytes."""
 
     news: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
 
@@ -70,7 +70,7 @@ class Place:
     calls: int = 0
 
     async def ask(self, tool: str, token: int | None = None, **arguments: Any) -> int:
-        """Call a tool of the gateway; gives the call's id."""
+        """Call a tool of the gateway; return the call's id."""
         self.calls += 1
         id = 1000 + self.calls
         meta = {} if token is None else {"_meta": {"progressToken": token}}
@@ -81,14 +81,14 @@ class Place:
         return id
 
     async def message(self) -> dict[str, Any]:
-        """The next one on the ui channel."""
+        """Return the next message on the ui channel."""
         while True:
             frame = await self.host.hear()
             if isinstance(frame, mux.Message) and frame.channel is Channel.UI:
                 return frame.message
 
     async def opened(self) -> str:
-        """The id of the stream of news."""
+        """Open the stream of news; return its id."""
         await self.ask("http_request", url="/news", stream=True, _bytes=True)
         return str((await self.message())["result"]["structuredContent"]["stream"])
 
@@ -112,13 +112,13 @@ async def _place(folder: Path) -> AsyncIterator[Place]:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    """A view of an app whose backend streams."""
+    """Yield a view of an app whose backend streams."""
     async with _place(tmp_path) as place:
         yield place
 
 
 async def test_parts_come_before_the_call_is_answered(place: Place) -> None:
-    """One call, as many parts as the backend sends; its answer ends the stream."""
+    """One call returns as many parts as the backend sends; its answer ends the stream."""
     id = await place.opened()
     call = await place.ask("http_stream", 7, id=id, _bytes=True)
     for text in ("one", "two"):
@@ -135,7 +135,7 @@ async def test_parts_come_before_the_call_is_answered(place: Place) -> None:
 async def test_who_did_not_ask_for_it_is_told_one_part_as_the_answer(
     place: Place, token: int | None, said: dict[str, bool]
 ) -> None:
-    """A page's own client names a token with each call, and knows nothing of parts."""
+    """The page's own client names a progress token with each call, and does not know about parts."""
     id = await place.opened()
     call = await place.ask("http_stream", token, id=id, **said)
     place.backend.news.put_nowait("one")
@@ -144,7 +144,7 @@ async def test_who_did_not_ask_for_it_is_told_one_part_as_the_answer(
 
 
 async def test_a_call_is_answered_after_so_many_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that does not read is not sent a stream without end."""
+    """A page that does not read is not sent an endless stream."""
     monkeypatch.setattr("gateway.mcp.catalog.MOST_PUSHED", 1)
     id = await place.opened()
     call = await place.ask("http_stream", 7, id=id, _bytes=True)
@@ -156,7 +156,7 @@ async def test_a_call_is_answered_after_so_many_parts(place: Place, monkeypatch:
 
 
 async def test_large_bytes_come_beside_the_answer(place: Place) -> None:
-    """To the last one, for the page that they are for, and once."""
+    """Byte for byte, to the page that they are for, and once."""
     await place.ask("http_request", url="/bytes", stream=True, _bytes=True)
     result = (await place.message())["result"]
     assert result["structuredContent"]["body"] is None
@@ -168,7 +168,7 @@ async def test_large_bytes_come_beside_the_answer(place: Place) -> None:
 
 
 async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:
-    """The contract of `http_request` holds on the bridge, too."""
+    """The contract of `http_request` also holds on the bridge."""
     await place.ask("http_request", url="/bytes")
     name = mux.body_named(await place.message())
     async with place.client.get(f"{place.world.console}/bridge/bodies/{name}") as answer:
@@ -177,10 +177,10 @@ async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:
 
 
 async def test_a_view_that_waits_for_a_part_is_taken_up_again(place: Place) -> None:
-    """Its call ends some turns after its wire: the server may have lost its patience by then."""
+    """Its call ends some turns of the loop after its connection: the server may time out before."""
     await place.ask("http_stream", 7, id=await place.opened(), _bytes=True)
     place.backend.news.put_nowait("one")
-    await place.message()  # the call waits for the next one
+    await place.message()  # the call waits for the next part
     await place.host.socket.close()
     async with connected(place.world, place.client) as host:
         await host.say(mux.Resume(place.view, place.token))

@@ -1,4 +1,4 @@
-"""A host page that takes its answers slowly: what a model asks of it, and hears from it, stands behind none of them."""
+"""A host page that reads its answers slowly: the model's calls and their answers do not queue behind them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ tools:
 
 @dataclass
 class Slow:
-    """A host page whose view has the tool `ping`; it takes a frame when it is told to."""
+    """A host page whose view has the tool `ping`; it reads a frame only when the test calls for it."""
 
     world: World
     host: Host
@@ -47,7 +47,7 @@ class Slow:
     ui: list[dict[str, Any]] = field(default_factory=list)
 
     async def webmcp(self) -> dict[str, Any]:
-        """Take frames until one is on webmcp."""
+        """Read frames until one is on the webmcp channel; return its message."""
         while True:
             frame = await self.host.hear()
             assert isinstance(frame, mux.Message)
@@ -56,11 +56,11 @@ class Slow:
             self.ui.append(frame.message)
 
     async def say(self, channel: Channel, **message: Any) -> None:
-        """Say something on one of the channels."""
+        """Send a message on one of the channels."""
         await self.host.say(mux.Message(self.view, channel, {"jsonrpc": "2.0", **message}))
 
     async def offer(self) -> None:
-        """Answer what the gateway asks of a page before it calls its tools."""
+        """Answer the requests with which the gateway learns a page's tools."""
         info = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "page", "version": "1"}}
         await self.say(Channel.WEBMCP, id=(await self.webmcp())["id"], result=info)
         assert (await self.webmcp())["method"] == "notifications/initialized"
@@ -68,7 +68,7 @@ class Slow:
         await self.say(Channel.WEBMCP, id=(await self.webmcp())["id"], result={"tools": [ping]})
 
     async def ask(self) -> None:
-        """Have many large answers wait for this page, in the gateway and on their way."""
+        """Queue many large answers for this page, in the gateway and in transit."""
         for number in range(CALLS):
             params = {"name": "http_request", "arguments": {"url": "/large"}}
             await self.say(Channel.UI, id=f"large-{number}", method="tools/call", params=params)
@@ -77,7 +77,7 @@ class Slow:
 
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
-    """A view whose backend gives large answers."""
+    """Yield a view whose backend gives large answers."""
     given: list[None] = []
 
     async def large(_: web.Request) -> web.Response:
@@ -101,7 +101,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Set when the gateway writes what goes before all that waits."""
+    """An event that is set when the gateway writes a message with priority."""
     written, put = asyncio.Event(), Outbox.put
 
     async def putting(self: Outbox, texts: Sequence[str], *, first: bool = False) -> None:
@@ -114,7 +114,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 async def test_a_models_call_overtakes_the_answers_that_wait(slow: Slow, hurried: asyncio.Event) -> None:
-    """It comes before most of what the gateway had for the page; only what the system has taken is not overtaken."""
+    """It comes before most of the queued answers; only data already in the system's buffers is not overtaken."""
     await slow.ask()
     hurried.clear()
     async with Client(f"{slow.world.url}/mcp", mode="2026-07-28") as client:
@@ -128,7 +128,7 @@ async def test_a_models_call_overtakes_the_answers_that_wait(slow: Slow, hurried
 
 
 async def test_a_pages_answer_is_heard_while_its_own_answers_wait(slow: Slow) -> None:
-    """The gateway reads on, though the page takes nothing."""
+    """The gateway reads on although the page takes nothing."""
     async with Client(f"{slow.world.url}/mcp", mode="2026-07-28") as client:
         calling = asyncio.create_task(client.call_tool("cart_ping", {}))
         call = await slow.webmcp()
@@ -140,7 +140,7 @@ async def test_a_pages_answer_is_heard_while_its_own_answers_wait(slow: Slow) ->
 
 
 async def test_an_answer_whose_body_is_not_there_fails_the_call(slow: Slow) -> None:
-    """The model hears of it at once, and not when the time of its call is over."""
+    """The model receives the failure at once, not when the call's time is over."""
     async with Client(f"{slow.world.url}/mcp", mode="2026-07-28") as client:
         calling = asyncio.create_task(client.call_tool("cart_ping", {}))
         call = await slow.webmcp()
@@ -152,7 +152,7 @@ async def test_an_answer_whose_body_is_not_there_fails_the_call(slow: Slow) -> N
 
 
 async def test_a_page_that_does_not_answer_keeps_no_other_one_open() -> None:
-    """When a person logs out, or the gateway stops: the connections end side by side."""
+    """At a logout, or when the gateway stops, connections are closed concurrently."""
     hung, closed = asyncio.Event(), asyncio.Event()
 
     class Page(web.WebSocketResponse):

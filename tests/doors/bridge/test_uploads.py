@@ -1,4 +1,4 @@
-"""Bodies of requests at every door: who may send them, how much of them is held, and how long they are waited for."""
+"""Request bodies at every door: who may send them, how many bytes are held, and how long they are waited for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def connected(world: World, *lines: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection on which a request has begun."""
+    """Yield a connection on which a request has begun."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -51,7 +51,7 @@ async def connected(world: World, *lines: str) -> AsyncIterator[tuple[asyncio.St
 
 
 def put(world: World, shown: dict[str, str], length: int, id: str | None = None) -> list[str]:
-    """The head of a PUT of a body."""
+    """Return the head of a PUT of a body."""
     return [
         f"PUT /bridge/bodies/{id or secrets.token_urlsafe(24)} HTTP/1.1",
         f"host: gateway.localhost:{world.gateway.port}",
@@ -62,20 +62,20 @@ def put(world: World, shown: dict[str, str], length: int, id: str | None = None)
 
 
 async def status(reader: asyncio.StreamReader) -> int:
-    """That of the answer."""
+    """Return the status of the answer."""
     async with asyncio.timeout(20):
         return int((await reader.readuntil(b"\r\n")).split()[1])
 
 
 async def putting(world: World, shown: dict[str, str], size: int) -> int:
-    """What a PUT of so many bytes is answered."""
+    """Return the status of a PUT of so many bytes."""
     url, headers = f"{world.console}/bridge/bodies/{secrets.token_urlsafe(24)}", {**shown, "content-type": BYTES}
     async with world.client() as client, client.put(url, data=io.BytesIO(bytes(size)), headers=headers) as answer:
         return answer.status
 
 
 async def test_a_body_takes_the_capability_of_the_bridge(guarded: World) -> None:
-    """To put one, and to take one; for all apps, or for one of them."""
+    """Both to upload a body and to fetch it; for all apps, or for one of them."""
     for name, capability, expected in (("mcp", "mcp", 403), ("all", "bridge", 204), ("one", "bridge:cart", 204)):
         shown = await token(guarded, name, capability)
         assert await putting(guarded, shown, 10) == expected
@@ -85,7 +85,7 @@ async def test_a_body_takes_the_capability_of_the_bridge(guarded: World) -> None
 
 
 async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: World) -> None:
-    """Four tokens announce all there is; a fifth puts its body meanwhile."""
+    """Four tokens announce the whole capacity; a fifth still uploads its body."""
     shown = [await token(guarded, f"holder {number}", "bridge", person=f"p{number}") for number in range(5)]
     open_ones = [connected(guarded, *put(guarded, shown[number % 4], 64 * MIB)) for number in range(20)]
     for one in open_ones:
@@ -102,7 +102,7 @@ async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: Worl
 async def test_a_body_that_does_not_come_is_answered_408(
     guarded: World, monkeypatch: pytest.MonkeyPatch, *, trickle: bool
 ) -> None:
-    """Though it never stops for long; its id and its room are free then."""
+    """Although it never stops for long; its id and its space are then free."""
     monkeypatch.setattr(arriving, "SILENCE", 0.3)
     shown, id = await token(guarded, "holder", "bridge"), secrets.token_urlsafe(24)
     async with connected(guarded, *put(guarded, shown, MIB, id)) as (reader, writer):
@@ -135,7 +135,7 @@ async def test_a_body_of_a_request_that_does_not_come_is_answered_408(
 
 
 async def test_a_body_that_is_given_up_leaves_its_room(tmp_path: Path) -> None:
-    """As soon as its connection is gone."""
+    """As soon as its connection is closed."""
     async with running(tmp_path, extra="auth: [token]\nmcp: {bodies: 64MiB, bodies_each: 64MiB}\n") as world:
         shown = await token(world, "holder", "bridge")
         async with connected(world, *put(world, shown, 64 * MIB)) as (_, writer):
@@ -150,7 +150,7 @@ async def test_a_body_that_is_given_up_leaves_its_room(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("door", ["site", "mcp"])
 async def test_the_bodies_of_requests_share_that_room(tmp_path: Path, door: str) -> None:
-    """Who has taken it all with one kind gets 503 for another, and with that the time to come again."""
+    """A caller that filled it with one kind of body gets 503 with Retry-After for another kind."""
     async with running(tmp_path, extra="mcp: {bodies: 64MiB, bodies_each: 64MiB}") as world, console(world) as client:
         url = f"{world.console}/bridge/bodies/{secrets.token_urlsafe(24)}"
         async with client.put(url, data=io.BytesIO(bytes(60 * MIB)), headers={"content-type": BYTES}) as answer:
@@ -166,7 +166,7 @@ async def test_the_bodies_of_requests_share_that_room(tmp_path: Path, door: str)
 
 @pytest.mark.bound("a request to the REST of the console")
 async def test_the_console_reads_small_bodies_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And waits for them a while."""
+    """And waits for them for a limited time."""
     monkeypatch.setattr(responses, "SOON", 0.3)
     async with console(world) as client:
         for path in ("bridge/tickets", "api/links", "api/downloads", "api/approvals/x", "api/connections/x"):
@@ -181,14 +181,14 @@ async def test_the_console_reads_small_bodies_only(world: World, monkeypatch: py
 
 
 def signed(body: bytes, when: float) -> dict[str, str]:
-    """The header fields of a signed answer."""
+    """Return the header fields of a signed answer."""
     timestamp = str(int(when))
     return {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(KEY), timestamp, body)}
 
 
 @pytest.mark.bound("signed answers that are read: anybody can send one")
 async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing before the signature looks like one, then a few bytes for a short time, of a few senders at a time."""
+    """Without a plausible signature nothing, else few bytes for a short time, from few senders at a time."""
     monkeypatch.setattr(approvals, "SIGNED_WITHIN", 0.5)
     monkeypatch.setattr(approvals, "SIGNED_EACH", 3)
     async with running(tmp_path, extra=WEBHOOK) as world, world.client() as client:
@@ -196,7 +196,7 @@ async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pyt
         head = ["POST /approvals/webhook HTTP/1.1", f"host: {host}", f"content-length: {16 * MIB}"]
         for fields in ({}, {SIGNATURE: "v1=1"}, signed(b"", time.time() - 3600)):
             async with connected(world, *head, *(f"{name}: {value}" for name, value in fields.items())) as (reader, _):
-                assert await status(reader) == 403  # though none of its body has come
+                assert await status(reader) == 403  # although none of its body has arrived
         good = [f"{name}: {value}" for name, value in signed(b"", time.time()).items()]
         waiting = [connected(world, *head[:2], "content-length: 100", *good) for _ in range(3)]
         readers = [(await one.__aenter__())[0] for one in waiting]
@@ -220,7 +220,7 @@ async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_few_principals_cannot_take_all_room() -> None:
-    """Of the second half of it each takes a little; who comes late finds some of it."""
+    """Of its second half each principal gets little; late callers still find space."""
     waiting = uploads.Bodies(room=1024 * MIB, each=256 * MIB)
     greedy = 0
     for number in range(64):

@@ -1,4 +1,4 @@
-"""People log in at a real authorization server; what they and their clients see and answer is their own."""
+"""People log in at a real authorization server; each sees and answers only their own clients' questions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DELETE = {"url": "/api/cart/mug", "method": "DELETE"}
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Town]:
-    """The gateway and its people."""
+    """Yield the gateway and its people."""
     async with town(tmp_path) as started:
         yield started
 
 
 async def test_a_person_logs_in_with_a_code(place: Town) -> None:
-    """Their name and their rights come from the ID token; the issuer saw PKCE, which it asks for."""
+    """Name and roles come from the ID token; the issuer received PKCE, which it requires."""
     async with place.world.client() as browser:
         await place.log_in(browser, "alice")
         status, state = await get(browser, f"{place.world.console}/api/state")
@@ -42,11 +42,11 @@ async def test_a_person_logs_in_with_a_code(place: Town) -> None:
     assert state["principal"]["id"] == f"{place.provider.issuer}|console|alice"
     assert state["may"] == {"answer": True, "logout": True}
     assert [app["id"] for app in state["apps"]] == ["cart"]
-    assert state["accounts"] is False  # none can be connected here, so the console shows no way there
+    assert state["accounts"] is False  # none can be connected here, so the console shows no link to them
 
 
 async def test_who_has_no_role_uses_no_app(place: Town) -> None:
-    """Eve is somebody, and may do nothing."""
+    """Eve is authenticated, but authorized for nothing."""
     async with place.world.client() as browser:
         await place.log_in(browser, "eve")
         _, state = await get(browser, f"{place.world.console}/api/state")
@@ -57,7 +57,7 @@ async def test_who_has_no_role_uses_no_app(place: Town) -> None:
 
 @pytest.mark.parametrize("change", ["state", "iss", "code", "browser", "error", "cookie"])
 async def test_an_answer_of_elsewhere_logs_nobody_in(place: Town, change: str) -> None:
-    """A wrong state or issuer, a code that is none, another browser, a refusal, an altered cookie."""
+    """A wrong state or issuer, an invalid code, another browser, a refusal, an altered cookie."""
     world = place.world
     async with world.client() as browser, world.client() as other, aiohttp.ClientSession() as pages:
         async with browser.get(f"{world.console}/login", headers=NAVIGATION, allow_redirects=False) as got:
@@ -89,7 +89,7 @@ async def test_an_answer_of_elsewhere_logs_nobody_in(place: Town, change: str) -
 async def test_codes_that_are_made_up_reach_the_issuer_a_few_times(
     place: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has begun a login, which takes nothing, could else have the gateway poll it."""
+    """Anyone can begin a login, and could otherwise make the gateway poll the issuer."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 3600.0))
     world = place.world
     async with world.client() as browser, aiohttp.ClientSession() as pages:
@@ -110,7 +110,7 @@ async def test_codes_that_are_made_up_reach_the_issuer_a_few_times(
 
 
 async def test_a_login_is_answered_once(place: Town) -> None:
-    """Who comes back with the same answer again finds the attempt gone."""
+    """A second request with the same answer finds the login attempt gone."""
     world = place.world
     async with world.client() as browser, aiohttp.ClientSession() as pages:
         async with browser.get(f"{world.console}/login", headers=NAVIGATION, allow_redirects=False) as got:
@@ -122,7 +122,7 @@ async def test_a_login_is_answered_once(place: Town) -> None:
 
 
 async def test_a_dead_issuer_is_said_to_be(place: Town) -> None:
-    """Nobody logs in then, and the page says why."""
+    """Logins then fail, and the page gives the reason."""
     await place.provider.set_down(True)
     start = f"{place.world.console}/login"
     async with place.world.client() as browser, browser.get(start, headers=NAVIGATION, allow_redirects=False) as got:
@@ -131,7 +131,7 @@ async def test_a_dead_issuer_is_said_to_be(place: Town) -> None:
 
 
 async def test_tokens_of_a_real_issuer(place: Town) -> None:
-    """JWTs for `/mcp` and one mount, an opaque one, a rotated key, a service, and none for another audience."""
+    """JWTs for `/mcp` and one mount, an opaque one, a rotated key, a service, and one with another audience."""
     world = place.world
     everything, cart = mcp_call(f"{world.url}/mcp"), mcp_call(f"{world.url}/mcp/cart")
     whole = await place.token("alice", f"{world.url}/mcp")
@@ -142,12 +142,12 @@ async def test_tokens_of_a_real_issuer(place: Town) -> None:
     await place.provider.rotate_keys()
     assert (await answer(everything, await place.token("bob", f"{world.url}/mcp")))[0] == 200
     assert (await answer(everything, await place.service("https://other.test")))[0] == 401
-    assert (await answer(everything, await place.service(f"{world.url}/mcp")))[0] == 403  # it has no role
+    assert (await answer(everything, await place.service(f"{world.url}/mcp")))[0] == 403  # the service has no role
     assert (await answer(everything, await place.token("alice")))[0] == 401
 
 
 async def questions(browser: aiohttp.ClientSession, place: Town) -> list[dict[str, Any]]:
-    """What the console's page is first told of open questions."""
+    """Return the open questions that the console's event stream first shows."""
     async with browser.get(f"{place.world.console}/api/events", headers=OWN) as stream:
         name = b""
         async for line in stream.content:
@@ -160,7 +160,7 @@ async def questions(browser: aiohttp.ClientSession, place: Town) -> list[dict[st
 
 
 async def answered(browser: aiohttp.ClientSession, place: Town, id: str) -> int:
-    """The status of saying yes."""
+    """Return the status of approving."""
     _, state = await get(browser, f"{place.world.console}/api/state")
     headers = {**OWN, "origin": place.world.console, "webmcp-gateway-csrf": state["csrf"]}
     url = f"{place.world.console}/api/approvals/{id}"
@@ -170,7 +170,7 @@ async def answered(browser: aiohttp.ClientSession, place: Town, id: str) -> int:
 
 @pytest.mark.parametrize("who", ["alice", "olga"])
 async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> None:
-    """Alice's MCP client asks; Bob's console neither shows it nor answers it; Alice's does, and an approver's."""
+    """Alice's MCP client asks; Bob's console neither shows nor answers the question; Alice's and an approver's do."""
     world = place.world
     shown = await place.token("alice", world.url)
     params = {"name": "http_request", "arguments": DELETE}
@@ -185,7 +185,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
         assert asked[0]["whose"] == (None if who == "alice" else "alice")
         assert await questions(bob, place) == []
         assert await answered(bob, place, asked[0]["id"]) == 410
-        # the client itself cannot, with the token that it holds
+        # the client itself cannot, with its own token
         state = await answer(Knock("GET", f"{world.console}/api/state", {}), shown)
         csrf = json.loads(state[2])["csrf"]
         own = Knock(
@@ -202,7 +202,7 @@ async def test_a_person_answers_for_their_own_clients(place: Town, who: str) -> 
 
 
 async def test_every_door_knows_the_same_person(place: Town) -> None:
-    """With the token of one client: the same id in the record of each."""
+    """With one client's token the record of each door has the same id."""
     shown = await place.token("alice", place.world.url)
     for name, knock in knocks(place.world).items():
         assert (await answer(knock, shown))[0] != 401, name
@@ -219,7 +219,7 @@ async def test_every_door_knows_the_same_person(place: Town) -> None:
 
 
 async def test_a_first_key_takes_a_login_of_now(tmp_path: Path) -> None:
-    """A session alone adds none, nor a login for which the issuer need not have asked; one that asked does."""
+    """A session alone adds none, nor a login without forced reauthentication; a login with it does."""
     async with town(tmp_path, extra="approvals: {presence: webauthn}") as place, place.world.client() as browser:
         begin = f"{place.world.console}/api/keys/begin"
 
@@ -238,7 +238,7 @@ async def test_a_first_key_takes_a_login_of_now(tmp_path: Path) -> None:
 
 
 async def test_a_logout_reaches_the_issuer_after_two_new_keys(tmp_path: Path) -> None:
-    """The ID token of the login is sealed anew with each; it names the login that the issuer ends."""
+    """Each rotation encrypts the login's ID token anew; it names the login that the issuer ends."""
     async with town(tmp_path) as place, place.world.client() as browser:
         await place.log_in(browser, "alice")
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Several issuers at which people log in: none of them gets the code of another (RFC 9700, 4.4; RFC 9207)."""
+"""Several issuers at which people log in: none receives the code of another (RFC 9700, 4.4; RFC 9207)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world import served
 
 @dataclass(slots=True)
 class Evil:
-    """An issuer that does not name itself in its answers; `seen` are the forms that came to its token endpoint."""
+    """An issuer without `iss` in its answers; `seen` are the forms that its token endpoint received."""
 
     url: str
     seen: list[dict[str, str]]
@@ -27,27 +27,27 @@ class Evil:
 
 @dataclass(slots=True)
 class Two:
-    """A gateway with an honest issuer and an evil one."""
+    """A gateway with an honest and a malicious issuer."""
 
     place: Town
     evil: Evil
 
     async def begun(self, browser: aiohttp.ClientSession, issuer: int) -> str:
-        """Where the browser is sent that begins to log in."""
+        """Begin a login; return where the browser is redirected."""
         start = f"{self.place.world.console}/login?issuer={issuer}&to=/"
         async with browser.get(start, headers=NAVIGATION, allow_redirects=False) as got:
             assert got.status == 302, await got.text()
             return got.headers["location"]
 
     async def came_back(self, browser: aiohttp.ClientSession, back: str) -> tuple[int, str]:
-        """What the browser gets that is sent back."""
+        """Return the gateway's answer to the browser that was redirected back."""
         async with browser.get(back, headers=CROSSING) as got:
             return got.status, await got.text()
 
 
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Two]:
-    """The evil one is the second."""
+    """Yield both issuers; the malicious one is the second."""
     evil = Evil("", [])
 
     async def metadata(_: web.Request) -> web.Response:
@@ -72,7 +72,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
 
 
 async def test_an_issuer_that_names_itself_leads_to_the_shared_address(two: Two) -> None:
-    """Its answer logs in with its name, and not without it, though the issuer alone announced that."""
+    """An answer logs in only if it contains `iss`, which only the issuer's metadata announced."""
     console = two.place.world.console
     for change, status in (("", 200), ("iss", 403)):
         async with two.place.world.client() as browser, aiohttp.ClientSession() as pages:
@@ -96,12 +96,12 @@ async def test_an_issuer_that_does_not_name_itself_has_an_address_of_its_own(two
 
 
 ELSEWHERE = [(place, issuer) for place in ("", "/honest", "/evil", "/nobody") for issuer in ("kept", "dropped")]
-ELSEWHERE.remove(("/evil", "dropped"))  # the honest one sends nobody there: it does not know that address
+ELSEWHERE.remove(("/evil", "dropped"))  # the honest issuer redirects nobody there: it does not know that address
 
 
 @pytest.mark.parametrize(("place", "issuer"), ELSEWHERE)
 async def test_the_code_of_another_issuer_is_not_given_away(two: Two, place: str, issuer: str) -> None:
-    """The evil one sends the person on to the honest one, whose answer has the state of the evil one's login."""
+    """The malicious issuer redirects the person to the honest one, whose answer carries the malicious login's state."""
     console = two.place.world.console
     honest, evil = names([two.place.provider.issuer, two.evil.url])
     async with two.place.world.client() as browser, aiohttp.ClientSession() as pages:
@@ -118,6 +118,6 @@ async def test_the_code_of_another_issuer_is_not_given_away(two: Two, place: str
 
 
 def test_each_issuer_has_a_name_of_its_own() -> None:
-    """Also where their URLs differ in signs alone."""
+    """Also if their URLs differ in punctuation alone."""
     told = names(["https://login.example.com/realms/main", "https://a.example/b", "https://a.example-b", "https://Ä"])
     assert told == ["login-example-com-realms-main", "a-example-b", "a-example-b-2", "issuer"]
