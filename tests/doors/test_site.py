@@ -77,7 +77,7 @@ async def test_a_folder_is_at_its_address(tmp_path: Path) -> None:
         assert await asked("/a/b?x=%2f&y") == (301, "./b/?x=%2f&y")
         assert [(await asked(path, SCRIPT))[0] for path in ("/a/b", "/api")] == [301, 403]
         assert await asked("/api") == (301, "./api/")
-        assert await asked("/a%2Fb/") == await asked("/a%2fb") == (200, "first")  # an encoded slash separates no folders
+        assert await asked("/a%2Fb/") == await asked("/a%2fb") == (200, "first")  # an encoded slash is no separator
         assert (await asked("/a%2Fc.txt", SCRIPT))[0] == 400
         assert [(await asked(path))[1] for path in ("/a", "/a/", "/a/c.txt/", "/a/b/index.html/", "/none")] == [
             "first"

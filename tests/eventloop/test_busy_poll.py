@@ -1,4 +1,4 @@
-"""The event loop of `serve`: when it looks without sleeping, and when it sleeps."""
+"""The event loop of `serve`: when it busy-polls, and when it sleeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gateway.eventloop import busy_poll as loops
 
-MOMENT = 2**-12  # its quarters add up to it
+MOMENT = 2**-12  # its quarters add up to it exactly
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class Watched(loops.BusyPoll):
-    """Tells for how long the system was asked to wait, where each look at the clock takes a quarter of the moment."""
+    """Records the timeouts of the system's select calls; each look at the clock takes a quarter of the moment."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class Watched(loops.BusyPoll):
         monkeypatch.setattr(loops, "MOMENT", MOMENT)
 
     def waits(self, timeout: float | None = 1.0) -> list[float | None]:
-        """What the system is asked in one wait."""
+        """Return the timeouts of the system calls in one wait."""
         self.asked.clear()
         self.select(timeout)
         return list(self.asked)
 
     def rest(self) -> int:
-        """How many waits it will sleep through; it does so."""
+        """Sleep through the waits that do not poll; return how many there were."""
         count = 0
         while self._asleep:
             assert self.waits() == [1.0]
@@ -60,7 +60,7 @@ class Watched(loops.BusyPoll):
 
 
 def test_it_looks_before_it_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment, which is a part of the time that it may wait; not where it may not wait at all."""
+    """It polls for a moment, which is a part of the timeout; not with a timeout of zero."""
     watched = Watched(monkeypatch)
 
     assert watched.waits(0) == [0]
@@ -69,7 +69,7 @@ def test_it_looks_before_it_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("timeout", [None, MOMENT / 2], ids=["for ever", "less than a moment"])
 def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, timeout: float | None) -> None:
-    """The last of what it asks ends at the same time as before."""
+    """The last timeout ends at the same time as without polling."""
     *looks, last = Watched(monkeypatch).waits(timeout)
 
     assert set(looks) == {0}
@@ -77,7 +77,7 @@ def test_it_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, timeout
 
 
 def test_a_look_that_took_longer_is_taken_off_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the machine let others work meanwhile: timers are not late by that."""
+    """If the system ran other processes meanwhile: timers are not delayed by that."""
     watched = Watched(monkeypatch)
     watched.late = 0.25
 
@@ -87,7 +87,7 @@ def test_a_look_that_took_longer_is_taken_off_the_wait(monkeypatch: pytest.Monke
 
 
 def test_what_looked_in_vain_sleeps_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2, 4, 8 waits, up to a thousand; then it looks once."""
+    """2, 4, 8 waits, up to a thousand; then it polls once."""
     watched = Watched(monkeypatch)
     slept = []
     for _ in range(12):
@@ -100,7 +100,7 @@ def test_what_looked_in_vain_sleeps_twice_as_long_each_time(monkeypatch: pytest.
 def test_what_is_there_ends_the_look(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    """And it looks again the next time, as if it had never looked in vain."""
+    """And the next wait polls again, as if no poll had failed."""
     watched = Watched(monkeypatch)
     one, other = pair
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_what_is_there_ends_the_look(
 
 @pytest.mark.parametrize("busy_poll", [True, False])
 async def test_the_loop_does_what_loops_do(busy_poll: bool) -> None:
-    """Timers, processes, threads and connections, with and without."""
+    """Timers, processes, threads and connections, with polling and without."""
 
     async def work() -> tuple[bytes, str]:
         process = await asyncio.create_subprocess_exec("echo", "said", stdout=asyncio.subprocess.PIPE)

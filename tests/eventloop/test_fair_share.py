@@ -1,4 +1,4 @@
-"""Who waits to go on, by the turns of an event loop."""
+"""Fair scheduling of long reads over the turns of an event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.eventloop.fair_share import MOMENT, REST, InTurn, Moments
 
 
 async def test_one_goes_on_in_each_turn() -> None:
-    """However many wait: all of them by turns, and whoever fails keeps nobody from theirs."""
+    """Round robin among any number; one that raises does not keep the others from their turns."""
     waiting, went = InTurn(), list[str]()
     failed = list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, said: failed.append(str(said["exception"])))
@@ -39,7 +39,7 @@ async def test_one_goes_on_in_each_turn() -> None:
 
 
 async def test_all_of_them_have_a_small_part_of_the_time() -> None:
-    """Those that are called, and those that say what they did: a flood of either leaves all else most of it."""
+    """Both callbacks and readers that report their time: a flood of either leaves most of it to other tasks."""
     in_turn, ends, at_work = InTurn(), perf_counter() + 0.5, 0.0
 
     def work() -> None:
@@ -74,7 +74,7 @@ async def test_all_of_them_have_a_small_part_of_the_time() -> None:
 
 
 async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long they were at work, and however long they would rest."""
+    """However long it worked, and however long the pause would be."""
     monkeypatch.setattr(in_turns, "IDLE", math.inf)
     monkeypatch.setattr(in_turns, "REST", 1e6)
     moments = Moments(InTurn())
@@ -84,5 +84,5 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
 
 
 async def test_who_has_little_to_do_waits_for_nobody() -> None:
-    """A moment of work is for free."""
+    """Less than a time slice costs no wait."""
     assert not Moments(InTurn()).worked(MOMENT / 2)

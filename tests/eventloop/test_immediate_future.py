@@ -1,4 +1,4 @@
-"""What a task waits for without a turn of the event loop."""
+"""An awaitable that resumes its task without a turn of the event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def waiting(arrival: Arrival[int], seen: list[object]) -> None:
 
 
 async def begun(arrival: Arrival[int], seen: list[object]) -> asyncio.Task[None]:
-    """A task that waits already."""
+    """Start a task and let it wait."""
     task = asyncio.get_running_loop().create_task(waiting(arrival, seen))
     await asyncio.sleep(0)
     return task
@@ -34,7 +34,7 @@ def made() -> tuple[Arrival[int], list[object]]:
 
 
 async def told(arrival: Arrival[int], seen: list[object]) -> list[object]:
-    """What the task has seen at the end of the callback that gave it 7."""
+    """Return the values that the task has seen when the callback that set 7 ends."""
     found: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
 
     def give() -> None:
@@ -54,7 +54,7 @@ async def test_the_task_goes_on_within_the_call_in_its_own_context() -> None:
 
 
 async def test_within_another_task_it_waits_for_its_turn() -> None:
-    """Two tasks of one loop never run within each other."""
+    """Two tasks of one loop never run nested."""
     arrival, seen = made()
     task = await begun(arrival, seen)
     arrival.set_result(7)

@@ -1,4 +1,4 @@
-"""Calls of pages wait a moment while a model's message is in the gateway's hands."""
+"""Calls of pages wait for a moment while the gateway handles a model's message."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from gateway.eventloop.model_priority import LATELY, MANY, Precedence
 
 
 async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
-    """A page's call, as far as it gets at once."""
+    """Start a page's call and let it run until it waits or is done."""
     task = asyncio.ensure_future(precedence.turn(principal))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -16,7 +16,7 @@ async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
 
 
 async def rests(precedence: Precedence, principal: str) -> bool:
-    """Whether who reads a body for this principal waits now."""
+    """Return whether the reader of a body pauses now for this principal."""
     resting = asyncio.ensure_future(precedence.rest(principal))
     await asyncio.sleep(0)
     waits = not resting.done()
@@ -25,12 +25,12 @@ async def rests(precedence: Precedence, principal: str) -> bool:
 
 
 def ruled(now: list[float]) -> Precedence:
-    """One whose clock a test moves; what waits, waits a little in truth."""
+    """Priority by a clock that the test moves; its waits are short real ones."""
     return Precedence(lambda: now[0])
 
 
 async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:
-    """And only the calls of the same principal."""
+    """Only calls of the same principal wait."""
     precedence = ruled([-1000.0])
     precedence.come("a")
     mine, others = await waiting(precedence, "a"), await waiting(precedence, "b")
@@ -43,7 +43,7 @@ async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:
 
 
 async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
-    """A moment each, and not for one that came long ago."""
+    """Each call waits for a moment only, and not for a message that arrived long ago."""
     now = [100.0]
     precedence = ruled(now)
     precedence.come("a")
@@ -54,7 +54,7 @@ async def test_nobody_waits_for_a_message_that_never_leaves() -> None:
 
 @pytest.mark.parametrize("left", [True, False])
 async def test_a_body_is_read_with_rests_while_a_model_calls(*, left: bool) -> None:
-    """In whose hands its last message is, is all the same; and long after it nobody rests any more."""
+    """Whether or not the model's last message has left the gateway; long after it no reader pauses."""
     now = [100.0]
     precedence = ruled(now)
     precedence.come("a")
@@ -66,7 +66,7 @@ async def test_a_body_is_read_with_rests_while_a_model_calls(*, left: bool) -> N
 
 
 def test_what_never_left_is_forgotten() -> None:
-    """However many principals come, those whose moment is over take no room."""
+    """However many principals arrive: expired entries are evicted."""
     now = [100.0]
     precedence = ruled(now)
     for number in range(5 * MANY):

@@ -1,4 +1,4 @@
-"""Alarms: they ring in their order, but for those that were cancelled."""
+"""Shared timeouts fire in order, unless cancelled."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from gateway.eventloop.shared_timeouts import Alarms
 
 
 async def test_alarms_ring_in_the_order_in_which_they_were_set() -> None:
-    """A cancelled one does not, and one that was set later still does."""
+    """A cancelled one does not fire, and one that was set later still does."""
     alarms, rung, over = Alarms(0.01), [], asyncio.Event()
     alarms.set(lambda: rung.append("first"))
     cancelled = alarms.set(lambda: rung.append("cancelled"))
@@ -18,7 +18,7 @@ async def test_alarms_ring_in_the_order_in_which_they_were_set() -> None:
 
 
 async def test_an_alarm_that_rings_may_cancel_the_next_one() -> None:
-    """What is over is over, also in the moment in which both are due."""
+    """A cancelled one does not fire, although both are due in the same moment."""
     alarms, rung, over = Alarms(0.01), [], asyncio.Event()
     keys: list[int] = []
     alarms.set(lambda: alarms.cancel(keys[0]))
@@ -29,7 +29,7 @@ async def test_an_alarm_that_rings_may_cancel_the_next_one() -> None:
 
 
 async def test_none_rings_after_the_end() -> None:
-    """Closed alarms may still be cancelled."""
+    """Timeouts may still be cancelled after the close."""
     alarms, rung = Alarms(0.0), []
     key = alarms.set(lambda: rung.append("closed"))
     alarms.close()

@@ -10,6 +10,6 @@ from tests.examples.house import House, running
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """A fresh house."""
+    """Yield a new house."""
     async with running(tmp_path) as built:
         yield built

@@ -1,4 +1,4 @@
-"""The authorization server and the shop of the cart app by themselves, and tokens that are made by hand."""
+"""The authorization server and the shop of the cart app without the gateway, and handmade tokens."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class House:
     client: aiohttp.ClientSession
 
     async def token_response(self, form: Mapping[str, str], **options: Any) -> tuple[int, dict[str, Any]]:
-        """What the token endpoint says."""
+        """Return the answer of the token endpoint."""
         async with self.client.post(f"{self.auth.issuer}/token", data=form, **options) as response:
             return response.status, await response.json()
 
     async def token(self) -> str:
-        """A good access token."""
+        """Return a valid access token."""
         basic = aiohttp.encode_basic_auth("storefront", quote(SECRET, safe=""))  # RFC 6749, 2.3.1
         status, answer = await self.token_response(
             {"grant_type": "client_credentials"}, headers={"Authorization": basic}
@@ -63,7 +63,7 @@ class House:
     async def ask(
         self, method: str, path: str, token: str | None, **options: Any
     ) -> tuple[int, Any, Mapping[str, str]]:
-        """What the shop says: status, JSON, headers."""
+        """Return the shop's answer: status, JSON, headers."""
         headers = {**({"Authorization": f"Bearer {token}"} if token is not None else {}), **options.pop("headers", {})}
         async with self.client.request(method, self.url + path, headers=headers, **options) as response:
             return response.status, await response.json(), response.headers
@@ -71,7 +71,7 @@ class House:
 
 @asynccontextmanager
 async def running(folder: Path, lifetime: int = 300) -> AsyncIterator[House]:
-    """Both servers on free ports, with their files in `folder`."""
+    """Run both servers on free ports, with their files in `folder`."""
     async with AsyncExitStack() as stack:
         auth_socket, shop_socket = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
         auth = auth_server.Settings(
@@ -86,13 +86,13 @@ async def running(folder: Path, lifetime: int = 300) -> AsyncIterator[House]:
 
 
 def signing_key(house: House) -> KeySet:
-    """The authorization server's own private key."""
+    """Return the authorization server's private key."""
     assert house.auth.keys is not None
     return KeySet.import_key_set(json.loads(house.auth.keys.read_text()))
 
 
 def claims(house: House, **changes: Any) -> dict[str, Any]:
-    """Claims that the shop takes, but for `changes`; a change to None leaves the claim out."""
+    """Return claims that the shop accepts, with `changes`; a change to None leaves the claim out."""
     now = int(time.time())
     good = {
         "iss": house.auth.issuer, "aud": house.shop.audience, "sub": "storefront", "client_id": "storefront",
@@ -102,11 +102,11 @@ def claims(house: House, **changes: Any) -> dict[str, Any]:
 
 
 def forged(house: House, header: Mapping[str, Any] | None = None, **changes: Any) -> str:
-    """A token with changed claims or header, signed with the right key."""
+    """Return a token with changed claims or header, signed with the right key."""
     return jwt.encode({"alg": "ES256", "typ": "at+jwt", **(header or {})}, claims(house, **changes), signing_key(house))
 
 
 def unsigned(house: House) -> str:
-    """A token of `alg: none`."""
+    """Return a token of `alg: none`."""
     parts = [{"alg": "none", "typ": "at+jwt"}, claims(house)]
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

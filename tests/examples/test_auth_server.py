@@ -43,7 +43,7 @@ async def test_token_is_a_jwt_access_token(house: House) -> None:
 
 
 async def test_client_may_send_its_secret_in_the_form(house: House) -> None:
-    """`client_secret_post` gets a token that is not to be stored."""
+    """`client_secret_post` gets a token with `Cache-Control: no-store`."""
     form = {"grant_type": "client_credentials", "client_id": "storefront", "client_secret": SECRET, "scope": "cart"}
     async with house.client.post(f"{house.auth.issuer}/token", data=form) as response:
         answer = await response.json()
@@ -69,7 +69,7 @@ GOOD = {"grant_type": "client_credentials", "client_id": "storefront", "client_s
     ],
 )
 async def test_token_endpoint_refuses(house: House, form: dict[str, str], status: int, error: str) -> None:
-    """What is wrong with a token request is said with the error codes of RFC 6749."""
+    """An invalid token request gets an error code of RFC 6749."""
     answered, answer = await house.token_response(form)
 
     assert (answered, answer["error"]) == (status, error)
@@ -89,7 +89,7 @@ async def test_token_endpoint_refuses(house: House, form: dict[str, str], status
     ],
 )  # fmt: skip
 async def test_token_endpoint_survives_garbage(house: House, body: bytes, headers: dict[str, str], error: str) -> None:
-    """Requests that are no proper form get an OAuth error, never a 500."""
+    """Malformed forms get an OAuth error, never a 500."""
     headers = {"Content-Type": "application/x-www-form-urlencoded", **headers}
     async with house.client.post(f"{house.auth.issuer}/token", data=body, headers=headers) as response:
         assert (await response.json())["error"] == error
@@ -116,7 +116,7 @@ def test_keys_are_kept_in_their_file(tmp_path: Path) -> None:
 
 
 def test_broken_key_file_stops_the_start(tmp_path: Path) -> None:
-    """A key file that holds no keys is named."""
+    """The error names a key file without keys."""
     file = tmp_path / "keys.json"
     file.write_text("[]")
 
@@ -128,7 +128,7 @@ def test_broken_key_file_stops_the_start(tmp_path: Path) -> None:
     "arguments", [[], ["--issuer", "localhost"], ["--client-secret", "s", "--token-lifetime", "0"]]
 )
 def test_wrong_arguments_stop_the_start(arguments: list[str]) -> None:
-    """Exit code 2 for a missing secret, an issuer that is no URL, a lifetime of nothing."""
+    """Exit code 2 for a missing secret, an invalid issuer URL, a lifetime of zero."""
     with pytest.raises(SystemExit) as stopped:
         auth_server.read_arguments(arguments, {"SHOP_SECRET": "s"} if "--issuer" in arguments else {})
 

@@ -1,4 +1,4 @@
-"""The board by itself: its backend, and its build as one file."""
+"""The board without the gateway: its backend, and its build as one file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.board import EXAMPLE, built
 
 
 class Scripts(HTMLParser):
-    """The types of a page's script elements, and not of those that its scripts write about."""
+    """Collects the types of a page's script elements, and not of those that its scripts write about."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class Scripts(HTMLParser):
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]  # its arguments are private
-    """A client of a board of its own."""
+    """Yield a client of a new board."""
     async with TestClient(TestServer(board.build_app(tmp_path / "board.json"))) as client:
         yield client
 
 
 async def columns(client: TestClient) -> dict[str, list[str]]:  # type: ignore[type-arg]  # as above
-    """The ids of the cards by column."""
+    """Return the ids of the cards by column."""
     found = await (await client.get("/api/board")).json()
     return {column["id"]: [card["id"] for card in column["cards"]] for column in found["columns"]}
 
@@ -46,7 +46,7 @@ async def test_cards_are_added_changed_moved_and_thrown_away(
     client: TestClient,  # type: ignore[type-arg]  # as above
     tmp_path: Path,
 ) -> None:
-    """And what is left is there after a restart."""
+    """The remaining cards are there after a restart."""
     added = await (await client.post("/api/cards", json={"title": " New ", "column": "done"})).json()
     assert (added["title"], added["note"], added["files"]) == ("New", "", [])
     moved = await client.patch(f"/api/cards/{added['id']}", json={"column": "doing", "position": 1, "title": "Newer"})
@@ -60,7 +60,7 @@ async def test_cards_are_added_changed_moved_and_thrown_away(
 
 
 async def test_files_of_cards(client: TestClient) -> None:  # type: ignore[type-arg]  # as above
-    """They come back as they were sent, under the name that they had; only pictures are shown in the browser."""
+    """They come back byte for byte under their names; only pictures are shown in the browser."""
     form = aiohttp.FormData(quote_fields=False)
     form.add_field("file", b"<script>", filename="a b.html", content_type="text/html")
     card = await (await client.post("/api/cards/card-1/files", data=form)).json()
@@ -72,7 +72,7 @@ async def test_files_of_cards(client: TestClient) -> None:  # type: ignore[type-
 
 
 async def test_changes_are_told(client: TestClient) -> None:  # type: ignore[type-arg]  # as above
-    """The revision at first, and the next one at a change."""
+    """The current revision first, and the next one at a change."""
     async with client.get("/api/events") as events:
         assert (await events.content.readuntil(b"\n\n")).startswith(b"id: 1\n")
         await client.delete("/api/cards/card-1")
@@ -101,13 +101,13 @@ async def test_wrong_requests(
     body: object,
     status: int,
 ) -> None:
-    """Each says why in words."""
+    """Each answer names the error."""
     answer = await client.request(method, f"/api/{path}", json=body)
     assert (answer.status, bool((await answer.json())["error"])) == (status, True)
 
 
 def test_the_readme_names_the_gateways_own_port() -> None:
-    """It is not that of the other example, so that both can run."""
+    """It differs from the other example's, so that both can run."""
     mine = load_config(EXAMPLE / "gateway.yaml", {}).server
     readme = (EXAMPLE / "README.md").read_text("utf-8")
     other = EXAMPLE.parent / "cart_app" / "gateway.yaml"
@@ -115,7 +115,7 @@ def test_the_readme_names_the_gateways_own_port() -> None:
 
 
 def test_the_build_is_packed_whole() -> None:
-    """An ordinary build of Vite and React; nothing in it is looked for elsewhere."""
+    """An ordinary build of Vite and React; the packed file loads nothing else."""
     page = pack(built(), app="board", title="Tea board", runtime="").html
     scripts = Scripts()
     scripts.feed(page)

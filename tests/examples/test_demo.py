@@ -1,4 +1,4 @@
-"""The demo's handling of its child processes, with small programs in the places of its parts."""
+"""The demo's handling of its child processes, with small programs in place of its parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def running(tmp_path: Path) -> Iterator[demo.Demo]:
 
 
 def test_part_is_started_and_ended(running: demo.Demo) -> None:
-    """`start` comes back once the part answers, and `end` once it is gone."""
+    """`start` returns once the part answers, and `end` once it has exited."""
     ready = part(SERVER, free_port())
 
     running.start(ready, dict(os.environ))
@@ -55,13 +55,13 @@ def test_part_is_started_and_ended(running: demo.Demo) -> None:
 
 
 def test_part_that_dies_at_its_start_is_named(running: demo.Demo) -> None:
-    """The error names the part, its exit code and what it printed last."""
+    """The error contains the part's name, its exit code and its last output."""
     with pytest.raises(demo.DemoError, match=r"The small part ended \(exit code 3\)[^§]*no luck today"):
         running.start(part("import sys; print('no luck today'); sys.exit(3)", free_port()), dict(os.environ))
 
 
 def test_part_that_dies_later_is_named(running: demo.Demo) -> None:
-    """While the demo runs it notices that a part has ended."""
+    """The running demo notices that a part has exited."""
     running.start(part(SERVER, free_port()), dict(os.environ))
     running.children[0].process.kill()
 
@@ -70,7 +70,7 @@ def test_part_that_dies_later_is_named(running: demo.Demo) -> None:
 
 
 def test_part_that_never_gets_ready_is_named(running: demo.Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that answers something else than 200 is not waited for without end."""
+    """A part that answers another status than 200 is waited for with a timeout."""
     monkeypatch.setattr(demo, "READY_WITHIN", 0.5)
 
     with pytest.raises(demo.DemoError, match="not ready within"):
@@ -78,7 +78,7 @@ def test_part_that_never_gets_ready_is_named(running: demo.Demo, monkeypatch: py
 
 
 def test_part_that_does_not_want_to_end_is_killed(running: demo.Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that ignores its signal is gone in the end."""
+    """A part that ignores SIGTERM is killed after a while."""
     monkeypatch.setattr(demo, "END_WITHIN", 0.5)
     running.start(
         part(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN){SERVER}", free_port()), {**os.environ}
@@ -90,7 +90,7 @@ def test_part_that_does_not_want_to_end_is_killed(running: demo.Demo, monkeypatc
 
 
 def test_busy_port_is_named() -> None:
-    """The message says which port is not free, and for what it is needed."""
+    """The message contains the busy port and its purpose."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = int(sock.getsockname()[1])
         with pytest.raises(demo.DemoError, match=rf"Port {port}, which the small part needs, is not free"):
@@ -98,7 +98,7 @@ def test_busy_port_is_named() -> None:
 
 
 def test_busy_port_ends_the_command_with_1(tmp_path: Path) -> None:
-    """The command prints the words and no traceback."""
+    """The command prints the message and no traceback."""
     try:
         taken = socket.create_server(("127.0.0.1", demo.AUTH_PORT))
     except OSError:
@@ -113,7 +113,7 @@ def test_busy_port_ends_the_command_with_1(tmp_path: Path) -> None:
 
 
 def test_ports_are_those_of_the_files() -> None:
-    """The demo starts its parts where gateway.yaml and policy.yaml look for them."""
+    """The demo starts its parts at the addresses in gateway.yaml and policy.yaml."""
     config = yaml.safe_load((demo.HERE / "gateway.yaml").read_text(encoding="utf-8"))
     policy = yaml.safe_load((demo.HERE / "policy.yaml").read_text(encoding="utf-8"))
 
@@ -123,7 +123,7 @@ def test_ports_are_those_of_the_files() -> None:
 
 
 def test_config_beside_the_data_says_the_same(tmp_path: Path) -> None:
-    """Only the paths differ, and they lead to the example's own files."""
+    """Only the paths differ, and they lead to the example's files."""
     original = yaml.safe_load((demo.HERE / "gateway.yaml").read_text(encoding="utf-8"))
 
     written = yaml.safe_load(demo.write_config(tmp_path).read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def test_config_beside_the_data_says_the_same(tmp_path: Path) -> None:
 
 
 def test_gateway_takes_both_configurations(tmp_path: Path) -> None:
-    """The files of the example and the one that the demo writes are read without a problem."""
+    """The example's files and the one that the demo writes load without a problem."""
     environ = {"SHOP_SECRET": f"a secret of these tests {MARK}"}
 
     example = load_config(demo.HERE / "gateway.yaml", environ).apps["cart"]

@@ -62,7 +62,7 @@ async def test_concurrent_adding_loses_nothing(house: House) -> None:
 
 
 async def test_cart_survives_a_restart(tmp_path: Path) -> None:
-    """With the same files a new pair of servers shows the same cart, and counts orders on."""
+    """With the same files a new pair of servers has the same cart, and continues the order numbers."""
     async with running(tmp_path) as house:
         await house.ask("POST", "/api/cart", await house.token(), json={"item_id": "teapot", "quantity": 2})
         before = (await house.ask("GET", "/api/cart", await house.token()))[1]
@@ -74,7 +74,7 @@ async def test_cart_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    """A start with a wrong file ends with its name."""
+    """The error contains the name of the wrong file."""
     file = tmp_path / "notes.txt"
     file.write_text("not a database, but quite long enough to be looked at" * 20)
 
@@ -118,7 +118,7 @@ BAD_INPUT: list[tuple[str, str, dict[str, Any], int, str]] = [
 async def test_wrong_input_is_answered_in_words(
     house: House, method: str, path: str, options: dict[str, Any], status: int, error: str
 ) -> None:
-    """Each wrong request gets its status, a code and a sentence, and changes nothing."""
+    """Each invalid request gets its status, a code and a message, and changes nothing."""
     token = await house.token()
 
     answered, answer, _ = await house.ask(method, path, token, **options)
@@ -129,7 +129,7 @@ async def test_wrong_input_is_answered_in_words(
 
 
 async def test_too_many_of_one_product_leave_the_cart_as_it_was(house: House) -> None:
-    """The sum over several requests is limited too, and the transaction rolled back."""
+    """The total over several requests is limited too, and the transaction rolled back."""
     token = await house.token()
     await house.ask("POST", "/api/cart", token, json={"item_id": "mug", "quantity": 99})
 
@@ -140,7 +140,7 @@ async def test_too_many_of_one_product_leave_the_cart_as_it_was(house: House) ->
 
 
 async def test_log_tells_what_arrived(house: House) -> None:
-    """One line per request with method, path, and whether a token came along; never the token."""
+    """One line per request with method, path, and whether it had a token; never the token."""
     token = await house.token()
     await house.ask("GET", "/api/products?page=1", None)
     await house.ask("POST", "/api/cart", token, json={"item_id": "mug"})

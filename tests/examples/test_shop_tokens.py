@@ -1,4 +1,4 @@
-"""The access tokens that the shop of the cart app takes, and those that it does not."""
+"""The access tokens that the shop of the cart app accepts and refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.examples.house import SECRET, House, claims, forged, running, serving
 
 
 async def test_good_token_is_accepted(house: House) -> None:
-    """With a token of the authorization server the products are there."""
+    """With a token of the authorization server the products are returned."""
     status, answer, _ = await house.ask("GET", "/api/products", await house.token())
 
     assert status == 200
@@ -55,7 +55,7 @@ BAD_CLAIMS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", BAD_CLAIMS, ids=repr)
 async def test_token_with_wrong_claims_is_refused(house: House, changes: dict[str, Any]) -> None:
-    """Expired, for somebody else, of somebody else, or without what must be there: 401 `invalid_token`."""
+    """Expired, with another audience, of another issuer, or without a required claim: 401 `invalid_token`."""
     status, answer, headers = await house.ask("GET", "/api/cart", forged(house, **changes))
 
     assert (status, answer["error"]) == (401, "invalid_token")
@@ -63,7 +63,7 @@ async def test_token_with_wrong_claims_is_refused(house: House, changes: dict[st
 
 
 async def test_token_is_refused_from_the_second_in_which_it_ends(house: House) -> None:
-    """There is no leeway, at either end of its time."""
+    """There is no leeway, at either end of its lifetime."""
     now = int(time.time())
     changes: list[dict[str, Any]] = [{"exp": now - 1}, {"nbf": now + 60}]
     for change in changes:
@@ -71,7 +71,7 @@ async def test_token_is_refused_from_the_second_in_which_it_ends(house: House) -
 
 
 async def test_token_signed_by_another_key_is_refused(house: House) -> None:
-    """Another key is refused under its own name and under the name of the right one."""
+    """Under its own key id and under that of the right key."""
     right = signing_key(house).keys[0].kid
     for kid in ("another", right):
         token = jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": kid}, claims(house), ECKey.generate_key("P-256"))
@@ -91,12 +91,12 @@ async def test_token_of_another_algorithm_is_refused(house: House) -> None:
 
 
 async def test_token_of_another_type_is_refused(house: House) -> None:
-    """A JWT that says it is no access token is refused (RFC 9068, 4)."""
+    """A JWT of another type is refused (RFC 9068, 4)."""
     assert (await house.ask("GET", "/api/cart", forged(house, {"typ": "JWT"})))[0] == 401
 
 
 async def test_changed_token_is_refused(house: House) -> None:
-    """One other character in the claims breaks the signature."""
+    """One changed character in the claims breaks the signature."""
     head, body, signature = (await house.token()).split(".")
     body = body[:10] + ("A" if body[10] != "A" else "B") + body[11:]
 
@@ -107,13 +107,13 @@ async def test_changed_token_is_refused(house: House) -> None:
     "token", ["x", "a.b.c", "e30.e30.e30", "..", "W10.W10.W10", "eyJhbGciOlsxXX0.e30.e30", "A" * 7000]
 )
 async def test_garbage_as_token_is_refused(house: House, token: str) -> None:
-    """What is no JWT at all is refused in the same way, never a 500."""
+    """Malformed JWTs are refused in the same way, never with a 500."""
     assert (await house.ask("GET", "/api/cart", token))[0] == 401
 
 
 @pytest.mark.parametrize("value", ["Bearer", "Bearer a b", "Bearer ä"])
 async def test_malformed_authorization_is_a_bad_request(house: House, value: str) -> None:
-    """A header that holds no bearer token is `invalid_request` (RFC 6750, 3.1)."""
+    """A header without a bearer token is `invalid_request` (RFC 6750, 3.1)."""
     status, answer, _ = await house.ask("GET", "/api/cart", None, headers={"Authorization": value})
 
     assert (status, answer["error"]) == (400, "invalid_request")
@@ -128,7 +128,7 @@ async def test_token_without_the_scope_is_refused(house: House) -> None:
 
 
 async def test_short_lived_token_expires(tmp_path: Path) -> None:
-    """A token of two seconds is refused after them; its times are whole seconds, so it is good for one at least."""
+    """A token of two seconds is refused after them; times are whole seconds, so it is valid for at least one."""
     async with running(tmp_path, lifetime=2) as house:
         token = await house.token()
         assert (await house.ask("GET", "/api/cart", token))[0] == 200
@@ -137,7 +137,7 @@ async def test_short_lived_token_expires(tmp_path: Path) -> None:
 
 
 async def test_new_key_of_the_issuer_is_found(tmp_path: Path) -> None:
-    """After the authorization server changed its key the shop takes the new one, and no longer the old one."""
+    """After the authorization server changed its key, the shop accepts the new key, and no longer the old one."""
     sock = socket.create_server(("127.0.0.1", 0))
     issuer = f"http://127.0.0.1:{sock.getsockname()[1]}"
     auth = auth_server.Settings(issuer, "storefront", SECRET, keys=tmp_path / "first.json")
@@ -159,7 +159,7 @@ async def test_new_key_of_the_issuer_is_found(tmp_path: Path) -> None:
 
 
 async def test_keys_are_asked_for_once(house: House) -> None:
-    """Known keys are kept; a name of a key that does not exist brings another look, but not at each request."""
+    """Known keys are cached; an unknown key id causes another fetch, but at a limited rate."""
     patient = tokens.Issuer(house.auth.issuer, 60, house.client)
     eager = tokens.Issuer(house.auth.issuer, 0, house.client)
 
@@ -174,7 +174,7 @@ async def test_keys_are_asked_for_once(house: House) -> None:
     "document", [{"issuer": "http://another", "jwks_uri": "KEYS"}, {}, [], {"issuer": "ISSUER", "jwks_uri": "/x"}]
 )
 async def test_wrong_metadata_of_the_issuer_is_not_believed(house: House, document: object) -> None:
-    """Metadata that names another issuer, or no keys, is as bad as none."""
+    """Metadata that names another issuer, or no keys, counts as missing."""
     sock = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
 
@@ -190,7 +190,7 @@ async def test_wrong_metadata_of_the_issuer_is_not_believed(house: House, docume
 
 
 async def test_shop_says_when_its_issuer_is_away(tmp_path: Path) -> None:
-    """Without keys nobody can be let in: 503, and the shop works once the issuer is there."""
+    """Without keys the shop answers 503, and works once the issuer is up."""
     free = socket.create_server(("127.0.0.1", 0))
     issuer = f"http://127.0.0.1:{free.getsockname()[1]}"
     free.close()

@@ -10,7 +10,7 @@ from tests.examples.house import FOLDER
 
 
 class Page(HTMLParser):
-    """The files, ids and pictures that a page names."""
+    """The files, ids and pictures that a page refers to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect what the tests ask for."""
+        """Collect the attributes that the tests read."""
         fields = dict(attrs)
         self.files += [value for name in ("src", "href") if (value := fields.get(name))]
         self.ids += [value for value in [fields.get("id")] if value]
@@ -28,7 +28,7 @@ class Page(HTMLParser):
 
 
 def test_every_file_of_the_page_is_there() -> None:
-    """The page names only files beside it, and each exists."""
+    """The page refers only to files beside it, and each exists."""
     page = Page((FOLDER / "web/index.html").read_text(encoding="utf-8"))
 
     assert {"style.css", "app.js"} <= set(page.files)
@@ -52,7 +52,7 @@ def test_script_finds_the_elements_that_it_names() -> None:
 
 
 def test_web_app_knows_of_no_gateway() -> None:
-    """Neither the page nor the servers name what may stand before them."""
+    """Neither the page nor the servers mention what may be in front of them."""
     programs = (name for name in FOLDER.glob("*.py") if name.name != "demo.py")
     files = [*(FOLDER / "web").rglob("*.*"), *programs]
     words = re.compile(r"gateway|sandbox|iframe|postmessage|mcp[-_ ]", re.IGNORECASE)
