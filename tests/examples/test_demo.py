@@ -78,7 +78,7 @@ def test_part_that_never_gets_ready_is_named(running: demo.Demo, monkeypatch: py
 
 
 def test_part_that_does_not_want_to_end_is_killed(running: demo.Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that ignores SIGTERM is killed after a while."""
+    """A part that ignores the signal is killed after a while."""
     monkeypatch.setattr(demo, "END_WITHIN", 0.5)
     running.start(
         part(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN){SERVER}", free_port()), {**os.environ}

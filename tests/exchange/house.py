@@ -1,4 +1,4 @@
-"""An exchange with all its rooms, and a shop behind it that answers as a test tells it."""
+"""An exchange with all its collaborators, and a shop behind it that answers as the test sets it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Answer = Callable[[Outbound], Response]
 
 
 class Clock:
-    """Seconds that pass when told."""
+    """A clock that advances only when the test moves it."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -68,32 +68,32 @@ class Clock:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += seconds
 
 
 @dataclass
 class Shop:
-    """A backend that remembers what it was sent, and answers as it is told."""
+    """A backend that keeps the requests it received, and answers as the test sets it."""
 
     answer: Answer = lambda request: Response(200, JSON, b'{"ok": true}')
     sent: list[Outbound] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
     async def send(self, request: Outbound) -> Response:
-        """Answer, once it may."""
+        """Answer, once `hold` is set."""
         self.sent.append(request)
         if self.hold is not None:
             await self.hold.wait()
         return self.answer(request)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 @dataclass
 class StreamingShop(Shop):
-    """A shop whose answers come in parts, as a test puts them into `parts`: None is the end, a refusal breaks them."""
+    """A shop whose answers come in parts that the test puts into `parts`: None is the end, a refusal an error."""
 
     parts: asyncio.Queue[bytes | Refusal | None] = field(default_factory=asyncio.Queue)
     given: int = 0
@@ -101,7 +101,7 @@ class StreamingShop(Shop):
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
-        """The head that `answer` says; the parts until the context ends."""
+        """Yield the head that `answer` gives, then the parts until the context ends."""
         self.sent.append(request)
         if self.hold is not None:
             await self.hold.wait()
@@ -112,7 +112,7 @@ class StreamingShop(Shop):
             self.open -= 1
 
     def put(self, *parts: bytes | Refusal | None) -> None:
-        """What comes next."""
+        """Add the next parts."""
         for part in parts:
             self.parts.put_nowait(part)
 
@@ -126,7 +126,7 @@ class StreamingShop(Shop):
 
 @dataclass
 class House:
-    """An exchange with all its rooms."""
+    """An exchange with all its collaborators."""
 
     exchange: Exchange
     shop: Shop
@@ -141,17 +141,17 @@ class House:
     recorder: Recorder
 
     def lines(self) -> list[dict[str, Any]]:
-        """The record so far, without what the journal says of itself."""
+        """Return the record so far, without the journal's own lines."""
         found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
         return [line for line in found if line["phase"] != "note"]
 
     def outcome(self) -> dict[str, Any]:
-        """What the last outcome says."""
+        """Return the fields of the last outcome."""
         fields: dict[str, Any] = [line for line in self.lines() if line["phase"] == "outcome"][-1]["fields"]
         return fields
 
     async def database_counts(self) -> dict[int, int]:
-        """What is used of quotas, by the length of their windows in seconds (hours and days)."""
+        """Return the used amount of quotas by the length of their windows in seconds (hours and days)."""
         async with self.database.connect() as connection:
             rows = await connection.exec_driver_sql("SELECT bucket, used FROM quotas")
             lengths = {"hour": 3600, "day": 86400}
@@ -167,7 +167,7 @@ async def built(
     ownership: Ownership = ONE_ACCOUNT,
     **obligations: Any,
 ) -> AsyncIterator[House]:
-    """A policy, a shop, a credential, a journal; `obligations` replace those of every route."""
+    """Build a policy, a shop, a credential and a journal; `obligations` replace those of every route."""
     fetched: list[int] = []
     clock = Clock()
 
@@ -207,7 +207,7 @@ async def built(
 
 
 def obliged(policy: Policy, **obligations: Any) -> Policy:
-    """The policy with other obligations on every route."""
+    """Return the policy with other obligations on every route."""
 
     def changed(route: Any) -> Any:
         decided = replace(route.decided, obligations=replace(route.decided.obligations, **obligations))
@@ -217,12 +217,12 @@ def obliged(policy: Policy, **obligations: Any) -> Policy:
 
 
 def reason(response: Response) -> str | None:
-    """Why the gateway answered itself."""
+    """Return the reason of an answer that the gateway itself gave."""
     return response.header("gateway-reason")
 
 
 async def ends_when_cancelled(waits: Coroutine[Any, Any, object], come: Callable[[], object], turns: int) -> None:
-    """What waits ends as cancelled, also if that comes so many turns of the loop after what it waited for."""
+    """Check that a waiter is cancelled even if the cancellation comes `turns` turns of the loop after its event."""
     waiting = asyncio.create_task(waits)
     await asyncio.sleep(0)
     come()

@@ -1,4 +1,4 @@
-"""Approvals: bound, expiring with their caller, answered once, run at most once."""
+"""Approvals are bound to a call, expire with their caller, are answered once, and run at most once."""
 
 import asyncio
 import math
@@ -38,35 +38,35 @@ ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still."""
+    """A stopped clock."""
     return Clock()
 
 
 @pytest.fixture
 def approvals(clock: Clock) -> Approvals:
-    """No question yet."""
+    """Approvals without a question."""
     return Approvals(timeout=120.0, clock=clock, steady=clock)
 
 
 def parked(approvals: Approvals, caller: Caller = CALLER, ask: Ask = ASK) -> Parked:
-    """Ask, and look at what waits."""
+    """Ask a question; return the waiting call."""
     return approvals.find(approvals.park(ask, caller).question.id, caller)
 
 
 def reason(refused: pytest.ExceptionInfo[Refusal]) -> Reason:
-    """Why."""
+    """Return the reason of the refusal."""
     return refused.value.reason
 
 
 def test_what_a_person_types_begins_with_no_dash(approvals: Approvals) -> None:
-    """At a command line it would be an option, not the id of a question or a grant."""
+    """On a command line it would be read as an option, not as the id of a question or a grant."""
     question = parked(approvals, ask=replace(ASK, grant=60.0, rule="DELETE /api/cart/{item}")).question
     for id in (question.id, Grants().give(question, LOCAL, "ann").id):
         assert re.fullmatch("[0-9a-f]{32}", id)
 
 
 def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
-    """A second dispatch of the same yes is refused, and hears why."""
+    """A second dispatch of the same approval is refused with its reason."""
     call = parked(approvals)
     assert approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
     approvals.take(call, ASK.digest, ASK.policy_version)
@@ -76,14 +76,14 @@ def test_an_approved_call_is_dispatched_once(approvals: Approvals) -> None:
 
 
 def test_nothing_is_dispatched_without_a_yes(approvals: Approvals) -> None:
-    """An open question is no approval."""
+    """An open question does not approve."""
     with pytest.raises(Refusal):
         approvals.take(parked(approvals), ASK.digest, ASK.policy_version)
 
 
 @pytest.mark.parametrize(("digest", "version"), [("other", ASK.policy_version), (ASK.digest, "sha256:2")])
 def test_a_yes_holds_for_what_was_shown_only(approvals: Approvals, digest: str, version: str) -> None:
-    """Another request, or another policy, needs another approval; the first is spent."""
+    """Another request, or another policy, needs another approval; the first is used up."""
     call = parked(approvals)
     approvals.answer(call.question.id, True, "ann")
     with pytest.raises(Refusal) as refused:
@@ -101,7 +101,7 @@ def test_the_first_answer_counts(approvals: Approvals) -> None:
 
 
 def test_a_no_refuses(approvals: Approvals) -> None:
-    """The caller is told that a person declined."""
+    """The caller learns that a person declined."""
     call = parked(approvals)
     approvals.answer(call.question.id, False, "ann")
     with pytest.raises(Refusal) as refused:
@@ -125,7 +125,7 @@ def test_a_caller_that_is_silent_is_gone(approvals: Approvals, clock: Clock) -> 
 
 
 def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clock: Clock) -> None:
-    """A yes does not wait for a caller that comes back later."""
+    """A yes is not kept for a caller that comes back later."""
     call = parked(approvals)
     approvals.answer(call.question.id, True, "ann")
     clock.now += SILENCE + 1
@@ -135,7 +135,7 @@ def test_an_approved_call_whose_caller_is_gone_is_void(approvals: Approvals, clo
 
 
 async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> None:
-    """While the caller's connection waits, its question lives."""
+    """While the caller's connection waits, its question stays open."""
     call = parked(approvals)
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(approvals.wait(call.question.id, CALLER, 60))
@@ -147,7 +147,7 @@ async def test_waiting_counts_as_asking(approvals: Approvals, clock: Clock) -> N
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_waits_and_is_cancelled_ends_also_as_the_answer_comes(approvals: Approvals, turns: int) -> None:
-    """A gateway that stops cancels it once."""
+    """When the gateway stops, it cancels a waiter only once."""
     call = parked(approvals)
     await ends_when_cancelled(
         approvals.wait(call.question.id, CALLER, 60), lambda: approvals.answer(call.question.id, True, "ann"), turns
@@ -155,7 +155,7 @@ async def test_who_waits_and_is_cancelled_ends_also_as_the_answer_comes(approval
 
 
 def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
-    """However often its caller asks."""
+    """However often its caller polls."""
     call = parked(approvals)
     clock.now += 121
     approvals.sweep()
@@ -165,7 +165,7 @@ def test_a_question_expires(approvals: Approvals, clock: Clock) -> None:
 @pytest.mark.parametrize("patience", [1.0, 3600.0, 24 * 3600.0])
 @pytest.mark.parametrize("timeout", [1.0, 120.0, 24 * 3600.0])
 async def test_a_question_ends_when_its_person_was_told(timeout: float, patience: float) -> None:
-    """Whether its rule gives more time than the configuration, or less; for whoever waits, too."""
+    """With a rule's timeout that is longer or shorter than the configured one; also while a caller waits."""
     clock = Clock()
     approvals = Approvals(timeout, clock=clock, steady=clock)
     call = parked(approvals, ask=replace(ASK, patience=patience))
@@ -182,8 +182,8 @@ async def test_a_question_ends_when_its_person_was_told(timeout: float, patience
 
 
 async def test_who_waits_to_the_end_finds_the_question_ended() -> None:
-    """However early a timer fires: it is never answered that the question still waits."""
-    clock = Clock()  # stands still, as if no time had passed
+    """Although a timer may fire early: the result is never that the question is still open."""
+    clock = Clock()  # stopped, as if no time had passed
     approvals = Approvals(0.01, clock=clock, steady=clock)
     call = parked(approvals)
     assert (await approvals.wait(call.question.id, CALLER, math.inf)).state is ApprovalState.EXPIRED
@@ -191,11 +191,11 @@ async def test_who_waits_to_the_end_finds_the_question_ended() -> None:
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_gives_a_question_no_more_time(jump: float) -> None:
-    """Set back, it ends as if nothing was, and so does the wait for a caller that is gone; ahead, it ends at once."""
+    """Set back, question and caller's silence end on time by the steady clock; set ahead, both end at once."""
     day, steady = Clock(), Clock()
     approvals = Approvals(timeout=120.0, clock=day, steady=steady)
     call, other = parked(approvals), parked(approvals, structs.replace(CALLER, view="v2"))
-    call.holding = 1  # its caller still asks, the other does not
+    call.holding = 1  # its caller still polls, the other does not
     day.now += jump
     steady.now += SILENCE + 1
     approvals.sweep()
@@ -224,7 +224,7 @@ def test_another_principal_can_not_take_it_up(approvals: Approvals) -> None:
 
 
 def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
-    """A page can not bury a person in questions."""
+    """A page cannot flood a person with questions."""
     for number in range(PER_VIEW):
         approvals.park(replace(ASK, digest=str(number)), CALLER)
     with pytest.raises(Refusal) as refused:
@@ -234,7 +234,7 @@ def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
 
 @pytest.mark.bound("questions that are open")
 def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
-    """In however many views; another principal is asked all the same."""
+    """Over any number of its views; another principal may still ask."""
     for number in range(PER_PRINCIPAL):
         approvals.park(ASK, structs.replace(CALLER, view=f"v{number}"))
     with pytest.raises(Refusal) as refused:
@@ -245,7 +245,7 @@ def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
 
 @pytest.mark.bound("questions that are asked anew, whatever became of those before")
 def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: Approvals, clock: Clock) -> None:
-    """In however many views; a question that waits already is joined, and another principal is asked all the same."""
+    """Over any number of views; a caller may still join an open question, and another principal may ask."""
     told: list[int] = []
     approvals.watch(lambda: told.append(len(approvals.open())))
     for number in range(ASKING.count):
@@ -262,7 +262,7 @@ def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: Approvals
 
 @pytest.mark.bound("questions after a person said no")
 def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:
-    """A view that insists is no longer shown; later it may ask again."""
+    """Questions of a view that insists are refused for a while."""
     for number in range(3):
         call = parked(approvals, ask=replace(ASK, digest=str(number)))
         approvals.answer(call.question.id, False, "ann")
@@ -275,14 +275,14 @@ def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, cl
 
 
 def test_a_closed_view_voids_its_questions(approvals: Approvals) -> None:
-    """What a view asked for does not outlive it."""
+    """Its questions do not outlive it."""
     call = parked(approvals)
     approvals.cancel_view("v1")
     assert call.state is ApprovalState.VOID
 
 
 def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None:
-    """Nothing piles up."""
+    """Finished questions are removed."""
     call = parked(approvals)
     approvals.cancel(call)
     clock.now += KEPT + 1
@@ -291,7 +291,7 @@ def test_what_has_ended_is_forgotten(approvals: Approvals, clock: Clock) -> None
 
 
 def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> None:
-    """The question holds the whole body and its headers, or there is none."""
+    """The question contains the whole body and its headers; otherwise it is refused."""
     shown = approvals.park(replace(ASK, body=b"x" * SHOWN, headers=(("x-tenant", "other"),)), CALLER).question
     assert (len(shown.body), shown.size, shown.headers) == (SHOWN, SHOWN, (("x-tenant", "other"),))
     with pytest.raises(Refusal) as refused:
@@ -300,7 +300,7 @@ def test_nobody_approves_what_cannot_be_shown(approvals: Approvals) -> None:
 
 
 def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, clock: Clock) -> None:
-    """The caller is looked at again immediately before."""
+    """The caller's credential is checked again immediately before sending."""
     caller = structs.replace(CALLER, principal=replace(LOCAL, expires=clock.now + 5))
     call = parked(approvals, caller)
     clock.now += 6
@@ -311,21 +311,21 @@ def test_a_caller_whose_login_has_ended_sends_nothing(approvals: Approvals, cloc
 
 
 class Broken:
-    """A way to ask that fails in whatever it does."""
+    """An approval channel that raises in each of its methods."""
 
     name = "broken"
 
     async def ask(self, question: Question) -> bool | None:
-        """Never asks."""
+        """Raise before it asks."""
         raise RuntimeError("a fault of ours")
 
     async def over(self, question: Question, state: ApprovalState) -> None:
-        """Never hears."""
+        """Raise at the end."""
         raise RuntimeError("a fault of ours")
 
 
 class Well(Broken):
-    """One that answers the second question."""
+    """A channel that works, and keeps what it receives."""
 
     name = "well"
 
@@ -334,19 +334,19 @@ class Well(Broken):
         self.told = asyncio.Queue[str]()
 
     async def ask(self, question: Question) -> bool | None:
-        """Asks, and leaves the answer to others."""
+        """Keep the question, and leave the answer to others."""
         self.asked.put_nowait(question.id)
         return None
 
     async def over(self, question: Question, state: ApprovalState) -> None:
-        """Hears how it ended."""
+        """Keep how the question ended."""
         self.told.put_nowait(f"{question.id} {state}")
 
 
 async def test_a_way_to_ask_that_fails_ends_no_other_way_and_no_other_question(
     approvals: Approvals, tmp_path: Path
 ) -> None:
-    """Neither when it is asked, nor when it is told that a question is over."""
+    """Neither when it asks, nor when it is notified that a question has ended."""
     well = Well()
     async with Journal(tmp_path / "journal") as journal:
         answers = ApprovalAnswers(approvals, Grants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))

@@ -1,4 +1,4 @@
-"""Credentials of plugins: what they give is looked at, and waited for no longer than for a server."""
+"""Credentials of plugins: their header fields are checked, and waited for with the timeout of a server."""
 
 import asyncio
 from typing import Any
@@ -12,13 +12,13 @@ from gateway.model import LOCAL, Headers
 
 
 class Plugin:
-    """Gives `fields`, or nothing for ever where they are a text; where they are a type, leaves."""
+    """Returns `fields`; a text makes it hang, an exception type is raised."""
 
     def __init__(self, fields: Any) -> None:
         self._fields = fields
 
     async def headers(self, principal: object, method: str, url: str) -> Headers:
-        """What was given."""
+        """Return the test's fields."""
         if isinstance(self._fields, str):
             await asyncio.Event().wait()
         if isinstance(self._fields, type):
@@ -41,7 +41,7 @@ class Plugin:
     ],
 )
 async def test_what_is_no_field_fails(fields: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller hears the name of the credential and nothing of what it gave."""
+    """The error contains the name of the credential and nothing of the field."""
     monkeypatch.setattr(authenticate, "TIMEOUT", 0.01)
     with pytest.raises(Refusal, match=r"credential 'k': its plugin failed$") as refused:
         await OfPlugin("k", Plugin(fields)).inject(LOCAL, "GET", "http://b/")

@@ -1,4 +1,4 @@
-"""A caller with very many requests at a backend waits for itself alone."""
+"""A caller with very many requests to one backend delays only its own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ITEMS = Request("GET", "/api/items")
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Let all go on until that is so."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(20):
         while not done():
             await asyncio.sleep(0.005)
 
 
 async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
-    """Its further requests wait, in their order; all are answered in the end."""
+    """Its further requests wait in order; all are answered."""
     hold = asyncio.Event()
     shop = Shop(hold=hold)
     other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
@@ -45,7 +45,7 @@ async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
 
 @pytest.mark.bound("requests that a backend has at a time")
 async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> None:
-    """As of a backend that is slow; nothing was sent."""
+    """It gets the timeout of a slow backend; nothing was sent."""
     hold = asyncio.Event()
     shop = Shop(hold=hold)
     async with built(tmp_path, shop=shop, timeout=0.2) as house, asyncio.TaskGroup() as tasks:
@@ -59,7 +59,7 @@ async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("turns_of_the_loop", range(3))
 async def test_a_turn_that_comes_with_a_cancellation_is_not_lost(turns_of_the_loop: int) -> None:
-    """Whichever comes first."""
+    """Whichever of the two comes first."""
     turns, key = Turns(1), ("p", "app", "shop")
     await turns.enter(key, 1.0)
     waiting = asyncio.create_task(turns.enter(key, 1.0))

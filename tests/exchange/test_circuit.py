@@ -1,4 +1,4 @@
-"""The breaker of a backend: it opens after failures in a row, refuses without sending, and lets one request try."""
+"""The circuit breaker of a backend: it opens after consecutive failures, refuses, and lets one request probe."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ def refusing(reason: Reason) -> Refusal:
 
 
 async def fail(house: House, times: int, outcome: int | Refusal = 503) -> None:
-    """The backend fails as often."""
+    """Let the backend fail so often."""
 
     def answer(request: Outbound) -> Response:
         if isinstance(outcome, Refusal):
@@ -36,7 +36,7 @@ async def fail(house: House, times: int, outcome: int | Refusal = 503) -> None:
 
 @pytest.mark.parametrize("outcome", [502, 503, 504, refusing(Reason.BACKEND_UNREACHABLE)])
 async def test_failures_in_a_row_open_it(tmp_path: Path, outcome: int | Refusal) -> None:
-    """The next request is refused with what to wait, and is not sent."""
+    """The next request is refused with Retry-After, and is not sent."""
     async with built(tmp_path, circuit=THREE) as house:
         await fail(house, 3, outcome)
         refused = await house.exchange.run(ITEMS, PAGE)
@@ -47,7 +47,7 @@ async def test_failures_in_a_row_open_it(tmp_path: Path, outcome: int | Refusal)
 
 
 async def test_nobody_is_asked_for_a_credential_while_it_is_open(tmp_path: Path) -> None:
-    """Not even where the one that was used before has expired."""
+    """Not even if the cached one has expired."""
     async with built(tmp_path, circuit=Circuit(failures=3, reset=1000.0)) as house:
         await fail(house, 3)
         house.clock.now += 400
@@ -69,7 +69,7 @@ async def test_a_backend_that_answers_does_not_open_it(tmp_path: Path, outcome: 
 
 
 async def test_after_a_while_one_request_tries(tmp_path: Path) -> None:
-    """Others are refused while it does; when it succeeds all go through again."""
+    """Others are refused meanwhile; once the probe succeeds, all pass again."""
     async with built(tmp_path, circuit=THREE) as house:
         await fail(house, 3)
         house.shop.answer = lambda request: Response(200, JSON, b"{}")
@@ -88,7 +88,7 @@ async def test_after_a_while_one_request_tries(tmp_path: Path) -> None:
 
 
 async def test_a_try_that_fails_opens_it_again(tmp_path: Path) -> None:
-    """At once, for the whole time."""
+    """At once, for the whole reset time."""
     async with built(tmp_path, circuit=THREE) as house:
         await fail(house, 3)
         house.clock.now += 31
@@ -100,7 +100,7 @@ async def test_a_try_that_fails_opens_it_again(tmp_path: Path) -> None:
 
 
 async def test_a_try_that_is_cancelled_leaves_the_next_one_to_try(tmp_path: Path) -> None:
-    """It says nothing of the backend."""
+    """A cancellation is no evidence about the backend."""
     async with built(tmp_path, circuit=THREE) as house:
         await fail(house, 3)
         house.clock.now += 31
@@ -116,7 +116,7 @@ async def test_a_try_that_is_cancelled_leaves_the_next_one_to_try(tmp_path: Path
 
 
 async def test_an_app_cannot_open_it_with_timeouts_of_its_own(tmp_path: Path) -> None:
-    """A timeout that the app lowered is not the backend's failure; the route's own is."""
+    """A timeout that the app lowered is not the backend's failure; the route's own timeout is."""
     late = refusing(Reason.BACKEND_TIMEOUT)
     async with built(tmp_path, circuit=THREE) as house:
 
@@ -133,7 +133,7 @@ async def test_an_app_cannot_open_it_with_timeouts_of_its_own(tmp_path: Path) ->
 
 
 async def test_attempts_end_where_it_opens(tmp_path: Path) -> None:
-    """A retry does not run against an open breaker; the app gets the backend's last answer."""
+    """Retries stop at the open breaker; the app gets the backend's last answer."""
     retry = Retry(attempts=5, on=frozenset({503}), backoff=0.1)
     async with built(tmp_path, circuit=THREE, retry=retry) as house:
         await fail(house, 1)
@@ -142,7 +142,7 @@ async def test_attempts_end_where_it_opens(tmp_path: Path) -> None:
 
 
 async def test_everybody_shares_it(tmp_path: Path) -> None:
-    """It is the backend's, not the caller's."""
+    """The breaker belongs to the backend, not to the caller."""
     async with built(tmp_path, circuit=THREE) as house:
         await fail(house, 3)
         other = replace(PAGE, view="v2", initiator=Initiator.PERSON)
@@ -150,7 +150,7 @@ async def test_everybody_shares_it(tmp_path: Path) -> None:
 
 
 def test_a_late_answer_does_not_close_it() -> None:
-    """A request that began before the failures says nothing of the time since."""
+    """A request that began before the failures is no evidence of recovery."""
     circuits = Circuits(Clock())
     place = ("cart", "shop")
     with circuits.passage(place, THREE) as late:

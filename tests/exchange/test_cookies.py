@@ -1,4 +1,4 @@
-"""The cookie jar: cookies of a backend come back to it, from the same caller alone, and never reach the app."""
+"""The cookie jar: a backend's cookies go back to it with requests of the same caller, and never reach the app."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,18 +21,18 @@ URL = "https://shop.test/v2/api/items"
 
 
 def setting(*fields: str) -> Callable[[Outbound], Response]:
-    """An answer that sets cookies."""
+    """Return an answer that sets cookies."""
     return lambda request: Response(200, (*JSON, *(("set-cookie", field) for field in fields)), b"{}")
 
 
 async def cookie(house: House, caller: Caller = PAGE, request: Request = ITEMS) -> str | None:
-    """The cookie field that goes out with a request."""
+    """Return the cookie field that goes out with a request."""
     await house.exchange.run(request, caller)
     return dict(house.shop.sent[-1].headers).get("cookie")
 
 
 async def test_what_is_set_comes_back(tmp_path: Path) -> None:
-    """The app sees neither, and its answers are for it alone."""
+    """The app sees neither field, and its answers are private."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly")
         answer = await house.exchange.run(ITEMS, PAGE)
@@ -43,18 +43,18 @@ async def test_what_is_set_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.bound("cookies that a backend sets")
 async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
-    """A backend that sets ever more cookies fills no memory: the first ones go."""
+    """A backend that sets ever more cookies cannot exhaust memory: the first ones are evicted."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         for start in range(0, 300, 50):
             house.shop.answer = setting(*(f"c{number}=x" for number in range(start, start + 50)))
             await house.exchange.run(ITEMS, PAGE)
         sent = (await cookie(house) or "").split("; ")
-        assert len(sent) <= COOKIES  # what browsers keep of a site, and the jar of aiohttp too
+        assert len(sent) <= COOKIES  # the bound of browsers for a site, and of aiohttp's jar
         assert {"c0=x", "c299=x"} & {*sent} == {"c299=x"}
 
 
 async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
-    """Which is what a policy says that says nothing."""
+    """Which is the default of a policy."""
     async with built(tmp_path) as house:
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, PAGE)
@@ -69,7 +69,7 @@ async def test_without_a_jar_nothing_is_kept(tmp_path: Path) -> None:
     ],
 )
 async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
-    """Ann's session is not Bob's, nor that of her other client."""
+    """Ann's session is neither Bob's nor that of her other client."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, PAGE)
@@ -78,7 +78,7 @@ async def test_principals_do_not_share(tmp_path: Path, other: Caller) -> None:
 
 
 async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> None:
-    """And none where no view is known."""
+    """And none without a known view."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=1")
         await house.exchange.run(ITEMS, SHARED)
@@ -89,7 +89,7 @@ async def test_a_shared_principal_has_a_jar_for_each_view(tmp_path: Path) -> Non
 
 
 async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
-    """Neither sent nor kept, as in Fetch."""
+    """Neither sent nor stored, as in Fetch."""
     omitting = structs.replace(ITEMS, send_cookies=False)
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=1")
@@ -100,7 +100,7 @@ async def test_omit_leaves_the_jar_out(tmp_path: Path) -> None:
 
 
 async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
-    """The jar's wins, and without one there is none."""
+    """The jar's field replaces it; without a jar none is sent."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         forging = structs.replace(ITEMS, headers=(("cookie", "session=forged"),))
         assert await cookie(house, request=forging) is None
@@ -110,7 +110,7 @@ async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> None:
-    """What the backend hides from scripts, and what is in no answer, stays hidden."""
+    """HttpOnly cookies, and those that no answer contains, stay hidden."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly", "theme=dark-and-blue")
         await house.exchange.run(ITEMS, PAGE)
@@ -123,7 +123,7 @@ async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> N
 
 
 async def test_a_redirect_sets_cookies_too(tmp_path: Path) -> None:
-    """As at a login; the next hop carries them."""
+    """As at a login; the next hop sends them."""
 
     def login(request: Outbound) -> Response:
         if request.url.endswith("/items"):
@@ -162,7 +162,7 @@ async def test_a_redirect_sets_cookies_too(tmp_path: Path) -> None:
     ],
 )
 async def test_as_rfc_6265_says(field: str, url: str, sent: str | None) -> None:
-    """Path, Expires, Max-Age and Secure; for the host alone; values byte for byte."""
+    """Path, Expires, Max-Age and Secure; host-only; values byte for byte."""
     jars = CookieJars()
     jars.keep(KEY, URL, (("set-cookie", field),))
     assert dict(jars.cookies(KEY, url)).get("cookie") == sent
@@ -177,7 +177,7 @@ async def test_a_cookie_is_replaced_and_deleted() -> None:
 
 
 async def test_other_origins_and_credentials_have_other_jars() -> None:
-    """A new account behind a credential starts without the cookies of the old one."""
+    """A new account of a credential starts without the old one's cookies."""
     jars = CookieJars()
     jars.keep(KEY, URL, (("set-cookie", "a=1"),))
     for other in (
@@ -190,7 +190,7 @@ async def test_other_origins_and_credentials_have_other_jars() -> None:
 
 
 async def test_an_account_that_is_changed_while_a_request_is_under_way(tmp_path: Path) -> None:
-    """Its token is refused, and the request repeated with the new account: without the cookies of the old one."""
+    """The old token is refused, and the request is repeated with the new account, without the old one's cookies."""
 
     async def connect(account: str) -> None:
         token = Token(Secret(f"token-of-{account}"), "Bearer", 9000.0, refresh=Secret("again"))
@@ -229,7 +229,7 @@ async def test_a_jar_is_emptied() -> None:
 
 
 async def test_the_number_of_jars_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was not used for longest goes first."""
+    """The least recently used jar is evicted."""
     monkeypatch.setattr("gateway.exchange.cookies.JARS", 2)
     jars = CookieJars()
     ann, bob, eve = (replace(KEY, principal=name) for name in ("ann", "bob", "eve"))
@@ -241,7 +241,7 @@ async def test_the_number_of_jars_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_an_answer_with_a_jar_is_for_its_caller(tmp_path: Path) -> None:
-    """Also where no credential is attached; without either the backend's word holds."""
+    """Also without a credential; with neither, the backend's own cache-control holds."""
     policy = """
 version: 1
 backends:
@@ -257,7 +257,7 @@ routes:
 
 @pytest.mark.bound("cookie jars of backends")
 async def test_nobody_empties_the_jars_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A principal with a jar for each view has so many, and who comes late finds room with whoever has most."""
+    """The jars of one principal are bounded; in a full table, the principal with most loses one to a newcomer."""
     monkeypatch.setattr("gateway.exchange.cookies.EACH", 3)
     monkeypatch.setattr("gateway.exchange.cookies.JARS", 4)
     jars = CookieJars()

@@ -1,4 +1,4 @@
-"""Deciding on one request."""
+"""The decision on one request."""
 
 import asyncio
 import threading
@@ -17,12 +17,12 @@ READS = POLICY + "  - {path: /api/read, methods: [POST], when: request.body.tota
 
 
 def large() -> Request:
-    """A request whose body takes a while to look through."""
+    """A request whose body takes a while to scan."""
     return Request("POST", "/api/items", body=LARGE, body_type=BodyType.BASE64)
 
 
 async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes out as it came in all the same."""
+    """The body is sent unchanged all the same."""
     turns = 0
     seen: list[int] = []
 
@@ -49,7 +49,7 @@ async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, m
 async def test_a_large_body_that_a_rule_reads_is_parsed_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsing has no steps between which others could run."""
+    """Parsing cannot be split into steps between which other tasks run."""
     threads: list[int] = []
 
     def noted(*given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy obliges to, at every door of a running gateway, in front of a backend that says exact bytes."""
+"""The obligations of a policy at every door of a running gateway, in front of a backend that sends exact bytes."""
 
 import asyncio
 import datetime
@@ -55,7 +55,7 @@ MCP = ("modern", "legacy", "bridge")
 
 @pytest.fixture(scope="session")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
-    """One gateway for all of them."""
+    """One gateway for all tests."""
     async with attacked(tmp_path_factory.mktemp("doors"), POLICY) as world:
         yield world
 
@@ -69,7 +69,7 @@ async def doors(world: AttackWorld) -> AsyncIterator[Mapping[str, AttackedDoor]]
 
 @pytest.fixture
 def door(request: pytest.FixtureRequest, world: AttackWorld, doors: Mapping[str, AttackedDoor]) -> AttackedDoor:
-    """The door of that name, while nothing else arrives."""
+    """The door of that name, without arrived requests or records."""
     world.take_arrived()
     world.take_records()
     return doors[request.param]
@@ -80,29 +80,29 @@ mcp_door = pytest.mark.parametrize("door", MCP, indirect=True)
 
 
 def says(world: AttackWorld, *answers: Sequence[Any]) -> None:
-    """What the backend answers, one after the other."""
+    """Set the backend's answers, in order."""
     world.backends["main"].answers = list(answers)
 
 
 def field(arrived: Arrived, name: str) -> str | None:
-    """A header field as it reached the backend."""
+    """Return a header field as it reached the backend."""
     return dict(arrived.headers).get(name)
 
 
 def body(answer: Answer) -> Any:
-    """The JSON in an answer."""
+    """Return the JSON in an answer."""
     return json.loads(answer.body) if isinstance(answer.body, str) else answer.body
 
 
 def outcome(world: AttackWorld) -> dict[str, Any]:
-    """What the last outcome in the record says."""
+    """Return the fields of the last outcome in the record."""
     fields: dict[str, Any] = [line for line in world.take_records() if line["phase"] == "outcome"][-1]["fields"]
     return fields
 
 
 @every_door
 async def test_a_retry(world: AttackWorld, door: AttackedDoor) -> None:
-    """The app sees the second answer alone."""
+    """The app sees only the second answer."""
     says(world, UNAVAILABLE, [JSON, "content-length: 2\r\n\r\n", "{}"])
     assert (await door.ask({"url": "/api/get"})).status == 200
     assert len(world.take_arrived()) == 2
@@ -112,7 +112,7 @@ async def test_a_retry(world: AttackWorld, door: AttackedDoor) -> None:
 @every_door
 @pytest.mark.parametrize("path", ["/api/get", "/api/stream"])
 async def test_the_length_of_a_body_that_is_left_out(world: AttackWorld, door: AttackedDoor, path: str) -> None:
-    """A HEAD's app learns it where it is that of the body as GET would give it; of a GET each side writes its own."""
+    """A HEAD passes it on only if GET would have that length; for a GET each side sets its own."""
     told = []
     for fields in (["content-length: 4711\r\n"], ["content-length: 12\r\n", "content-encoding: gzip\r\n"], []):
         says(world, [JSON, *fields, "\r\n"])
@@ -124,7 +124,7 @@ async def test_the_length_of_a_body_that_is_left_out(world: AttackWorld, door: A
 
 @every_door
 async def test_a_breaker(door: AttackedDoor) -> None:
-    """After the failure that opens it: 503 with what to wait."""
+    """After the failure that opens it: 503 with Retry-After."""
     assert (await door.ask({"url": "/api/closed"})).status in (502, 503)
     refused = await door.ask({"url": "/api/closed"})
     assert (refused.status, refused.reason) == (503, "backend-unavailable")
@@ -133,7 +133,7 @@ async def test_a_breaker(door: AttackedDoor) -> None:
 
 @every_door
 async def test_a_quota(door: AttackedDoor, request: pytest.FixtureRequest, world: AttackWorld) -> None:
-    """The second of a month: 429 with the fields that say when. The site's callers count as one principal."""
+    """The second request of a month: 429 with RateLimit fields. The site's callers count as one principal."""
     if request.node.callspec.params["door"] != "site":
         says(world, [JSON, "\r\n{}"])
         assert (await door.ask({"url": "/api/rare"})).status == 200
@@ -148,7 +148,7 @@ async def test_a_quota(door: AttackedDoor, request: pytest.FixtureRequest, world
 
 @every_door
 async def test_an_idempotency_key(world: AttackWorld, door: AttackedDoor, request: pytest.FixtureRequest) -> None:
-    """Hidden on the way out, and refused for another body."""
+    """Replaced by a hash on the way out, and refused for another body."""
     key = f"key-of-{request.node.callspec.params['door']}"
     asking = {"url": "/api/post", "method": "POST", "headers": {"idempotency-key": key}, "body": {"n": 1}}
     says(world, UNAVAILABLE, [JSON, "\r\n{}"])
@@ -163,7 +163,7 @@ async def test_an_idempotency_key(world: AttackWorld, door: AttackedDoor, reques
 
 @every_door
 async def test_cookies(world: AttackWorld, door: AttackedDoor, request: pytest.FixtureRequest) -> None:
-    """Kept by the gateway, sent again, and unknown to the app."""
+    """Stored by the gateway, sent again, and unknown to the app."""
     name = request.node.callspec.params["door"]
     says(world, [JSON, f"set-cookie: {name}=s3cr3t-session; HttpOnly\r\n\r\n", "{}"])
     answer = await door.ask({"url": "/api/get"})
@@ -178,7 +178,7 @@ async def test_cookies(world: AttackWorld, door: AttackedDoor, request: pytest.F
 
 @every_door
 async def test_caching(world: AttackWorld, door: AttackedDoor) -> None:
-    """What was had with a credential is for this caller alone; what was not is only kept from shared caches."""
+    """Answers to a credential are private; others only stay out of shared caches."""
     told = "cache-control: public, max-age=60, s-maxage=600\r\ncdn-cache-control: max-age=9\r\n\r\n{}"
     says(world, [JSON, told])
     assert (await door.ask({"url": "/api/get"})).headers["cache-control"] == "private, no-cache"
@@ -192,7 +192,7 @@ async def test_caching(world: AttackWorld, door: AttackedDoor) -> None:
 
 @every_door
 async def test_exact_json(world: AttackWorld, door: AttackedDoor) -> None:
-    """What a reader of JSON would change arrives as text."""
+    """JSON that a parser would change arrives as text."""
     exact = '{"id": 12345678901234567890, "a": 1, "a": 2}'
     says(world, [JSON, "\r\n", exact])
     assert (await door.ask({"url": "/api/get"})).body == exact
@@ -200,7 +200,7 @@ async def test_exact_json(world: AttackWorld, door: AttackedDoor) -> None:
 
 @every_door
 async def test_a_redirected_change(world: AttackWorld, door: AttackedDoor) -> None:
-    """Sent again with its body, inside its route alone."""
+    """Repeated with its body, inside its route only."""
     moved = "HTTP/1.1 307 Temporary Redirect\r\nconnection: close\r\ncontent-length: 0\r\nlocation: {}\r\n\r\n"
     asking = {"url": "/api/moved/1", "method": "POST", "body": {"n": 1}}
     says(world, [moved.format("/v1/api/moved/2")], [JSON, "\r\n{}"])
@@ -213,7 +213,7 @@ async def test_a_redirected_change(world: AttackWorld, door: AttackedDoor) -> No
 
 @pytest.mark.parametrize("name", list(DOORS))
 async def test_masked_values(tmp_path: Path, name: str) -> None:
-    """Under a policy that masks, no door shows them, tells how long they are, or streams."""
+    """Under a policy with masks no door shows them, reveals their length, or streams."""
     policy = POLICY.replace("routes:", MASKING + "routes:")
     async with attacked(tmp_path, policy) as world, DOORS[name](world) as door:
         for url in ("/api/get", "/api/stream"):
@@ -230,7 +230,7 @@ async def test_masked_values(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", list(DOORS))
 async def test_report_mode(tmp_path: Path, name: str) -> None:
-    """What no route allows goes through and is written down; what has no canonical form does not."""
+    """A request without a route passes and is recorded; one without a canonical form is refused."""
     until = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=7)
     policy = POLICY.replace("routes:", REPORTING.replace("{until}", until.isoformat()) + "routes:")
     single = "\n".join(line for line in policy.splitlines() if "plain" not in line and "closed" not in line)
@@ -252,13 +252,13 @@ async def test_report_mode(tmp_path: Path, name: str) -> None:
 
 
 async def more(door: AttackedDoor, id: str, *, cancel: bool = False) -> dict[str, Any]:
-    """The result of one `http_stream`."""
+    """Return the result of one `http_stream`."""
     assert isinstance(door, HttpDoor | BridgeDoor)
     return content(await door.tool("http_stream", json.dumps({"id": id, "cancel": cancel})))
 
 
 def content(answer: Answer) -> dict[str, Any]:
-    """The whole structured content."""
+    """Return the whole structured content."""
     message = answer_in(answer.raw)
     assert message is not None, answer
     found: dict[str, Any] = message["result"]["structuredContent"]
@@ -267,7 +267,7 @@ def content(answer: Answer) -> dict[str, Any]:
 
 @mcp_door
 async def test_an_event_stream_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
-    """The head at once, then events, then the end; one record for all of it."""
+    """The head at once, then the events, then the end; all in one record."""
     says(world, [EVENTS, "data: 1\n\n", {"sleep": 0.05}, f"data: {TOKEN[:20]}", {"sleep": 0.05}, f"{TOKEN[20:]}\n\n"])
     part = content(await door.ask({"url": "/api/stream", "stream": True}))
     assert part["headers"]["content-type"] == "text/event-stream"
@@ -283,7 +283,7 @@ async def test_an_event_stream_over_mcp(world: AttackWorld, door: AttackedDoor) 
 
 @mcp_door
 async def test_a_large_answer_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
-    """In parts where the app asks for that, whole where not."""
+    """In parts if the app asks for them, otherwise whole."""
     says(world, [BINARY, "\r\n", "x" * 580_000], [BINARY, "\r\n", "x" * 580_000])
     part = content(await door.ask({"url": "/api/stream", "stream": True}))
     sizes = [len(part["body"])]
@@ -299,7 +299,7 @@ async def test_a_large_answer_over_mcp(world: AttackWorld, door: AttackedDoor) -
 
 @mcp_door
 async def test_cancelling_a_stream_over_mcp(world: AttackWorld, door: AttackedDoor) -> None:
-    """The backend's connection ends, though it has more to say."""
+    """The backend's connection ends, although it has more to send."""
     says(world, [EVENTS, {"endless": "data: 1\n\n"}])
     part = content(await door.ask({"url": "/api/stream", "stream": True}))
     assert "stream" not in await more(door, part["stream"], cancel=True)
@@ -321,7 +321,7 @@ async def test_cancelling_a_stream_over_mcp(world: AttackWorld, door: AttackedDo
 async def test_a_stream_that_breaks_over_mcp(
     world: AttackWorld, door: AttackedDoor, answer: Sequence[Any], said: str
 ) -> None:
-    """The last answer says why, and so does the record."""
+    """The last answer contains the reason, and so does the record."""
     says(world, answer)
     part = content(await door.ask({"url": "/api/stream", "stream": True}))
     while "stream" in part:
@@ -331,7 +331,7 @@ async def test_a_stream_that_breaks_over_mcp(
 
 
 async def test_the_site_hands_parts_on(world: AttackWorld) -> None:
-    """An event reaches the browser before the next one was sent."""
+    """An event reaches the browser before the next one is sent."""
     says(world, [EVENTS, "data: 1\n\n", {"sleep": 1.0}, "data: 2\n\n"])
     host = world.hosts["app"]
     async with local_client() as client:
@@ -367,7 +367,7 @@ async def test_a_browser_that_leaves_ends_the_stream(world: AttackWorld) -> None
     ],
 )
 async def test_a_stream_that_breaks_at_the_site(world: AttackWorld, answer: Sequence[Any]) -> None:
-    """The browser's connection breaks too: no part passes for the whole."""
+    """The browser's connection is cut, too: a part cannot pass for the whole body."""
     says(world, answer)
     host = world.hosts["app"]
     headers = [("host", host), ("origin", f"http://{host}"), ("sec-fetch-site", "same-origin")]
@@ -386,7 +386,7 @@ async def test_a_stream_that_breaks_at_the_site(world: AttackWorld, answer: Sequ
     ],
 )
 async def test_a_stream_without_a_body(world: AttackWorld, method: str, answer: Sequence[Any]) -> None:
-    """Ends like any answer that has none; the connection goes on."""
+    """It ends like any answer without a body; the connection stays open."""
     says(world, answer)
     host = world.hosts["app"]
     async with local_client() as client:
@@ -397,7 +397,7 @@ async def test_a_stream_without_a_body(world: AttackWorld, method: str, answer: 
 
 
 async def test_a_view_that_closes_ends_its_streams(world: AttackWorld) -> None:
-    """The host page takes the view away."""
+    """The host page closes the view."""
     says(world, [EVENTS, {"endless": "data: 1\n\n"}])
     async with DOORS["bridge"](world) as door:
         assert "stream" in content(await door.ask({"url": "/api/stream", "stream": True}))

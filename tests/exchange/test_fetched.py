@@ -1,4 +1,4 @@
-"""Tests of `gateway.exchange.fetched`: who waits while it is looked whether a stored token has changed."""
+"""Tests of `gateway.exchange.fetched`: which calls wait for the check whether a stored token has changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MANY = 32
 
 
 class SlowStore(TokenStore):
-    """The database takes its time to give what it found, until `open` is set, and then fails if it is `down`.
+    """A store that returns what it found once `open` is set, and fails then if it is `down`.
 
-    `loads` counts how often it was asked.
+    `loads` counts its queries.
     """
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
@@ -46,7 +46,7 @@ class SlowStore(TokenStore):
 
 
 class Issuer:
-    """Gives `the-token-1`, `the-token-2` and so on, or refuses."""
+    """Issues `the-token-1`, `the-token-2` and so on, or refuses."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -69,13 +69,13 @@ class House:
         self.tokens = Fetched("shop", self.issuer, store, now=self.clock)
 
     async def token(self) -> str:
-        """The token of one call."""
+        """Return the token of one call."""
         return (await self.tokens.token(LOCAL)).value.reveal()
 
 
 @asynccontextmanager
 async def house(folder: Path) -> AsyncIterator[House]:
-    """With a token that is known to be the stored one."""
+    """Yield a house whose cached token is the stored one."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database:
         found = House(SlowStore(database, KeyRing(KeyFile(folder / "gateway.key"))))
         assert await found.token() == "the-token-1"
@@ -84,18 +84,18 @@ async def house(folder: Path) -> AsyncIterator[House]:
 
 
 async def begun(home: House, calls: int = 1) -> list[asyncio.Task[str]]:
-    """These calls, of which the first one has asked the database, which does not answer yet."""
+    """Start these calls; the first waits for the database, which does not answer yet."""
     home.store.open.clear()
     home.store.loads = 0
     tasks = [asyncio.create_task(home.token()) for _ in range(calls)]
     while not home.store.loads:
         await asyncio.sleep(0)
-    await asyncio.sleep(0.05)  # what it found is on its way
+    await asyncio.sleep(0.05)  # its result is on the way
     return tasks
 
 
 async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path) -> None:
-    """However long the database takes, until the token would be used unseen for too long."""
+    """However long the database takes, until the token has gone unchecked for too long."""
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
         [first] = await begun(home)
@@ -107,7 +107,7 @@ async def test_one_call_looks_while_the_others_use_what_is_there(tmp_path: Path)
 
 
 async def test_all_wait_for_one_look_at_a_token_that_was_not_seen_for_long(tmp_path: Path) -> None:
-    """They go on together with what it finds: a token that was revoked is not used any more."""
+    """They share one query and its result: a revoked token is no longer used."""
     async with house(tmp_path) as home:
         await home.store.delete("shop", "")
         home.clock.now += AHEAD
@@ -122,7 +122,7 @@ async def test_all_wait_for_one_look_at_a_token_that_was_not_seen_for_long(tmp_p
 
 
 async def test_what_a_look_finds_gone_nobody_uses_any_more(tmp_path: Path) -> None:
-    """Not even until it would have been looked for in any case."""
+    """Not even until the next regular check."""
     async with house(tmp_path) as home:
         await home.store.delete("shop", "")
         home.clock.now += AHEAD
@@ -158,7 +158,7 @@ async def test_who_waits_for_the_look_of_another_call_may_leave(tmp_path: Path) 
 
 
 async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
-    """Whatever its look came to meanwhile."""
+    """Whatever the result of its query."""
     async with house(tmp_path) as home:
         home.clock.now += 1000
         home.issuer.refuses = True
@@ -170,7 +170,7 @@ async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
 
 
 async def test_a_failure_is_for_those_who_waited_for_it(tmp_path: Path) -> None:
-    """Each of them is told; the next call tries again."""
+    """Each of them fails; the next call tries again."""
     async with house(tmp_path) as home:
         home.clock.now += 1000
         home.issuer.refuses = True
@@ -182,7 +182,7 @@ async def test_a_failure_is_for_those_who_waited_for_it(tmp_path: Path) -> None:
 
 
 async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(tmp_path: Path) -> None:
-    """Nor does anybody later: an account that a person connected stays, whichever look ends last."""
+    """Nor does any later call: the newly connected account stays, whichever query ends last."""
     async with house(tmp_path) as home:
         home.clock.now += AHEAD
         [before] = await begun(home)
@@ -198,7 +198,7 @@ async def test_who_comes_after_a_change_does_not_get_what_was_looked_for_before(
 
 
 async def test_a_token_that_was_refused_while_it_was_looked_for_is_renewed(tmp_path: Path) -> None:
-    """Also where the database is down, and cannot say whether another process did so."""
+    """Also if the database is down, and cannot show whether another process renewed it."""
     async with house(tmp_path) as home:
         used = await home.tokens.inject(LOCAL, "GET", "https://shop.example/api")
         home.clock.now += AHEAD
@@ -222,7 +222,7 @@ async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -
 
 @pytest.mark.bound("tokens of accounts in memory")
 async def test_what_is_held_for_too_many_is_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was held for longest; nobody is given a new token for that, nor the one of another."""
+    """The oldest entry is evicted; its owner gets the same token again, never another person's."""
     monkeypatch.setattr(fetched, "CACHED", 2)
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         store = SlowStore(database, KeyRing(KeyFile(tmp_path / "gateway.key")))

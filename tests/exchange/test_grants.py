@@ -1,4 +1,4 @@
-"""Grants: for whom and how long they hold, and how many there are."""
+"""Grants: for whom and how long they are valid, and how many there are."""
 
 from dataclasses import replace
 
@@ -17,23 +17,23 @@ ASK = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", "sha256:1", grant=
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still."""
+    """A stopped clock."""
     return Clock()
 
 
 def given(held: Grants, rule: str = ASK.rule, principal: Principal = LOCAL) -> None:
-    """A person allows what `rule` covers."""
+    """Let a person allow the calls that `rule` covers."""
     caller = structs.replace(CALLER, principal=principal)
     held.give(Approvals(120.0).park(replace(ASK, rule=rule), caller).question, principal, "ann")
 
 
 def covers(held: Grants, rule: str = ASK.rule, principal: Principal = LOCAL) -> bool:
-    """Whether a call of `principal` under `rule` runs without a question."""
+    """Return whether a call of `principal` under `rule` runs without a question."""
     return held.covering(structs.replace(CALLER, principal=principal), rule, ASK.policy_version) is not None
 
 
 def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(clock: Clock) -> None:
-    """It holds from when it was given until its time is over."""
+    """It is valid from its beginning until its time is over."""
     held, began = Grants(clock), clock.now
     given(held)
     found = []
@@ -45,7 +45,7 @@ def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(clock: Clock
 
 @pytest.mark.bound("grants")
 def test_grants_of_one_principal_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest goes; another principal's stays."""
+    """The oldest is evicted; another principal's stays."""
     monkeypatch.setattr(grants, "MOST", 2)
     held, ann = Grants(clock), replace(LOCAL, subject="ann")
     given(held, principal=ann)

@@ -1,4 +1,4 @@
-"""Idempotency keys: hidden behind a hash, one for each request, remembered for a day and through a restart."""
+"""Idempotency keys: hashed, bound to one request, stored for a day and across a restart."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +18,17 @@ BOB = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
 
 
 def keys(house: House) -> list[str | None]:
-    """The keys that the shop got."""
+    """Return the keys that the shop received."""
     return [dict(request.headers).get("idempotency-key") for request in house.shop.sent]
 
 
 async def send(house: House, request: Request, caller: Caller = PAGE) -> int:
-    """The status of the answer."""
+    """Return the status of the answer."""
     return (await house.exchange.run(request, caller)).status
 
 
 async def test_the_apps_key_goes_out_as_a_hash(tmp_path: Path) -> None:
-    """The same for the same request, so that the backend knows it again; never the key itself."""
+    """The same for the same request, so that the backend recognizes it; never the key itself."""
     async with built(tmp_path, idempotent=True) as house:
         assert [await send(house, KEYED), await send(house, KEYED)] == [200, 200]
         first, second = keys(house)
@@ -39,7 +39,7 @@ async def test_the_apps_key_goes_out_as_a_hash(tmp_path: Path) -> None:
 
 
 async def test_callers_do_not_meet(tmp_path: Path) -> None:
-    """The key of another principal is another key, although both share the gateway's credential."""
+    """Another principal's key is a different key, although both share the gateway's credential."""
     async with built(tmp_path, idempotent=True) as house:
         assert [await send(house, KEYED), await send(house, OTHER, BOB)] == [200, 200]
         mine, theirs = keys(house)
@@ -47,7 +47,7 @@ async def test_callers_do_not_meet(tmp_path: Path) -> None:
 
 
 async def test_a_key_stands_for_one_request(tmp_path: Path) -> None:
-    """Another body under it is a conflict, and is not sent."""
+    """Another body with the same key is a conflict, and is not sent."""
     async with built(tmp_path, idempotent=True) as house:
         await send(house, KEYED)
         refused = await house.exchange.run(OTHER, PAGE)
@@ -57,14 +57,14 @@ async def test_a_key_stands_for_one_request(tmp_path: Path) -> None:
 
 
 async def test_other_headers_are_no_other_request(tmp_path: Path) -> None:
-    """An app's second attempt may have a trace of its own."""
+    """An app's second attempt may have another trace."""
     async with built(tmp_path, idempotent=True) as house:
         again = structs.replace(KEYED, headers=(*KEYED.headers, ("x-trace", "2")))
         assert [await send(house, KEYED), await send(house, again)] == [200, 200]
 
 
 async def test_it_is_remembered_through_a_restart(tmp_path: Path) -> None:
-    """The hash stays the same too."""
+    """The hash stays the same, too."""
     sent = []
     for request, expected in ((KEYED, 200), (OTHER, 409), (KEYED, 200)):
         async with built(tmp_path, idempotent=True) as house:
@@ -75,7 +75,7 @@ async def test_it_is_remembered_through_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_day_later_it_is_free(tmp_path: Path) -> None:
-    """After 24 hours the key may stand for another request."""
+    """After 24 hours the key may be used for another request."""
     async with built(tmp_path, idempotent=True) as house:
         await send(house, KEYED)
         house.clock.now += 24 * 3600 - 1
@@ -85,7 +85,7 @@ async def test_a_day_later_it_is_free(tmp_path: Path) -> None:
 
 
 async def test_without_one_each_request_has_its_own(tmp_path: Path) -> None:
-    """On idempotent routes the gateway makes a key; on others, and for safe methods, there is none."""
+    """On idempotent routes the gateway generates a key; on others, and for safe methods, it sends none."""
     plain = structs.replace(KEYED, headers=())
     async with built(tmp_path, idempotent=True) as house:
         for request in (plain, plain, Request("GET", "/api/items")):
@@ -108,7 +108,7 @@ async def test_a_key_is_hidden_on_every_route(tmp_path: Path) -> None:
 
 
 async def test_safe_methods_carry_none(tmp_path: Path) -> None:
-    """What the app writes there is left out."""
+    """The app's own key is dropped there."""
     async with built(tmp_path, idempotent=True) as house:
         await send(house, Request("GET", "/api/items", KEYED.headers))
         assert keys(house) == [None]
@@ -124,7 +124,7 @@ async def test_safe_methods_carry_none(tmp_path: Path) -> None:
     ],
 )
 async def test_what_is_no_key_is_refused(tmp_path: Path, headers: tuple[tuple[str, str], ...]) -> None:
-    """Two keys, or none that can be read, are a bad request."""
+    """Two keys, or a malformed one, are a bad request."""
     async with built(tmp_path, idempotent=True) as house:
         refused = await house.exchange.run(structs.replace(KEYED, headers=headers), PAGE)
         assert (refused.status, reason(refused)) == (400, Reason.BAD_REQUEST)
@@ -132,7 +132,7 @@ async def test_what_is_no_key_is_refused(tmp_path: Path, headers: tuple[tuple[st
 
 
 async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
-    """A key that cannot be looked up could be another request's."""
+    """A key that cannot be looked up may be bound to another request."""
     async with built(tmp_path, idempotent=True) as house:
         await house.database.__aexit__(None, None, None)
         refused = await house.exchange.run(KEYED, PAGE)
@@ -141,7 +141,7 @@ async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
 
 
 async def test_nothing_of_the_request_is_stored(tmp_path: Path) -> None:
-    """Neither body nor key: hashes alone."""
+    """Neither body nor key: only hashes."""
     async with built(tmp_path, idempotent=True) as house:
         await send(house, structs.replace(KEYED, body=b'{"card":"4111111111111111"}'))
         async with house.database.connect() as connection:
@@ -152,7 +152,7 @@ async def test_nothing_of_the_request_is_stored(tmp_path: Path) -> None:
 
 @pytest.mark.bound("idempotency keys")
 async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
-    """Each caller has room for so many, at nobody else's cost."""
+    """The entries of each caller are bounded, at no other caller's cost."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         known = IdempotencyKeys(database)
         await known.claim("bob", "bobs", "digest", 0.0)
@@ -164,7 +164,7 @@ async def test_the_oldest_of_a_caller_goes_first(tmp_path: Path) -> None:
 
 
 async def test_views_of_a_shared_principal_do_not_share_keys(tmp_path: Path) -> None:
-    """Each is somebody else: neither gets the other's answer, or a conflict with it."""
+    """Each view counts as a caller: it gets neither another's answer, nor a conflict with it."""
     team = structs.replace(PAGE, principal=replace(PAGE.principal, shared=True))
     async with built(tmp_path, idempotent=True) as house:
         for view, request in (("v1", KEYED), ("v2", KEYED), ("v2", KEYED), ("v3", OTHER)):

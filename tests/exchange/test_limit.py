@@ -1,4 +1,4 @@
-"""Rates and quotas: taken together or not at all, told with what to wait, and remembered through a restart."""
+"""Rates and quotas: taken together or not at all, refused with Retry-After, and kept across a restart."""
 
 import asyncio
 from dataclasses import replace
@@ -20,12 +20,12 @@ NOON = 1_785_585_600.0  # 2026-08-01T12:00:00Z
 
 
 async def statuses(house: House, count: int) -> list[int]:
-    """What as many requests are answered."""
+    """Return the statuses of so many requests."""
     return [(await house.exchange.run(ITEMS, PAGE)).status for _ in range(count)]
 
 
 async def test_a_quota_is_used_up(tmp_path: Path) -> None:
-    """The third of a day is refused, with the time to the next one, and is not sent."""
+    """The third request of a day is refused with the time to the next day, and is not sent."""
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         house.clock.now = NOON
         assert await statuses(house, 2) == [200, 200]
@@ -39,7 +39,7 @@ async def test_a_quota_is_used_up(tmp_path: Path) -> None:
 
 
 async def test_a_quota_outlives_the_process(tmp_path: Path) -> None:
-    """What was used before a restart is used after it."""
+    """Usage from before a restart counts after it."""
     for expected in ([200], [200], [429]):
         async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
             house.clock.now = NOON
@@ -56,7 +56,7 @@ async def test_the_next_window_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_principals_count_apart(tmp_path: Path) -> None:
-    """One person's quota is not another's."""
+    """One person's quota is separate from another's."""
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         assert await statuses(house, 3) == [200, 200, 429]
         other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
@@ -64,14 +64,14 @@ async def test_principals_count_apart(tmp_path: Path) -> None:
 
 
 async def test_many_at_once_do_not_use_more(tmp_path: Path) -> None:
-    """Twenty at once share five."""
+    """Twenty concurrent requests share five."""
     async with built(tmp_path, quotas=(replace(TWO_A_DAY, count=5),)) as house:
         answers = await asyncio.gather(*(house.exchange.run(ITEMS, PAGE) for _ in range(20)))
     assert sorted(answer.status for answer in answers) == [200] * 5 + [429] * 15
 
 
 async def test_all_limits_are_taken_or_none(tmp_path: Path) -> None:
-    """What a used up quota refuses costs nothing of the rate, nor of another quota."""
+    """A refusal by a used up quota takes nothing from the rate, nor from another quota."""
     rate = Limit(Rate(3, 3600.0), Per.PRINCIPAL, "test")
     hourly = Quota(3, Window.HOUR, Per.PRINCIPAL, "test")
     async with built(tmp_path, limits=(rate,), quotas=(hourly, TWO_A_DAY)) as house:
@@ -79,12 +79,12 @@ async def test_all_limits_are_taken_or_none(tmp_path: Path) -> None:
         assert await statuses(house, 5) == [200, 200, 429, 429, 429]
         assert house.outcome()["reason"] == "quota-exceeded"  # not the rate, which has one left
         assert await house.database_counts() == {3600: 2, 86400: 2}
-        house.clock.now = NOON + 12 * 3600  # a new day, a new hour, a rate that is whole again
+        house.clock.now = NOON + 12 * 3600  # a new day, a new hour, a full rate
         assert await statuses(house, 4) == [200, 200, 429, 429]
 
 
 async def test_a_refused_rate_costs_no_quota(tmp_path: Path) -> None:
-    """The quota counts what went on."""
+    """The quota counts only requests that were let through."""
     rate = Limit(Rate(1, 60.0), Per.PRINCIPAL, "test")
     async with built(tmp_path, limits=(rate,), quotas=(TWO_A_DAY,)) as house:
         assert await statuses(house, 3) == [200, 429, 429]
@@ -92,7 +92,7 @@ async def test_a_refused_rate_costs_no_quota(tmp_path: Path) -> None:
 
 
 async def test_without_its_database_a_quota_refuses(tmp_path: Path) -> None:
-    """What cannot be counted is not sent; routes without a quota go on."""
+    """A request that cannot be counted is not sent; routes without a quota still work."""
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         await house.database.__aexit__(None, None, None)
         refused = await house.exchange.run(ITEMS, PAGE)
@@ -101,7 +101,7 @@ async def test_without_its_database_a_quota_refuses(tmp_path: Path) -> None:
 
 
 async def test_report_mode_only_writes_it_down(tmp_path: Path) -> None:
-    """Rates and quotas that are exceeded go through, and stand in the record."""
+    """Requests over a rate or quota pass, and are recorded."""
     async with built(tmp_path, quotas=(TWO_A_DAY,), report=True) as house:
         assert await statuses(house, 3) == [200, 200, 200]
         (reported,) = house.outcome()["reported"]
@@ -110,7 +110,7 @@ async def test_report_mode_only_writes_it_down(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [500, 200])
 async def test_a_quota_counts_whatever_is_answered(tmp_path: Path, answer: int) -> None:
-    """Also a failure of the backend was a request to it."""
+    """A failure of the backend counts, too."""
 
     def said(request: Outbound) -> Response:
         return Response(answer, JSON, b"{}")
@@ -121,7 +121,7 @@ async def test_a_quota_counts_whatever_is_answered(tmp_path: Path, answer: int) 
 
 
 async def test_cancelled_while_it_counts(tmp_path: Path) -> None:
-    """Callers that give up in the middle leave nothing locked; what they took, if anything, stays taken."""
+    """Callers that are cancelled midway leave no lock behind; units already taken stay taken."""
     async with built(tmp_path, quotas=(replace(TWO_A_DAY, count=100),)) as house:
         async with asyncio.TaskGroup() as tasks:
             calls = [tasks.create_task(house.exchange.run(ITEMS, PAGE)) for _ in range(30)]
@@ -138,7 +138,7 @@ async def test_cancelled_while_it_counts(tmp_path: Path) -> None:
 async def test_new_views_are_no_way_around_a_rate_of_the_principal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who churns views has so many buckets; then all further views share one. Another principal's have their own."""
+    """A principal has so many buckets for its views; further views share one. Other principals have their own."""
     per_view = Limit(Rate(2, 3600.0), Per.VIEW, "test")
     other = replace(LOCAL, subject="bob")
 
@@ -150,7 +150,7 @@ async def test_new_views_are_no_way_around_a_rate_of_the_principal(
         own = [(await house.exchange.run(ITEMS, asking(f"view {number}"))).status for number in range(3)]
         churned = [(await house.exchange.run(ITEMS, asking(f"new {number}"))).status for number in range(5)]
         assert (own, churned) == ([200] * 3, [200, 200, 429, 429, 429])
-        assert (await house.exchange.run(ITEMS, asking("view 0"))).status == 200  # its own is as it was
+        assert (await house.exchange.run(ITEMS, asking("view 0"))).status == 200  # its own bucket is as it was
         assert (await house.exchange.run(ITEMS, asking("bob's", other))).status == 200
 
 
@@ -158,7 +158,7 @@ async def test_new_views_are_no_way_around_a_rate_of_the_principal(
 async def test_a_used_up_quota_gives_back_what_was_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: Per
 ) -> None:
-    """Also in the bucket that too many views share."""
+    """Also in the bucket that excess views share."""
     monkeypatch.setattr(limit, "Buckets", lambda: Buckets(each=0))
     rate = Limit(Rate(3, 3600.0), per, "test")
     async with built(tmp_path, limits=(rate,), quotas=(replace(TWO_A_DAY, count=1),)) as house:

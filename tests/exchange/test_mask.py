@@ -21,12 +21,12 @@ BODY = b'{"customer": {"email": "ann@test", "name": "Ann"}, "orders": [{"card": 
 
 
 def shown(body: bytes, content_type: str = "application/json") -> bytes:
-    """What the app gets."""
+    """Return the body that the app gets."""
     return masked(Response(200, (("content-type", content_type),), body), CARD).body
 
 
 async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
-    """Whatever the status; the rest of the answer stays."""
+    """For any status; the rest of the answer stays."""
     async with built(tmp_path, mask=CARD) as house:
         for status in (200, 404):
             house.shop.answer = lambda request, status=status: Response(status, JSON, BODY)  # type: ignore[misc]
@@ -39,7 +39,7 @@ async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["1e400", "12345678901234567890", "1.0", "0.1000", "-0", "1E+2", "9" * 5000])
 def test_numbers_stay_as_they_were_written(number: str) -> None:
-    """Also those that a float would round or lose."""
+    """Also those that a float would round or overflow."""
     body = f'{{"card": 1, "sum": {number}, "more": [{number}]}}'.encode()
     assert shown(body) == f'{{"card":"***","sum":{number},"more":[{number}]}}'.encode()
 
@@ -67,20 +67,20 @@ def test_what_holds_nothing_to_mask_is_not_touched() -> None:
     ],
 )
 def test_no_spelling_gets_by(body: bytes, content_type: str) -> None:
-    """Other types, encodings, keys that are there twice, and escapes."""
+    """Other types, encodings, duplicate keys, and escapes."""
     assert b"4111" not in shown(body, content_type).replace(b"\0", b"")
 
 
 @pytest.mark.parametrize("body", [b'{"card":', b'{"card":NaN}', b"\xff\xfe\xfd", b"[" * 100_000, b'{"card":"\xff"}'])
 def test_json_that_cannot_be_read_is_refused(body: bytes) -> None:
-    """What cannot be read cannot be masked."""
+    """A body that cannot be parsed cannot be masked."""
     with pytest.raises(Exception, match="cannot be read") as refused:
         shown(body)
     assert refused.value.reason is Reason.BACKEND_PROTOCOL  # type: ignore[attr-defined]
 
 
 def test_json_of_too_many_parts_is_refused() -> None:
-    """To look for what is to be masked in it would hold up everybody."""
+    """Searching it for masked values would block the event loop."""
     with pytest.raises(Refusal) as refused:
         shown(b'{"card":"4111","all":[' + b"[]," * MOST + b"1]}")
     assert refused.value.reason is Reason.RESPONSE_TOO_LARGE
@@ -103,7 +103,7 @@ JSON_LINES = b'{"card":"4111"}\n{"card":"4112"}\n'
     ],
 )
 def test_what_may_hold_json_and_cannot_be_read_is_refused(body: bytes, content_type: str) -> None:
-    """Whatever it calls itself: a mask that does not hold is worse than none."""
+    """With any content type: a mask that does not hold is worse than none."""
     with pytest.raises(Refusal, match="cannot be read"):
         shown(body, content_type)
 
@@ -115,7 +115,7 @@ def test_other_answers_stay_as_they_are(body: bytes) -> None:
 
 
 async def test_no_piece_of_a_masked_answer_can_be_asked_for(tmp_path: Path) -> None:
-    """A range of JSON could not be read, and so not be masked."""
+    """A byte range of JSON cannot be parsed, and so not masked."""
     asking = (("range", "bytes=5-20"), ("if-range", '"1"'), ("accept", "application/json"))
     async with built(tmp_path, mask=CARD) as house:
         await house.exchange.run(Request("GET", "/api/items", asking), PAGE)
@@ -135,7 +135,7 @@ async def test_an_unreadable_answer_is_recorded(tmp_path: Path) -> None:
 
 @given(before=st.binary(max_size=30), after=st.binary(max_size=30), cuts=st.lists(st.integers(0, 80), max_size=6))
 def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: bytes, cuts: list[int]) -> None:
-    """What comes out is what masking the whole would give; also where the secret is written in another way."""
+    """The parts together equal the masked whole; also if the secret is written in another form."""
     secret = "abcabcab/"
     for written in (secret.encode(), rb"abc\u0061bc\u0061b\/", rb"\a\b\c\a\u0062cab\u002F", secret.encode("utf-16-be")):
         data = before + written + after
@@ -148,7 +148,7 @@ def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: byt
 
 @pytest.mark.parametrize("secret", ["uu0041-x", "\\\\user\\x", "ends-in-u", "ends-in-\\"])
 def test_a_secret_may_look_like_an_escape(secret: str) -> None:
-    """And each of its characters may be one, wherever it is cut."""
+    """Each of its characters may be written as one, too, wherever the parts are cut."""
     for written in (secret, json.dumps(secret)[1:-1], "".join(f"\\u{ord(char):04X}" for char in secret)):
         data = written.encode()
         for at in range(len(data)):
@@ -158,7 +158,7 @@ def test_a_secret_may_look_like_an_escape(secret: str) -> None:
 
 @pytest.mark.parametrize("longer", ["token-number-1-and-more", "another-token-number-1", "number-1-token-number-2"])
 def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
-    """One may begin with another, end with it, or overlap with it: nothing of the longer one comes out."""
+    """One may begin with another, end with it, or overlap with it: nothing of the longer one gets out."""
     for written in (longer, json.dumps(longer)[1:-1], "".join(f"\\u{ord(char):04x}" for char in longer)):
         data = f"<{written}>".encode()
         for at in range(len(data)):
@@ -167,7 +167,7 @@ def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
 
 
 def test_nothing_is_held_back_without_need() -> None:
-    """An event leaves when it comes, unless a secret could begin at its end."""
+    """An event is sent as it comes, unless a secret could begin at its end."""
     echo = Echo(["token-number-1"])
     assert echo.part(b"data: 1\n\n") == b"data: 1\n\n"
     assert echo.part(b"data: tok") == b"data: "

@@ -1,4 +1,4 @@
-"""Records are counted after their answers, and none is missed by who looks before that."""
+"""Records are counted after their answers, and a reader of the metrics misses none."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ COUNTED = b'requests_total{app="cart",decision="allow",door="mcp",route="r",stat
 
 
 async def test_records_are_counted_in_the_next_turn_of_the_loop() -> None:
-    """Each once, also where nobody looks: they are not kept."""
+    """Each once, also if the metrics are not read: they do not accumulate."""
     metrics = Metrics()
     measure = Measure(metrics)
     for _ in range(2):
@@ -25,7 +25,7 @@ async def test_records_are_counted_in_the_next_turn_of_the_loop() -> None:
 
 
 async def test_who_looks_before_that_misses_none() -> None:
-    """And finds none twice later."""
+    """And counts none twice later."""
     metrics = Metrics()
     Measure(metrics).closed("http", FIELDS, {}, 0.1)
     assert COUNTED + b" 1.0" in metrics.render()

@@ -1,4 +1,4 @@
-"""A request that waits for an account."""
+"""A request that waits for a connected account."""
 
 import pytest
 
@@ -11,7 +11,7 @@ CALLER = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call")
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_waits_and_is_cancelled_ends_also_as_the_account_comes(turns: int) -> None:
-    """A gateway that stops cancels it once."""
+    """When the gateway stops, it cancels a waiter only once."""
     absences = Absences()
     with absences.needed(CALLER, "shop", "https://gateway.example/connect/shop", lambda visit: None) as need:
         assert need is not None

@@ -1,4 +1,4 @@
-"""The way of one request, step by step: what each step stops, and what the record says of it."""
+"""The steps of one request: the refusals of each step, and what is recorded."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_what_is_decided_is_what_is_sent(house: House) -> None:
-    """The canonical URL on the backend's own prefix, the app's headers, and the token that wins over the app's."""
+    """The canonical URL under the backend's own prefix, the app's headers, and the token in place of the app's."""
     request = Request("GET", "/api/%69tems?b=%7e#part", (("x-shop", "1"), ("authorization", "Bearer of-the-app")))
     response = await house.exchange.run(request, PAGE)
     sent = house.shop.sent[0]
@@ -44,7 +44,7 @@ async def test_what_is_decided_is_what_is_sent(house: House) -> None:
     ],
 )
 async def test_what_is_refused_is_recorded_and_not_sent(house: House, request_: Request, said: Reason) -> None:
-    """No intent, one outcome with the reason, a problem for the caller that names the record."""
+    """No intent, one outcome with the reason, a problem for the caller with the record's id."""
     response = await house.exchange.run(request_, PAGE)
     assert reason(response) in (said, Reason.BAD_REQUEST, Reason.POLICY_DENIED)
     assert house.shop.sent == []
@@ -64,7 +64,7 @@ async def test_a_rate_is_limited_with_what_to_wait(house: House) -> None:
 
 
 async def test_the_intent_is_written_before_anything_is_sent(house: House) -> None:
-    """When the shop hears of it, the journal knows; the outcome follows with the same id."""
+    """It is in the journal when the shop receives the request; the outcome follows with the same id."""
     seen: list[str] = []
 
     def look(request: Outbound) -> Response:
@@ -81,7 +81,7 @@ async def test_the_intent_is_written_before_anything_is_sent(house: House) -> No
 
 
 async def test_what_cannot_be_recorded_is_not_sent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk refuses what changes something; reading goes on."""
+    """On a full disk unsafe requests are refused; reads still work."""
 
     def full(record: object) -> None:
         raise OSError(28, "No space left on device")
@@ -94,7 +94,7 @@ async def test_what_cannot_be_recorded_is_not_sent(house: House, monkeypatch: py
 
 
 async def test_a_refused_token_is_renewed_once_for_safe_methods(house: House) -> None:
-    """GET is repeated with a new token, POST is not; a backend that refuses all of them gets no more of these."""
+    """GET is repeated with a new token, POST is not; a backend that refuses every token gets no further retries."""
     house.shop.answer = lambda request: Response(401 if "number-1" in str(request.headers) else 200, JSON, b"{}")
     assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).status == 200
     assert house.fetched == [1, 2]
@@ -110,13 +110,13 @@ async def test_a_refused_token_is_renewed_once_for_safe_methods(house: House) ->
 
 
 async def test_many_requests_at_once_fetch_one_token(house: House) -> None:
-    """One refresh at a time."""
+    """Refreshes are single-flight."""
     await asyncio.gather(*(house.exchange.run(Request("GET", "/api/items"), PAGE) for _ in range(20)))
     assert house.fetched == [1]
 
 
 async def test_an_echoed_token_is_masked(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Whether in the body or in a header; record, log and metrics name its credential, and only that."""
+    """In the body or in a header; record, log and metrics contain only the name of its credential."""
     house.shop.answer = lambda request: Response(
         200, (*JSON, ("etag", "token-number-1")), json.dumps(dict(request.headers)).encode()
     )
@@ -162,14 +162,14 @@ async def test_a_disguised_token_is_masked_too(house: House, body: bytes) -> Non
 
 
 async def test_a_token_in_the_reason_phrase_is_masked(house: House) -> None:
-    """Nothing of an answer is left out."""
+    """No part of an answer is left out."""
     house.shop.answer = lambda request: Response(200, JSON, b"{}", reason_phrase=f"OK {TOKEN}")
     assert (await house.exchange.run(Request("GET", "/api/items"), PAGE)).reason_phrase == "OK ***"
 
 
 @pytest.mark.parametrize("token", [TOKEN, TOKEN.replace("-", "%2D"), TOKEN.replace("t", "%74")])
 async def test_a_redirect_does_not_carry_a_token_on(house: House, token: str) -> None:
-    """Not to another place, not to the app, not into the record."""
+    """It reaches neither the new place, nor the app, nor the record."""
     house.shop.answer = lambda request: Response(302, (("location", f"/v2/api/items/7?t={token}"),))
     response = await house.exchange.run(Request("GET", "/api/items"), PAGE)
     assert reason(response) == Reason.REDIRECT_DENIED
@@ -179,13 +179,13 @@ async def test_a_redirect_does_not_carry_a_token_on(house: House, token: str) ->
 
 @pytest.mark.parametrize("location", ["http:///v2/api/items/7", "///v2/api/items/7", "https:v2/api/items/7"])
 async def test_a_location_that_browsers_read_otherwise_is_refused(house: House, location: str) -> None:
-    """What looks like a path here names a host there."""
+    """Browsers read what looks like a path as a host."""
     house.shop.answer = lambda request: Response(302, (("location", location),))
     assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_DENIED
 
 
 async def test_headers_that_are_not_for_apps_are_dropped(house: House) -> None:
-    """No cookie, nothing of the connection, nothing that says it is ours; private caching."""
+    """Cookies, connection headers and our own names are dropped; caching is private."""
     headers = (
         *JSON,
         ("set-cookie", "a=1"),
@@ -201,7 +201,7 @@ async def test_headers_that_are_not_for_apps_are_dropped(house: House) -> None:
 
 
 async def test_a_redirect_is_a_new_decision(house: House) -> None:
-    """Inside the policy it is followed, with the credential chosen anew; outside it is refused."""
+    """Inside the policy it is followed with a newly chosen credential; outside it is refused."""
 
     def moved(location: str) -> Answer:
         return lambda request: (
@@ -229,7 +229,7 @@ async def test_a_location_of_the_same_scheme_alone_is_relative(house: House, loc
 
 
 async def test_a_redirect_loop_ends(house: House) -> None:
-    """20 hops, no more (Fetch)."""
+    """After 20 hops (Fetch)."""
     house.shop.answer = lambda request: Response(302, (("location", "/v2/api/items"),))
     assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_BROKEN
     assert len(house.shop.sent) == 21
@@ -239,7 +239,7 @@ async def test_a_redirect_loop_ends(house: House) -> None:
     "location", ["mailto:a@b.test", "data:,x", "about:blank", "blob:x", "javascript:1", "ftp://a/", "http://"]
 )
 async def test_a_location_that_is_no_http_url_is_broken(house: House, location: str) -> None:
-    """As for browsers; only an app that wants no redirects at all is told that."""
+    """As in browsers; only an app that wants no redirects at all gets that error."""
     house.shop.answer = lambda request: Response(302, (("location", location),))
     assert reason(await house.exchange.run(Request("GET", "/api/items"), PAGE)) == Reason.REDIRECT_BROKEN
     error = await house.exchange.run(Request("GET", "/api/items", redirect=Redirect.ERROR), PAGE)
@@ -247,7 +247,7 @@ async def test_a_location_that_is_no_http_url_is_broken(house: House, location: 
 
 
 async def test_redirects_as_the_app_wants_them(house: House) -> None:
-    """`manual` gives the redirect, `error` refuses it, an unsafe method is never repeated."""
+    """`manual` returns the redirect, `error` refuses it, an unsafe method is never repeated."""
     house.shop.answer = lambda request: Response(307, (("location", "/v2/api/items/7"),))
     manual = await house.exchange.run(Request("GET", "/api/items", redirect=Redirect.MANUAL), PAGE)
     assert (manual.status, manual.header("location")) == (307, "/api/items/7")
@@ -257,7 +257,7 @@ async def test_redirects_as_the_app_wants_them(house: House) -> None:
 
 
 async def test_a_models_call_waits_and_a_pages_does_not(house: House) -> None:
-    """The proven view is told to ask again; once a person says yes, its request is sent, once."""
+    """The proven view gets a pending answer; once a person approves, its request is sent, once."""
     request = Request("DELETE", "/api/carts/tea")
     assert (await house.exchange.run(request, PAGE)).status == 200
     waiting = await house.exchange.run(request, MODEL)
@@ -274,7 +274,7 @@ async def test_a_models_call_waits_and_a_pages_does_not(house: House) -> None:
 
 
 async def test_two_who_ask_at_once_share_one_run(house: House) -> None:
-    """The view joined its own question: the request runs once, both get its answer."""
+    """The view joined its own question: the request runs once, and both get its answer."""
     request = Request("DELETE", "/api/carts/tea")
     first = json.loads((await house.exchange.run(request, MODEL)).body)["id"]
     assert json.loads((await house.exchange.run(request, MODEL)).body)["id"] == first
@@ -294,7 +294,7 @@ async def test_a_cancelled_question_runs_nothing(house: House) -> None:
 
 
 async def test_another_view_cannot_take_the_question_up(house: House) -> None:
-    """Nor learn of it."""
+    """Nor learn that it exists."""
     id = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)["id"]
     house.approvals.answer(id, True, "ann")
     stolen = await house.exchange.resume(id, replace(MODEL, view="v2"), wait=0)
@@ -316,7 +316,7 @@ async def test_a_call_that_waits_in_itself_ends_with_its_caller(house: House) ->
 
 
 async def test_cancelling_reaches_the_backend_and_the_record(house: House) -> None:
-    """An intent never stays without an outcome."""
+    """No intent is left without an outcome."""
     house.shop.hold = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.exchange.run(Request("POST", "/api/items"), PAGE))
@@ -343,7 +343,7 @@ async def test_a_backend_that_fails_is_a_problem(house: House) -> None:
 async def test_a_fault_of_a_plugin_is_an_answer(
     house: House, caplog: pytest.LogCaptureFixture, fault: type[BaseException]
 ) -> None:
-    """Whatever a backend raises: the caller gets a problem with the record's id, the record its outcome."""
+    """For any exception of a backend the caller gets a problem with the record's id, and the record an outcome."""
 
     def fail(request: Outbound) -> Response:
         raise fault("a fault of a plugin")
@@ -358,7 +358,7 @@ async def test_a_fault_of_a_plugin_is_an_answer(
 
 
 async def test_what_nobody_waits_for_is_refused_with_a_record(house: House) -> None:
-    """An unknown id is told like every refusal: with a code, and the id of its record."""
+    """An unknown id is refused with a reason and the id of its record."""
     response = await house.exchange.resume("nothing", PAGE, wait=0)
     assert reason(response) == house.outcome()["reason"] == Reason.APPROVAL_EXPIRED
     assert json.loads(response.body)["instance"] == house.lines()[-1]["id"]

@@ -1,4 +1,4 @@
-"""Security keys of people: how many, and how many challenges."""
+"""Security keys of people: their number, and that of their challenges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSOLE = "http://console.localhost:8080"
 
 @pytest.mark.bound("security keys, and the challenges under which one is added or removed")
 async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> None:
-    """A new challenge takes the place of the one before, however often one begins."""
+    """A new challenge replaces the one before."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         presence = Presence(TouchKeys(database), CONSOLE, Clock())
         keys: list[TouchKey] = []
@@ -45,7 +45,7 @@ async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> No
 
 
 async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_path: Path) -> None:
-    """Whoever began first began in vain."""
+    """The earlier attempt fails."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         presence = Presence(TouchKeys(database), CONSOLE, Clock())
         first, _ = await presence.adding(LOCAL), await presence.adding(LOCAL)

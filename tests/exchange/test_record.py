@@ -1,4 +1,4 @@
-"""What plugins get of the record, and what a call that is caused by another belongs to."""
+"""The records that plugins receive, and the cause that a call belongs to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def audit_record(record):
 
 
 async def test_plugins_get_what_the_journal_gets(tmp_path: Path) -> None:
-    """Values that must not be written are gone before anybody else sees them."""
+    """Redacted values are removed before plugins see them."""
     text = PLUGIN.replace("webmcp_gateway_hooks", "gateway.hookspecs")
     (tmp_path / "sink.py").write_text(text)
     async with Journal(tmp_path / "journal", redact=["$..password"]) as journal:

@@ -25,7 +25,7 @@ ADD = Request("POST", "/api/carts/7", (("content-type", "application/json"),), b
 
 
 def moving(status: int, location: str) -> Any:
-    """The first place redirects, every other one answers."""
+    """The first URL redirects, every other one answers."""
 
     def answer(request: Outbound) -> Response:
         if request.url.endswith("/7"):
@@ -36,7 +36,7 @@ def moving(status: int, location: str) -> Any:
 
 
 async def sent(house: House, status: int, location: str, request: Request = ADD) -> tuple[Response, list[Outbound]]:
-    """The app's answer, and what the shop got."""
+    """Return the app's answer, and the requests that the shop received."""
     house.shop.answer = moving(status, location)
     return await house.exchange.run(request, PAGE), house.shop.sent
 
@@ -67,7 +67,7 @@ async def test_same_route_repeats_method_and_body(tmp_path: Path, status: int) -
     ],
 )
 async def test_what_is_not_followed(tmp_path: Path, redirects: Redirects, status: int, location: str) -> None:
-    """Without the route's word, out of the route, or out of the policy."""
+    """Without the route's permission, out of the route, or out of the policy."""
     async with built(tmp_path, POLICY, redirects=redirects) as house:
         answer, requests = await sent(house, status, location)
         assert reason(answer) == Reason.REDIRECT_DENIED
@@ -80,7 +80,7 @@ async def test_what_is_not_followed(tmp_path: Path, redirects: Redirects, status
     ("OPTIONS", 302, True), ("OPTIONS", 307, True), ("OPTIONS", 303, False), ("POST", 302, False), ("POST", 303, False),
 ])  # fmt: skip
 async def test_fields_of_a_body_go_with_the_method(tmp_path: Path, method: str, status: int, kept: bool) -> None:
-    """They are left out where the method becomes GET (Fetch, HTTP-redirect fetch, step 13), and else stay."""
+    """They are dropped if the method becomes GET (Fetch, HTTP-redirect fetch, step 13), and kept otherwise."""
     about = (("content-language", "en"), ("content-location", "here"), ("content-type", "text/plain"))
     policy = POLICY.replace("POST, DELETE", "POST, DELETE, HEAD, OPTIONS")
     async with built(tmp_path, policy, redirects=Redirects.SAFE) as house:
@@ -93,7 +93,7 @@ async def test_fields_of_a_body_go_with_the_method(tmp_path: Path, method: str, 
 
 @pytest.mark.parametrize("status", [301, 302])
 async def test_only_307_and_308_repeat_a_change(tmp_path: Path, status: int) -> None:
-    """Of a DELETE the older ones would keep the method too, and are not followed."""
+    """Older codes would also keep the method of a DELETE, but are not followed."""
     async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
         answer, requests = await sent(house, status, "/v2/api/carts/8", Request("DELETE", "/api/carts/7"))
         assert reason(answer) == Reason.REDIRECT_DENIED
@@ -102,7 +102,7 @@ async def test_only_307_and_308_repeat_a_change(tmp_path: Path, status: int) -> 
 
 @pytest.mark.parametrize("status", [301, 302, 303])
 async def test_what_becomes_a_get_has_no_body(tmp_path: Path, status: int) -> None:
-    """As in Fetch, also where unsafe methods could be repeated."""
+    """As in Fetch, also if unsafe methods could be repeated."""
     async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
         answer, (_, second) = await sent(house, status, "/v2/api/orders/8")
         assert answer.status == 200
@@ -111,7 +111,7 @@ async def test_what_becomes_a_get_has_no_body(tmp_path: Path, status: int) -> No
 
 
 async def test_no_redirects_are_followed_where_the_route_says_so(tmp_path: Path) -> None:
-    """Not even of a GET; the app may still ask for the redirect itself."""
+    """Not even of a GET; the app may still request the redirect itself."""
     async with built(tmp_path, POLICY, redirects=Redirects.NONE) as house:
         asking = Request("GET", "/api/carts/7")
         assert reason((await sent(house, 302, "/v2/api/carts/8", asking))[0]) == Reason.REDIRECT_DENIED
@@ -120,7 +120,7 @@ async def test_no_redirects_are_followed_where_the_route_says_so(tmp_path: Path)
 
 
 async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
-    """A person said yes to one place; the next one would need a yes of its own."""
+    """A person approved one place; the next one would need a separate approval."""
     async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE) as house:
         house.shop.answer = moving(307, "/v2/api/asked/8")
         waiting = await house.exchange.run(replace(ADD, url="/api/asked/7"), MODEL)
@@ -131,7 +131,7 @@ async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
 
 
 async def test_each_hop_counts(tmp_path: Path) -> None:
-    """A redirect takes from the rate of the place that it leads to."""
+    """A redirect takes from the rate of its target."""
     policy = obliged(
         parse_policy(POLICY.replace("POST, DELETE]}", 'POST, DELETE], rate: "2/minute per principal"}'), "p.yaml"),
         redirects=Redirects.SAME_ROUTE,
@@ -143,7 +143,7 @@ async def test_each_hop_counts(tmp_path: Path) -> None:
 
 @pytest.mark.bound("redirects that are followed")
 async def test_a_redirect_too_many_is_not_followed(tmp_path: Path) -> None:
-    """A backend that leads round in a circle is left some time."""
+    """A backend that redirects in a circle is abandoned after a few hops."""
     async with built(tmp_path, parse_policy(POLICY, "p.yaml")) as house:
         house.shop.answer = moving(302, "http://shop.test/v2/api/carts/7")
         answer = await house.exchange.run(Request("GET", "/api/carts/7"), PAGE)
@@ -170,7 +170,7 @@ routes:
 
 
 async def test_a_repeated_change_keeps_its_key(tmp_path: Path) -> None:
-    """The app's key, or the gateway's own, goes along; a GET carries none."""
+    """The app's key, or the gateway's own, is kept; a GET carries none."""
     keyed = replace(ADD, headers=(*ADD.headers, ("idempotency-key", "order-7")))
     async with built(tmp_path, POLICY, redirects=Redirects.SAME_ROUTE, idempotent=True) as house:
         for request in (keyed, ADD):

@@ -1,4 +1,4 @@
-"""What is refused again and again has a line each up to a rate of its caller; the rest is counted, never silent."""
+"""Repeated refusals have a line each up to a rate of their caller; the rest is counted, never dropped."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ UNSAFE = Request("POST", "/api/items", (("content-type", "application/json"),), 
 
 
 async def refused(house: House, count: int, caller: Caller = PAGE) -> list[Response]:
-    """The answers to as many requests that no rule allows."""
+    """Return the answers to so many requests that no rule allows."""
     return [await house.exchange.run(DENIED, caller) for _ in range(count)]
 
 
 def outcomes(house: House) -> list[dict[str, Any]]:
-    """The outcomes in the journal."""
+    """Return the outcomes in the journal."""
     return [line for line in house.lines() if line["phase"] == "outcome"]
 
 
 @pytest.mark.bound("lines of the record for what is refused before anything is sent")
 async def test_refusals_beyond_the_rate_of_a_caller_are_counted(tmp_path: Path) -> None:
-    """In one line of the chain, with how many and from when to when; the answers are as they were, and name it."""
+    """In one line of the chain, with their number and time span; the answers are the usual ones, and contain its id."""
     other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
     async with built(tmp_path) as house:
         answers = await refused(house, LINES + 30)
         assert {(answer.status, reason(answer)) for answer in answers} == {(403, "policy-denied")}
         assert len(outcomes(house)) == LINES
-        await refused(house, 1, other)  # whose own rate is whole
+        await refused(house, 1, other)  # who has a separate rate
         assert len(outcomes(house)) == LINES + 1
-        assert (await house.exchange.run(UNSAFE, PAGE)).status < 400  # an unsafe request has its lines in any case
+        assert (await house.exchange.run(UNSAFE, PAGE)).status < 400  # an unsafe request always has its lines
         assert [line["phase"] for line in house.lines()][-2:] == ["intent", "outcome"]
         await house.recorder.sum_up()
         line = outcomes(house)[-1]
@@ -82,7 +82,7 @@ def test_kinds_of_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_stop_and_plugins_hear_of_what_was_counted(tmp_path: Path) -> None:
-    """What nobody wrote yet is written when the gateway stops."""
+    """Counts that are not written yet are written when the gateway stops."""
     async with running(tmp_path, extra="audit: {refusals: 2}\n") as world, world.client() as client:
         for _ in range(5):
             headers = {"webmcp-gateway-client": "1"}
@@ -93,7 +93,7 @@ async def test_a_stop_and_plugins_hear_of_what_was_counted(tmp_path: Path) -> No
 
 
 async def test_a_holder_of_mcp_fills_no_disk(tmp_path: Path) -> None:
-    """However it is refused: by the policy, an unknown view, a tool that is not there."""
+    """However it is refused: by the policy, for an unknown view, for a missing tool."""
     async with running(tmp_path, extra="auth: [token]\naudit: {refusals: 5}\n") as world:
         shown = await token(world, "holder", "mcp")
         calls = [
@@ -111,7 +111,7 @@ async def test_a_holder_of_mcp_fills_no_disk(tmp_path: Path) -> None:
 
 
 async def called(client: aiohttp.ClientSession, url: str, params: dict[str, Any]) -> None:
-    """One call of a tool."""
+    """Call a tool once."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, "_meta": META}}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": params["name"]}
     async with client.post(url, json=message, headers=headers) as answer:
@@ -119,12 +119,12 @@ async def called(client: aiohttp.ClientSession, url: str, params: dict[str, Any]
 
 
 def denied(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of refusals."""
+    """Return the lines of refusals."""
     return [line for line in lines if line["phase"] == "outcome" and line["fields"].get("reason")]
 
 
 async def test_a_plugin_hears_the_count(tmp_path: Path) -> None:
-    """As of every line."""
+    """Like every line of the record."""
     (tmp_path / "sink.py").write_text(
         "from pathlib import Path\nfrom gateway.hookspecs import hookimpl\n\n@hookimpl\ndef audit_record(record):\n"
         '    with Path(__file__).with_name("said").open("a") as file:\n'
@@ -141,7 +141,7 @@ async def test_a_plugin_hears_the_count(tmp_path: Path) -> None:
 
 
 def test_a_report_counts_them_all() -> None:
-    """A line for many counts as many."""
+    """A line for many refusals counts as many."""
     tally = Tally(0.0, 100.0)
     fields = {"principal": "p", "app": "cart", "initiator": "page", "reason": "policy-denied"}
     tally.take(StoredRecord("1", 1.0, 1.0, {**fields, "kind": "http", "method": "GET", "url": "/x"}))

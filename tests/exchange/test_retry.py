@@ -1,4 +1,4 @@
-"""Another attempt: of what is worth it, of methods that may be repeated, and never beyond the route's timeout."""
+"""Retries: of configured failures, of methods that may be repeated, and never beyond the route's timeout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ NO = Refusal(Reason.BACKEND_UNREACHABLE, "the shop is closed")
 
 
 def answers(*said: int | Refusal, headers: Headers = ()) -> Callable[[Outbound], Response]:
-    """One after the other, the last one for ever."""
+    """Give these answers in order, the last one for ever."""
     left = list(said)
 
     def answer(request: Outbound) -> Response:
@@ -31,7 +31,7 @@ def answers(*said: int | Refusal, headers: Headers = ()) -> Callable[[Outbound],
 
 
 async def asked(house: House, request: Request = ITEMS) -> tuple[int, int]:
-    """The status that the app gets, and how often the shop was asked."""
+    """Return the status that the app gets, and the number of requests to the shop."""
     response = await house.exchange.run(request, PAGE)
     return response.status, len(house.shop.sent)
 
@@ -48,14 +48,14 @@ async def asked(house: House, request: Request = ITEMS) -> tuple[int, int]:
     ],
 )
 async def test_what_is_worth_it_is_tried_again(tmp_path: Path, said: Any, came: tuple[int, int]) -> None:
-    """As often as the policy says, then the last outcome is the answer."""
+    """As often as the policy allows; then the last outcome is the answer."""
     async with built(tmp_path, retry=THREE) as house:
         house.shop.answer = answers(*said)
         assert await asked(house) == came
 
 
 async def test_the_record_has_every_attempt(tmp_path: Path) -> None:
-    """What each came to, under one id."""
+    """The result of each, under one id."""
     async with built(tmp_path, retry=THREE) as house:
         house.shop.answer = answers(NO, 503, 200)
         await asked(house)
@@ -64,7 +64,7 @@ async def test_the_record_has_every_attempt(tmp_path: Path) -> None:
 
 
 async def test_each_attempt_carries_what_the_credential_is_then(tmp_path: Path) -> None:
-    """A token that ended meanwhile is not shown again."""
+    """A token that expired meanwhile is not sent again."""
     async with built(tmp_path, retry=THREE, timeout=1000.0) as house:
         said = answers(503, 200)
 
@@ -79,7 +79,7 @@ async def test_each_attempt_carries_what_the_credential_is_then(tmp_path: Path) 
 
 
 async def test_pauses_grow(tmp_path: Path) -> None:
-    """The first as the policy says, the next twice that."""
+    """The first as in the policy, the next twice as long."""
     async with built(tmp_path, retry=THREE) as house:
         house.shop.answer = answers(503)
         began = house.clock.now
@@ -100,7 +100,7 @@ async def test_the_backend_says_when(tmp_path: Path, after: str) -> None:
 
 @pytest.mark.parametrize("after", ["11", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
 async def test_no_wait_beyond_the_timeout(tmp_path: Path, after: str) -> None:
-    """A backend that asks for more time than the route has is not asked again; the app reads its Retry-After."""
+    """A backend that demands more time than the route has is not retried; the app gets its Retry-After."""
     async with built(tmp_path, retry=THREE, timeout=10.0) as house:
         house.shop.answer = answers(503, 200, headers=(("retry-after", after),))
         assert await asked(house) == (503, 1)
@@ -108,7 +108,7 @@ async def test_no_wait_beyond_the_timeout(tmp_path: Path, after: str) -> None:
 
 
 async def test_nonsense_in_retry_after_asks_for_nothing(tmp_path: Path) -> None:
-    """The policy's own pause holds."""
+    """The policy's own pause applies."""
     async with built(tmp_path, retry=THREE) as house:
         house.shop.answer = answers(503, 200, headers=(("retry-after", "soon, ²"),))
         assert await asked(house) == (200, 2)
@@ -123,14 +123,14 @@ async def test_an_attempt_has_the_time_that_is_left(tmp_path: Path) -> None:
 
 
 async def test_an_unsafe_method_is_sent_once(tmp_path: Path) -> None:
-    """A POST may have run, whatever came back."""
+    """A POST may have run, whatever the answer."""
     async with built(tmp_path, retry=THREE) as house:
         house.shop.answer = answers(503, 200)
         assert await asked(house, Request("POST", "/api/items")) == (503, 1)
 
 
 async def test_a_key_makes_it_repeatable(tmp_path: Path) -> None:
-    """Where the route is idempotent each attempt carries the same key."""
+    """On an idempotent route each attempt carries the same key."""
     every = Retry(attempts=3, on=ON, backoff=0.2, methods=METHODS)
     async with built(tmp_path, retry=every, idempotent=True) as house:
         house.shop.answer = answers(503, 200)
@@ -140,7 +140,7 @@ async def test_a_key_makes_it_repeatable(tmp_path: Path) -> None:
 
 
 async def test_a_rate_counts_the_request_not_its_attempts(tmp_path: Path) -> None:
-    """What the gateway repeats costs the app nothing."""
+    """Retries by the gateway cost the app nothing."""
     policy = """
 version: 1
 backends:

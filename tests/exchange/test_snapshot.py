@@ -1,4 +1,4 @@
-"""Tests of `gateway.exchange.snapshot`: what travels inside a page, and what never does."""
+"""Tests of `gateway.exchange.snapshot`: which answers travel inside a page, and which never do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def snapshot(house: House) -> Snapshot:
 
 
 async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tmp_path: Path) -> None:
-    """The page is the same for everyone, so nothing of anyone's may be in it."""
+    """The page is the same for everyone, so it may contain nothing personal."""
     async with built(tmp_path, POLICY) as house:
         found = await snapshot(house).responses()
         assert list(found) == ["/api/products", "/api/pages/1", "/api/pages/2?q=a", "/api/pages/gone"]
@@ -39,7 +39,7 @@ async def test_only_what_the_policy_names_is_asked_for_without_any_credential(tm
 
 
 async def test_nothing_of_anybody_follows_a_redirect(tmp_path: Path) -> None:
-    """Nor does a cookie that an answer sets come along the next time."""
+    """Nor are cookies from an answer sent the next time."""
 
     def answer(request: Outbound) -> Response:
         moved = (("location", "/api/products/moved"),) if request.url.endswith("/1") else ()
@@ -56,7 +56,7 @@ async def test_nothing_of_anybody_follows_a_redirect(tmp_path: Path) -> None:
 
 
 async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
-    """Masks and header lists hold; an error page is no data."""
+    """Masks and header lists apply; an error page is no data."""
 
     def answer(request: Outbound) -> Response:
         if request.url.endswith("gone"):
@@ -79,7 +79,7 @@ async def test_answers_are_filtered_and_errors_left_out(tmp_path: Path) -> None:
 
 
 async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
-    """A page that is read often asks the backend rarely; what fails later stays as it was."""
+    """A page that is read often rarely asks the backend; a later failure leaves the cached answer."""
     async with built(tmp_path, POLICY) as house:
         kept = snapshot(house)
         await kept.responses()
@@ -93,7 +93,7 @@ async def test_answers_are_kept_for_a_while(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 410])
 async def test_what_is_withdrawn_does_not_stay(tmp_path: Path, status: int) -> None:
-    """A backend that says now that it is not for everybody, or not there, says so of the answer before."""
+    """If the backend now answers that it is private or gone, the cached answer is dropped, too."""
     async with built(tmp_path, POLICY) as house:
         kept = snapshot(house)
         assert len(await kept.responses()) == 4
@@ -103,7 +103,7 @@ async def test_what_is_withdrawn_does_not_stay(tmp_path: Path, status: int) -> N
 
 
 async def test_another_policy_holds_at_once_for_what_was_asked_for_before(tmp_path: Path) -> None:
-    """It may mask or deny what was let through; what a backend then fails to answer is not made up for."""
+    """It may mask or deny the cached answer; if the backend then fails, the old answer is not used."""
     async with built(tmp_path, POLICY) as house:
         text = POLICY
         kept = Snapshot("cart", lambda: parse_policy(text, "policy.yaml"), house.exchange, house.clock)
@@ -114,14 +114,14 @@ async def test_another_policy_holds_at_once_for_what_was_asked_for_before(tmp_pa
 
 
 async def test_a_snapshot_is_bounded(tmp_path: Path) -> None:
-    """What would make the page too large stays out of it."""
+    """Answers that would make the page too large are left out."""
     body = b'"' + b"x" * (LARGEST // 2) + b'"'
     async with built(tmp_path, POLICY, shop=Shop(lambda request: Response(200, JSON, body))) as house:
         assert list(await snapshot(house).responses()) == ["/api/products"]
 
 
 async def test_it_stands_in_the_record(tmp_path: Path) -> None:
-    """The gateway's own requests are recorded like everyone's."""
+    """The gateway's own requests are recorded like all others."""
     async with built(tmp_path, POLICY) as house:
         await snapshot(house).responses()
         assert (house.outcome()["door"], house.outcome()["evidence"]) == ("snapshot", "snapshot")

@@ -1,4 +1,4 @@
-"""Answers in parts: asked for one by one or handed on, in bounded memory, ended with whoever asked for them."""
+"""Answers in parts: polled one by one or passed on, in bounded memory, and ended with their reader."""
 
 import asyncio
 import math
@@ -29,26 +29,26 @@ BROKEN = Refusal(Reason.BACKEND_PROTOCOL, "the shop broke off")
 
 @pytest.fixture
 async def shop() -> StreamingShop:
-    """It answers with plain text."""
+    """A shop that answers with plain text."""
     return StreamingShop(lambda request: Response(200, TEXT))
 
 
 @pytest.fixture
 async def house(tmp_path: Path, shop: StreamingShop) -> AsyncIterator[House]:
-    """Every route streams."""
+    """A house whose every route streams."""
     async with built(tmp_path, shop=shop, stream=True) as house:
         yield house
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until something holds."""
+    """Let other tasks run until the condition holds."""
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0)
 
 
 async def begin(house: House, caller: Caller = PAGE) -> tuple[Response, str]:
-    """The first part, and the id of the stream."""
+    """Return the first part, and the id of the stream."""
     first = await house.exchange.run(ITEMS, caller)
     assert first.part is not None, first
     assert not first.part.last
@@ -56,12 +56,12 @@ async def begin(house: House, caller: Caller = PAGE) -> tuple[Response, str]:
 
 
 async def following(house: House, id: str, caller: Caller = PAGE, wait: float = 5.0) -> Response:
-    """The next part."""
+    """Return the next part."""
     return await house.exchange.resume(id, caller, wait=wait)
 
 
 async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) -> None:
-    """The first with the answer, the others one by one; the record closes with the last."""
+    """The first comes with the answer, the others one by one; the record closes with the last."""
     shop.put(*[b"x" * 150_000] * 8, None)
     part, id = await begin(house)
     bodies = [part.body]
@@ -76,7 +76,7 @@ async def test_a_large_body_comes_in_parts(house: House, shop: StreamingShop) ->
 
 
 async def test_a_small_body_is_whole(house: House, shop: StreamingShop) -> None:
-    """As if nobody had asked for parts."""
+    """As without a request for parts."""
     shop.put(b"one ", b"two", None)
     answer = await house.exchange.run(ITEMS, PAGE)
     assert (answer.body, answer.part) == (b"one two", None)
@@ -85,7 +85,7 @@ async def test_a_small_body_is_whole(house: House, shop: StreamingShop) -> None:
 
 @pytest.mark.parametrize("headers", [TEXT, BYTES, (("content-type", "text/html"),), JSON, ()], ids=range(5))
 async def test_every_body_comes_as_it_is_sent(house: House, shop: StreamingShop, headers: Headers) -> None:
-    """The head without waiting for the body, and each part as it is there, wherever it is cut."""
+    """The head without waiting for the body, and each part as it arrives, wherever it is cut."""
     shop.answer = lambda request: Response(200, headers, length=12)
     first, id = await begin(house)
     assert (first.status, first.body, first.length) == (200, b"", 12)
@@ -98,7 +98,7 @@ async def test_every_body_comes_as_it_is_sent(house: House, shop: StreamingShop,
 
 
 async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop) -> None:
-    """The head comes without waiting for an event; each event as it is there; an empty part where none is."""
+    """The head comes without waiting for an event, each event as it arrives, an empty part if there is none."""
     shop.answer = lambda request: Response(200, EVENTS)
     first, id = await begin(house)
     assert first.body == b""
@@ -112,7 +112,7 @@ async def test_an_event_stream_begins_at_once(house: House, shop: StreamingShop)
 
 
 async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop) -> None:
-    """It is answered when the part comes."""
+    """It is answered when the part arrives."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     async with asyncio.TaskGroup() as tasks:
@@ -124,7 +124,7 @@ async def test_a_poll_waits_for_the_next_part(house: House, shop: StreamingShop)
 
 
 async def test_no_more_is_read_than_one_part_ahead(house: House, shop: StreamingShop) -> None:
-    """An app that does not ask holds the backend back, not our memory."""
+    """An app that does not poll causes backpressure at the backend, not memory use here."""
     shop.put(*[b"x" * 65_536] * 100, None)
     _, id = await begin(house)
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_no_more_is_read_than_one_part_ahead(house: House, shop: Streaming
 
 
 async def test_cancelling_reaches_the_backend(house: House, shop: StreamingShop) -> None:
-    """And the record; afterwards there is nothing to ask for."""
+    """And the record; afterwards the stream is unknown."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     ended = await house.exchange.resume(id, PAGE, wait=0, cancel=True)
@@ -168,7 +168,7 @@ async def test_cancelled_before_the_first_part(house: House, shop: StreamingShop
     ],
 )
 async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop, other: Caller) -> None:
-    """Nor learn that there is one."""
+    """Nor learn that it exists."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: 1\n\n")
@@ -178,7 +178,7 @@ async def test_nobody_else_can_read_or_end_it(house: House, shop: StreamingShop,
 
 
 async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> None:
-    """What came is given, then the reason instead of a last part; the record has it."""
+    """The parts received are given, then the reason instead of a last part; it is recorded."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: 1\n\n", BROKEN)
@@ -190,7 +190,7 @@ async def test_what_breaks_off_says_so(house: House, shop: StreamingShop) -> Non
 
 
 async def test_what_breaks_off_in_the_first_part(house: House, shop: StreamingShop) -> None:
-    """Nothing of it is given."""
+    """None of it is given."""
     shop.put(b"some", BROKEN)
     first, id = await begin(house)
     assert first.body == b"some"
@@ -198,7 +198,7 @@ async def test_what_breaks_off_in_the_first_part(house: House, shop: StreamingSh
 
 
 async def test_who_no_longer_asks_is_gone(house: House, shop: StreamingShop) -> None:
-    """The backend is let go, the record closed."""
+    """The backend's connection is closed, and the record, too."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     house.clock.now += SILENCE
@@ -212,7 +212,7 @@ async def test_who_no_longer_asks_is_gone(house: House, shop: StreamingShop) -> 
 
 
 async def test_a_poll_that_waits_keeps_it_alive(house: House, shop: StreamingShop) -> None:
-    """However long nothing comes."""
+    """However long nothing arrives."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     async with asyncio.TaskGroup() as tasks:
@@ -225,7 +225,7 @@ async def test_a_poll_that_waits_keeps_it_alive(house: House, shop: StreamingSho
 
 
 async def test_a_view_takes_its_streams_along(house: House, shop: StreamingShop) -> None:
-    """When it is closed; those of others go on."""
+    """When it is closed; streams of other views continue."""
     shop.answer = lambda request: Response(200, EVENTS)
     await begin(house)
     await begin(house, structs.replace(PAGE, view="v2"))
@@ -234,7 +234,7 @@ async def test_a_view_takes_its_streams_along(house: House, shop: StreamingShop)
 
 
 async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
-    """One more that never ends is refused before it is sent, others come whole; one that ends makes room."""
+    """One more endless stream is refused before it is sent, other answers come whole; an ended one frees a place."""
     shop.answer = lambda request: Response(200, EVENTS, b"x" * 300_000)
     ids = [(await begin(house))[1] for _ in range(PER_VIEW)]
     endless = structs.replace(ITEMS, headers=(("Accept", "text/event-stream"),))
@@ -249,7 +249,7 @@ async def test_a_view_has_so_many(house: House, shop: StreamingShop) -> None:
 
 
 def place(house: House, person: int, view: int) -> ExitStack:
-    """One stream more of a person, in one of their views, each at a client of its own; closing it ends that."""
+    """Open one more stream of a person in one of their views, each at a separate client; closing it ends the stream."""
     caller = structs.replace(PAGE, principal=Principal("test", f"client-{view}", str(person)), view=f"v{person}.{view}")
     held = ExitStack()
     held.enter_context(house.streams.place(caller))
@@ -258,7 +258,7 @@ def place(house: House, person: int, view: int) -> ExitStack:
 
 @pytest.mark.bound("answers that stream")
 async def test_a_person_and_all_together_have_so_many(house: House) -> None:
-    """Many views give nobody more than their own, which others do not lose; the refusal names the bound."""
+    """Many views give a person no more than their own share; the refusal names the bound."""
     views = math.ceil(PER_PERSON / PER_VIEW)
     first = [place(house, 0, number % views) for number in range(PER_PERSON)]
     with pytest.raises(Refusal, match=f"{PER_PERSON} streams of this person are open already") as refused:
@@ -276,7 +276,7 @@ async def test_a_person_and_all_together_have_so_many(house: House) -> None:
 
 @pytest.mark.parametrize("obligations", [{}, {"stream": True, "mask": (parse_json_path("$..card"),)}])
 async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, obligations: dict[str, Any]) -> None:
-    """Those that do not say `stream`, and those whose values are masked."""
+    """Routes without `stream`, and those with masked values."""
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
     async with built(tmp_path, shop=shop, **obligations) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
@@ -284,14 +284,14 @@ async def test_other_routes_are_whole(tmp_path: Path, shop: StreamingShop, oblig
 
 
 async def test_who_does_not_ask_for_parts_gets_the_whole(house: House, shop: StreamingShop) -> None:
-    """A route that can stream need not."""
+    """An app need not stream on a route that can."""
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
     answer = await house.exchange.run(structs.replace(ITEMS, stream=False), PAGE)
     assert (len(answer.body), answer.part) == (300_000, None)
 
 
 async def test_a_secret_is_masked_across_parts(house: House, shop: StreamingShop) -> None:
-    """A backend that echoes the token, cut in two."""
+    """A backend echoes the token, cut in two."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: token-num", b"ber-1 is it\n\n", None)
@@ -306,7 +306,7 @@ async def test_a_secret_is_masked_across_parts(house: House, shop: StreamingShop
 
 
 async def test_a_masked_secret_is_reported_although_the_rest_never_comes(house: House, shop: StreamingShop) -> None:
-    """The app gives the stream up right after it."""
+    """The app cancels the stream right after it."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put(b"data: token-number-1\n\n")
@@ -316,7 +316,7 @@ async def test_a_masked_secret_is_reported_although_the_rest_never_comes(house: 
 
 
 async def test_parts_end_between_characters(house: House, shop: StreamingShop) -> None:
-    """Each is text of its own, wherever the bytes were cut."""
+    """Each part is valid text, wherever the bytes were cut."""
     text = "näïve € 𝄞 " * 40_000
     data = text.encode()
     shop.put(*(data[start : start + 1021] for start in range(0, len(data), 1021)), None)
@@ -331,7 +331,7 @@ async def test_parts_end_between_characters(house: House, shop: StreamingShop) -
 
 
 async def test_half_a_character_is_no_part(house: House, shop: StreamingShop) -> None:
-    """A poll waits for its other half, and what never comes is given at the end."""
+    """A poll waits for the other half; if it never comes, the half is given at the end."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     shop.put("€".encode()[:2])
@@ -343,7 +343,7 @@ async def test_half_a_character_is_no_part(house: House, shop: StreamingShop) ->
 
 
 async def test_other_bytes_are_base64(house: House, shop: StreamingShop) -> None:
-    """What is no text."""
+    """A body that is not text."""
     shop.answer = lambda request: Response(200, BYTES)
     shop.put(b"\xff" * (BESIDE + 1), None)
     part, _ = await begin(house)
@@ -374,7 +374,7 @@ async def test_a_redirected_stream_lets_the_first_hop_go(house: House, shop: Str
 
 
 async def test_a_door_reads_it_itself(house: House, shop: StreamingShop) -> None:
-    """The site hands the parts on; the record closes when it has read them all."""
+    """The site passes the parts on; the record closes when it has read them all."""
     shop.put(b"one ", b"two", None)
     stream = await house.exchange.open(ITEMS, PAGE)
     assert isinstance(stream, Stream)
@@ -384,7 +384,7 @@ async def test_a_door_reads_it_itself(house: House, shop: StreamingShop) -> None
 
 
 async def test_a_door_gives_it_up(house: House, shop: StreamingShop) -> None:
-    """The browser has gone."""
+    """The browser has disconnected."""
     shop.put(b"one ")
     stream = await house.exchange.open(ITEMS, PAGE)
     assert isinstance(stream, Stream)
@@ -395,7 +395,7 @@ async def test_a_door_gives_it_up(house: House, shop: StreamingShop) -> None:
 
 
 async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
-    """As those of plugins may be."""
+    """As backends of plugins may be."""
     async with built(tmp_path, stream=True) as house:
         answer = await house.exchange.run(ITEMS, PAGE)
         assert (answer.body, answer.part) == (b'{"ok": true}', Part("", last=True))
@@ -404,7 +404,7 @@ async def test_a_backend_without_streams_is_whole(tmp_path: Path) -> None:
 async def test_a_fault_in_a_stream_ends_it_alone(
     house: House, shop: StreamingShop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others go on; the reader is told, and the record."""
+    """Other streams continue; the reader gets the error, and so does the record."""
     shop.answer = lambda request: Response(200, EVENTS)
     _, id = await begin(house)
     _, other = await begin(house, structs.replace(PAGE, view="v2"))
@@ -417,7 +417,7 @@ async def test_a_fault_in_a_stream_ends_it_alone(
 
 
 async def test_a_stream_has_the_routes_time_for_each_silence(tmp_path: Path, shop: StreamingShop) -> None:
-    """What earlier attempts took does not shorten it."""
+    """The time of earlier attempts does not shorten it."""
     statuses = [503, 200]
     shop.answer = lambda request: Response(statuses.pop(0), (*EVENTS, ("retry-after", "9")))
     retry = Retry(attempts=2, on=frozenset({503}), backoff=0.1)
@@ -435,7 +435,7 @@ async def test_a_refused_token_lets_the_first_answer_go(house: House, shop: Stre
 
 
 async def test_what_a_person_approved_is_answered_whole(house: House, shop: StreamingShop) -> None:
-    """Its caller may ask for the answer more than once."""
+    """Its caller may fetch the answer more than once."""
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
     waiting = await house.exchange.run(Request("DELETE", "/api/carts/tea", stream=True), MODEL)
     id = waiting.header("gateway-pending") or ""

@@ -1,4 +1,4 @@
-"""The short way before aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
+"""The fast path in front of aiohttp: taken for what is plainly a call of `http_request`, and for nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -26,7 +26,7 @@ CALL = message(arguments={"url": "/", "_view": "proof"}).encode()
 
 
 def request(body: bytes = CALL, *more: str, target: str = "/mcp") -> bytes:
-    """A call as clients that keep their connection write it."""
+    """Return a call as clients with keep-alive write it."""
     fields = [f"{name}: {value}" for name, value in HEAD.items()]
     return (
         "\r\n".join([f"POST {target} HTTP/1.1", *fields, f"content-length: {len(body)}", *more, "", ""]).encode() + body
@@ -38,7 +38,7 @@ OTHER = f"GET /nowhere HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A mount behind the short way, and a connection to it."""
+    """Yield a mount behind the fast path, and a connection to it."""
     async with Mount(app="cart", front=True).serve() as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
         try:
@@ -48,7 +48,7 @@ async def connected() -> AsyncIterator[tuple[Served, asyncio.StreamReader, async
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The next whole answer."""
+    """Return the next whole answer."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
     return head + await reader.readexactly(int(length.partition(b":")[2]))
@@ -56,7 +56,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_a_long_answer_is_written_as_it_is_taken(monkeypatch: pytest.MonkeyPatch, *, gone: bool) -> None:
-    """Never more of it waits than a little, and nothing waits for a client that is gone; the next call is answered."""
+    """Its write buffer stays small, and nothing waits for a client that is gone; the next call is answered."""
     body = b"x" * 24 * 1024 * 1024
     monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
     buffered: list[int] = []
@@ -112,23 +112,23 @@ async def test_a_long_answer_is_written_as_it_is_taken(monkeypatch: pytest.Monke
     ],
 )
 def test_a_head_that_could_be_read_in_two_ways_is_not_read(line: str) -> None:
-    """It is aiohttp's."""
+    """It is left to aiohttp."""
     plain = request().partition(b"\r\n\r\n")[0]
     assert read_head(plain + b"\r\n\r\n") is not None
     found = read_head(plain + b"\r\n" + line.encode("latin-1") + b"\r\n\r\n")
-    assert found is None or line.startswith("transfer-encoding")  # of which the fast path itself wants to know nothing
+    assert found is None or line.startswith("transfer-encoding")  # which the fast path itself ignores
 
 
 @pytest.mark.parametrize(
     "target", ["/mcp/", "/mcp?x", "/mcp/a/b", "/mcp/%61", "http://gateway.test/mcp", "/mcpx", "//mcp", "/mcp/../mcp"]
 )
 def test_only_the_mounts_themselves_are_read(target: str) -> None:
-    """Whatever has to be routed is aiohttp's."""
+    """Any request that needs routing is left to aiohttp."""
     assert read_head(request(target=target).partition(b"\r\n\r\n")[0] + b"\r\n\r\n") is None
 
 
 def test_a_request_is_whole_only_to_its_last_byte() -> None:
-    """Where more may come, or came, the connection stays where it is."""
+    """If more bytes may follow, or did, the connection stays where it is."""
     assert is_whole(request())
     assert is_whole(OTHER)
     assert not is_whole(request() + b"P")
@@ -155,12 +155,12 @@ def test_a_request_is_whole_only_to_its_last_byte() -> None:
     ],
 )
 def test_where_the_next_request_begins_is_known_of_plain_ones(more: str, body: bytes, *, one: bool) -> None:
-    """Only there a head is changed on its way to aiohttp, never within a body."""
+    """Only then a head is rewritten on its way to aiohttp, never within a body."""
     assert is_one(f"GET / HTTP/1.1\r\nhost: {HOST}\r\n{more}\r\n".encode() + body) is one
 
 
 async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:
-    """Every request is answered in its turn, whoever reads it."""
+    """Every request is answered in order, whichever reads it."""
     async with connected() as (served, reader, writer):
         for data, status in ((request(), b"200"), (OTHER, b"404"), (request(), b"200"), (OTHER, b"404")):
             writer.write(data)
@@ -169,7 +169,7 @@ async def test_a_connection_goes_to_aiohttp_and_comes_back() -> None:
 
 
 async def test_a_connection_that_aiohttp_has_not_answered_stays_with_it() -> None:
-    """What was asked in one go is answered in its order; afterwards the connection comes back."""
+    """Pipelined requests are answered in order; afterwards the connection comes back."""
     async with connected() as (served, reader, writer):
         for data in (OTHER, OTHER, request()):
             writer.write(data)
@@ -180,7 +180,7 @@ async def test_a_connection_that_aiohttp_has_not_answered_stays_with_it() -> Non
 
 
 async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
-    """Also where they arrive in pieces, and in one piece with what is aiohttp's."""
+    """Also if they arrive in pieces, and in one piece with a request for aiohttp."""
     async with connected() as (_, reader, writer):
         data = request() + request() + OTHER + request()
         for at in range(0, len(data), 100):
@@ -191,7 +191,7 @@ async def test_requests_ahead_of_their_turn_are_answered_in_order() -> None:
 
 @pytest.mark.parametrize(("pieces", "seen"), [(3, []), (9, ["/mcp"])])
 async def test_a_request_that_trickles_in_is_read_where_that_is_watched(pieces: int, seen: list[str]) -> None:
-    """Two or three pieces are usual, many are not."""
+    """It goes to aiohttp, which has timeouts; two or three pieces are usual, many are not."""
     async with connected() as (served, reader, writer):
         head, _, body = request().partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
@@ -204,7 +204,7 @@ async def test_a_request_that_trickles_in_is_read_where_that_is_watched(pieces: 
 
 
 async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
-    """However long it is: it was asked for before it was known that nobody would read it."""
+    """However long it is: the answer came before the body was read."""
     async with connected() as (_, reader, writer):
         size = 3 * HEAD_BYTES
         writer.write(f"POST /nowhere HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: {size}\r\n\r\n".encode())
@@ -218,7 +218,7 @@ async def test_a_body_that_comes_after_its_answer_is_no_head() -> None:
 
 
 async def arrived(served: Served) -> None:
-    """What was written before is read: a connection that came later was answered."""
+    """Wait until earlier bytes are read: a connection made later was answered."""
     port = urlsplit(served.url).port or 0
     await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)
 
@@ -233,7 +233,7 @@ async def test_a_client_that_goes_away_ends_its_call() -> None:
 
 
 async def test_connections_take_turns_and_leave_nothing_behind() -> None:
-    """Each has one task for all of its calls, alone or beside others, and none once it is closed."""
+    """Each has one task for all of its calls, with or without other connections, and none once it is closed."""
     async with Mount(app="cart", front=True).serve() as served, asyncio.timeout(30):
         before = asyncio.all_tasks()
         port = urlsplit(served.url).port
@@ -252,14 +252,14 @@ async def test_connections_take_turns_and_leave_nothing_behind() -> None:
 
 
 async def test_what_has_no_host_is_refused() -> None:
-    """What does not pass the short way is aiohttp's to answer."""
+    """Requests off the fast path are answered by aiohttp."""
     async with connected() as (served, _, __):
         port = urlsplit(served.url).port or 0
         assert (await raw_exchange(port, b"POST /mcp HTTP/1.1\r\n\r\n", 2.0)).status == 400
 
 
 async def test_a_plain_call_needs_no_aiohttp() -> None:
-    """The short way is taken: the application behind it sees nothing of the call."""
+    """On the fast path the application behind it sees nothing of the call."""
     async with connected() as (served, reader, writer):
         writer.write(request())
         assert b" 200 " in await answer(reader)
@@ -270,7 +270,7 @@ async def test_a_plain_call_needs_no_aiohttp() -> None:
 
 
 async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the first request of a connection, of which nothing has begun yet."""
+    """At a drain; also the first request of a connection, which has not started yet."""
     drains: list[asyncio.Task[None]] = []
     take = Front._take
 
@@ -287,7 +287,7 @@ async def test_what_was_taken_before_the_end_is_answered(monkeypatch: pytest.Mon
 
 
 async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing would read it any more."""
+    """No reader is left for it."""
 
     async def nobody(_: Front, __: object) -> None:
         return None
@@ -306,7 +306,7 @@ async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.
 @pytest.mark.bound("bytes of answers that wait for their clients")
 @pytest.mark.parametrize("fast", [True, False])
 async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> None:
-    """The connection that waits longest is closed, whatever way its request went; those of others go on."""
+    """The connection that waits longest is closed, on the fast path or not; others continue."""
     body = b"x" * 4 * 1024 * 1024
     monkeypatch.setitem(ANSWERS, "/answer/long", Response(200, (("content-type", "text/plain"),), body, "/answer/long"))
     call = message(arguments={"url": "/answer/long", "_view": "proof"}).encode()
@@ -331,7 +331,7 @@ async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def fronts(monkeypatch: pytest.MonkeyPatch) -> list[Front]:
-    """The connections that come."""
+    """The connections that are accepted."""
     found: list[Front] = []
     made = Front.connection_made
 
@@ -345,7 +345,7 @@ def fronts(monkeypatch: pytest.MonkeyPatch) -> list[Front]:
 
 @pytest.mark.bound("request heads that a connection remembers")
 async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
-    """However many clients send on it, and however long theirs are."""
+    """However many clients send on it, and however long their heads are."""
     async with connected() as (_, reader, writer), asyncio.timeout(60):
         for number in range(3 * HEADS):
             writer.write(request(CALL, f"x-number: {number}" + "x" * (4000 if number % 2 else 10)))
@@ -356,7 +356,7 @@ async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
 
 @pytest.mark.bound("what comes on a connection ahead of its turn")
 async def test_what_comes_ahead_of_its_turn_is_read_later(monkeypatch: pytest.MonkeyPatch, fronts: list[Front]) -> None:
-    """A client may send as much as it likes: while it waits for an answer little of that is taken, and all after it."""
+    """A client may send any amount: while it waits for an answer little of it is read, and afterwards all."""
     go, message_of = asyncio.Event(), FastPath.message
 
     async def waits(path: FastPath, call: FastCall, principal: Principal) -> tuple[str | list[bytes], int]:

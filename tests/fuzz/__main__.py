@@ -1,6 +1,6 @@
-"""Fuzz the pure rooms, guided by coverage: `python -m tests.fuzz [--seconds N] [TARGET …]`, or `make fuzz`.
+"""Fuzz the pure modules, guided by coverage: `python -m tests.fuzz [--seconds N] [TARGET …]`, or `make fuzz`.
 
-What was found to reach new code stays in `.fuzz/<target>`, and is where the next run begins; an input that fails is
+Inputs that reached new code stay in `.fuzz/<target>`, where the next run begins; an input that fails is
 written there as `crash-…`. The exit code is 1 if one failed.
 """
 
@@ -20,7 +20,7 @@ LARGEST = 4096
 
 
 def main() -> int:
-    """The exit code."""
+    """Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the gateway's pure rooms.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="time for all targets together (default 60)")

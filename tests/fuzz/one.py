@@ -11,7 +11,7 @@ with atheris.instrument_imports(include=["gateway", "yaml", "yarl"]):
 
 
 def main() -> None:
-    """Runs until its time is over, or an input fails."""
+    """Run until the time is over, or an input fails."""
     name = sys.argv.pop(1)
     atheris.Setup(sys.argv, TARGETS[name])
     atheris.Fuzz()

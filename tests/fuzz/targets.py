@@ -1,6 +1,6 @@
-"""What hostile bytes must never do to the pure rooms: raise what nobody catches, or come out in a form not decided on.
+"""Hostile bytes must neither raise an unexpected exception in the pure modules, nor get through in an undecided form.
 
-Each target takes bytes and gives nothing; it fails by an exception that is not the room's own.
+Each target takes bytes and returns nothing; it fails by an exception that is not the module's own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _INJECTED = ("authorization", "cookie", "host", "content-length", "transfer-enco
 
 
 def url(data: bytes) -> None:
-    """Any URL: refused, or in one form that is decided on, sent as it is, and stays inside its route."""
+    """Any URL: refused, or in one form that is decided on, sent unchanged, and stays inside its route."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         canonical = canonicalise(POLICY, Request("GET", text))
@@ -81,7 +81,7 @@ def url(data: bytes) -> None:
 
 
 def headers(data: bytes) -> None:
-    """Any header fields: refused, or without all that is the gateway's own, whatever case and separator."""
+    """Any header fields: refused, or without all of the gateway's own, in any case and with any separator."""
     fields = tuple(
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, _, value in (line.partition(b":") for line in data.split(b"\n"))
@@ -120,7 +120,7 @@ def arguments(data: bytes) -> None:
 
 
 def policy(data: bytes) -> None:
-    """Any policy file: refused with places, or one that can decide."""
+    """Any policy file: refused with positions, or one that can decide."""
     text = data.decode("utf-8", "replace")
     try:
         parsed = parse_policy(text, "fuzz.yaml")
@@ -134,7 +134,7 @@ def policy(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    """Any frames of a host page, one in a line: taken, answered, or the end of that connection alone."""
+    """Any frames of a host page, one in a line: accepted, answered, or the end of that connection only."""
     connection = mux.ServerConnection()
     connection.receive_data('{"hello":{"ticket":"t"}}')
     connection.receive_data('{"open":{"ref":"1","app":"cart"}}')
@@ -194,11 +194,11 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
         "answer": answer,
     }
 )
-"""The targets by name; `seeds/<name>/` holds inputs to begin with."""
+"""The targets by name; `seeds/<name>/` holds the initial inputs."""
 
 
 def check_canonical(policy: Policy, canonical: CanonicalRequest) -> None:
-    """What holds of every canonical request, whatever came in."""
+    """Check the invariants of a canonical request."""
     path = canonical.path
     assert path.startswith("/"), path
     assert path.isascii(), path
@@ -223,7 +223,7 @@ def check_canonical(policy: Policy, canonical: CanonicalRequest) -> None:
 
 
 def check_sent_headers(kept: Headers) -> None:
-    """No field that the gateway or the connection sets, in any spelling; none that breaks HTTP."""
+    """Check that no field of the gateway or the connection is left, in any spelling, and none that breaks HTTP."""
     for name, value in kept:
         assert re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9a-z]+", name), name
         assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value), (name, value)
@@ -231,7 +231,7 @@ def check_sent_headers(kept: Headers) -> None:
 
 
 def _check_inside(policy: Policy, canonical: CanonicalRequest, route: str | None) -> None:
-    """A server that decodes once or twice still stays below the literal beginning of the route."""
+    """Check that a server which decodes once or twice still stays below the literal beginning of the route."""
     if policy is not POLICY:
         return
     literal = (route or "/").partition("{")[0].removesuffix("**")
@@ -262,7 +262,7 @@ def _check_event(event: mux.Frame) -> None:
 
 
 def _check_exact(canonical: CanonicalRequest) -> None:
-    """Where a rule reads the body it has one reading, and the total that was decided on is the one that is sent."""
+    """Check that a body read by a rule has one reading, and that the total decided on is the one sent."""
     decision = decide(POLICY, canonical, CALLER)
     sent = json.loads(canonical.body, object_pairs_hook=_unique) if canonical.body else None
     if decision.effect is Effect.ALLOW:

@@ -1,4 +1,4 @@
-"""The fuzz targets hold for their seeds and for what Hypothesis makes of hostile parts."""
+"""The fuzz targets hold for their seeds and for what Hypothesis generates from hostile parts."""
 
 from pathlib import Path
 
@@ -33,19 +33,19 @@ PARTS = {
                "gzip", "deflate", "br", "\n\n", '{"a":', "1e400}", "[" * 70, "\x1f\u008b", "\u00ff",
                "cache-control: public"],
 }  # fmt: skip
-"""Pieces of hostile inputs, of which Hypothesis makes whole ones."""
+"""Pieces of hostile inputs, from which Hypothesis builds whole ones."""
 
 
 @pytest.mark.parametrize("seed", sorted(SEEDS.glob("*/*")), ids=lambda seed: f"{seed.parent.name}-{seed.name}")
 def test_a_seed_holds(seed: Path) -> None:
-    """Where fuzzing begins, nothing fails."""
+    """The initial inputs pass."""
     TARGETS[seed.parent.name](seed.read_bytes())
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
 @given(data=st.data())
 def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
-    """What is decided is what is sent, and nothing but the rooms' own errors comes out."""
+    """The decided form is what is sent, and only the modules' own errors are raised."""
     pieces = st.sampled_from(PARTS[name]) | st.text(max_size=3)
     joined = "".join(data.draw(st.lists(pieces, max_size=25)))
     encoding = "latin-1" if name in ("headers", "answer") else "utf-8"
@@ -55,5 +55,5 @@ def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", sorted(TARGETS))
 @given(data=st.binary(max_size=200))
 def test_no_bytes_break_a_pure_room(name: str, data: bytes) -> None:
-    """Bytes that are no text either."""
+    """Also for bytes that are not text."""
     TARGETS[name](data)
