@@ -19,7 +19,7 @@ WEB = EXAMPLE / "web"
 
 
 def built() -> Path:
-    """The board's build, as its author makes it; made once, by whichever process of the tests comes first."""
+    """The board's build, as its author makes it; the first test process to need it builds it, once."""
     dist = WEB / "dist"
     with (WEB / "package-lock.json").open("rb") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX)
@@ -32,14 +32,14 @@ def built() -> Path:
 
 
 def _changed() -> float:
-    """When its sources were last written."""
+    """The newest modification time of its sources."""
     sources = [*WEB.glob("*.*"), *(WEB / "src").rglob("*")]
     return max(source.stat().st_mtime for source in sources)
 
 
 @dataclass(slots=True)
 class Run:
-    """What runs, and where."""
+    """A running backend and the gateway in front of it."""
 
     backend: Server
     gateway: Server

@@ -1,10 +1,10 @@
-"""Time that passes when a test says so."""
+"""A clock that tests advance."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Seconds; called, it gives the time."""
+    """A clock in seconds; a call returns its time."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Bodies in the coding zstd (RFC 8878), for tests of whatever undoes them."""
+"""Bodies in the content coding zstd (RFC 8878), for tests of decoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ else:
     from backports import zstd
 
 SKIPPED: Final = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
-"""A frame that holds nothing of the body (RFC 8878 3.1.2)."""
+"""A skippable frame, which adds nothing to the body (RFC 8878 3.1.2)."""
 
 
 def zstd_of(data: bytes, **parameters: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What tests of every room share, and what looks at all that their gateways write."""
+"""Shared fixtures, and checks of everything that the gateways under test write."""
 
 import gc
 import os
@@ -23,11 +23,11 @@ from tests.leaks.watch import FOLDER, TAPS, Watch, noted
 from tests.world import World, running
 
 BROWSER = "tests/browser/"
-"""Its tests compute a lot: of a run that is divided two processes take them first, and all others last."""
+"""The browser tests are CPU-bound: in a distributed run two processes start with them, the others reach them last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """From the first test on."""
+    """Start collecting what gateways write before the first test."""
     if not hasattr(config, "workerinput"):  # the first process of the run
         folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="leaks")
         config.add_cleanup(lambda: shutil.rmtree(folder))
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """A divided run gives each process the next file when it has ended one."""
+    """Hand out whole files: each process of a distributed run gets the next file when it has finished one."""
     return _BrowserApart(config, log)
 
 
@@ -53,14 +53,14 @@ class _BrowserApart(LoadFileScheduling):
 
 
 def pytest_collection_finish() -> None:
-    """What lives now lives on: without this each full collection in a long run walks all tests."""
+    """Freeze the objects that live by now: else each full garbage collection in a long run traverses all tests."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Whatever any gateway of these tests has answered, logged, counted, traced, printed or left in a file."""
+    """Check that no secret appears in what gateways answered, logged, counted, traced, printed or left in a file."""
     yield
     look_through(tmp_path_factory.getbasetemp(), TAPS.watch, TAPS.cookies)
     found, _ = noted(Path(os.environ[FOLDER]))
@@ -69,7 +69,7 @@ def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def what_exceeds_a_bound_is_reported(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that drives a bound sees that the gateway says so, as it does to its log, its metrics and its record."""
+    """Check that each bound that a test exceeds by its marker is reported, as it is to log, metrics and audit log."""
     named = {name for mark in request.node.iter_markers("bound") for name in mark.args}
     heard: set[str] = set()
     with reported(lambda bound, by, client: heard.add(bound.what)):
@@ -87,6 +87,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture(scope="module")
 async def shared_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """The same for all tests of a file, which leave no trace in it that another would see."""
+    """The same for all tests of a file, none of which leaves state behind that another would see."""
     async with running(tmp_path_factory.mktemp("world")) as started:
         yield started

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: started on a free port with a data folder of its own, stopped and started at will."""
+"""A real PostgreSQL for tests: it runs on a free port with a separate data folder, and can be stopped and restarted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT = 20.0
 
 
 def programs() -> Path | None:
-    """The folder of the newest version that is installed, None where there is none."""
+    """The folder of the newest installed version, or None."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     return found[-1] if found else None
 
@@ -49,11 +49,11 @@ class PostgreSQL:
 
     @property
     def url(self) -> str:
-        """Of the database that is always there."""
+        """The URL of the default database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """It answers when this returns."""
+        """Start the server; it accepts connections when this returns."""
         settings = (
             "fsync=off",
             f"port={self.port}",
@@ -75,7 +75,7 @@ class PostgreSQL:
         raise TimeoutError("PostgreSQL does not answer")
 
     def stop(self) -> None:
-        """At once, with its connections."""
+        """Stop the server at once, and close its connections."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(2)
@@ -92,7 +92,7 @@ class PostgreSQL:
 
 @contextmanager
 def postgresql() -> Iterator[PostgreSQL]:
-    """It runs, in a folder of its own: pytest's are closed to the user that it runs as."""
+    """A running server with a separate data folder: pytest's folders are closed to the user that it runs as."""
     with TemporaryDirectory(prefix="postgresql-") as folder:
         server = PostgreSQL(Path(folder))
         server.start()

@@ -1,4 +1,4 @@
-"""A resource server for tests: it remembers what it was sent, and answers as it is told."""
+"""A resource server for tests: it keeps the requests that it received, and its answer is configurable."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from aiohttp.test_utils import TestServer
 
 
 def echo(request: web.Request) -> web.Response:
-    """An answer that repeats every header field that came."""
+    """An answer that repeats every header field of the request."""
     return web.json_response({name.lower(): value for name, value in request.headers.items()})
 
 
 @dataclass
 class Resource:
-    """One that runs at `url`; `seen` are the header fields of each request, names in lower case."""
+    """A resource server at `url`; `seen` are the header fields of each request, names in lower case."""
 
     url: str
     answer: Callable[[web.Request], web.Response] = echo

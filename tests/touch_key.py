@@ -1,4 +1,4 @@
-"""A security key in software: it signs what a site asks it to, as a browser would hand that on (WebAuthn level 2)."""
+"""A security key in software: it signs the challenges of a site as a browser would pass them on (WebAuthn level 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole world for tests: the authorization server, the shop and the gateway of the cart example, on free ports."""
+"""A full installation for tests: authorization server, shop and gateway of the cart example, on free ports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bound(port: int = 0) -> socket.socket:
 
 
 def held(port: int) -> socket.socket:
-    """A socket that only keeps the system from giving the port to others."""
+    """A bound socket that does not listen, and keeps the system from assigning the port to others."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
@@ -63,7 +63,7 @@ class Server:
         await web.SockSite(self._runner, sock).start()
 
     async def stop(self) -> None:
-        """End it; nobody listens on its port then, which stays its own."""
+        """Stop listening, and keep the port reserved."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -75,7 +75,7 @@ class Server:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[int]:
-    """`app` on a port of its own, which is this."""
+    """Serve `app` on a free port, which this yields."""
     server = Server(bound())
     try:
         await server.start(app)
@@ -86,7 +86,7 @@ async def served(app: web.Application) -> AsyncIterator[int]:
 
 @dataclass(slots=True)
 class World:
-    """What runs, and how to look at it."""
+    """The running servers, and accessors for what they did."""
 
     folder: Path
     auth: Server
@@ -112,15 +112,15 @@ class World:
         return f"http://cart.localhost:{self.gateway.port}"
 
     async def start_shop(self) -> None:
-        """The shop runs (again)."""
+        """Start the shop (again)."""
         await self.shop.start(goods.build_app(self.shop_settings))
 
     async def start_auth(self) -> None:
-        """The authorization server runs (again)."""
+        """Start the authorization server (again)."""
         await self.auth.start(auth_server.build_app(self.auth_settings))
 
     async def start_gateway(self) -> None:
-        """The gateway runs (again), with its configuration read anew."""
+        """Start the gateway (again), with its configuration re-read."""
         self.config = read_config(self.folder)
         await self.gateway.start(build_app(self.config, lambda: reread(self.folder)))
 
@@ -147,17 +147,17 @@ def local_client(*, limit: int = 100, **options: Any) -> aiohttp.ClientSession:
 
 
 class Socket(aiohttp.ClientWebSocketResponse[Literal[True]]):
-    """A WebSocket that gives a connection back that the other end broke: aiohttp leaves that to the collector."""
+    """A WebSocket that releases a connection that the peer broke: aiohttp leaves that to the garbage collector."""
 
     async def receive(self, timeout: float | None = None) -> Any:
-        """As ever."""
+        """Receive a message, and release a broken connection."""
         received = await super().receive(timeout)
         if self.closed:
             self._response.close()
         return received
 
     async def close(self, *, code: int = aiohttp.WSCloseCode.OK, message: bytes = b"") -> bool:
-        """As ever."""
+        """Close the socket, and release a broken connection."""
         try:
             return await super().close(code=code, message=message)
         finally:
@@ -174,7 +174,7 @@ class Loopback(aiohttp.abc.AbstractResolver):
         return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 def read_config(folder: Path) -> Config:
@@ -183,7 +183,7 @@ def read_config(folder: Path) -> Config:
 
 
 def reread(folder: Path) -> configuration.Reading:
-    """As much of it as can be used."""
+    """The parts of the configuration that can be used."""
     return configuration.read_config(folder / "gateway.yaml", {"SHOP_SECRET": SECRET})
 
 
@@ -199,7 +199,7 @@ def write_config(
     extra: str = "",
     credentials: str = "",
 ) -> None:
-    """The example's configuration with other ports; policy, source and storage are the cart's, the rest is added."""
+    """Write the example's configuration with other ports; policy, source and storage are the cart's by default."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
     text = text.replace("source: web", f"source: {source}\n    storage: {storage}")
@@ -230,7 +230,7 @@ async def running(
     token_lifetime: int = 300,
     credentials: str = "",
 ) -> AsyncIterator[World]:
-    """Everything runs; `folder` holds its files."""
+    """Run all servers; `folder` holds their files."""
     auth, shop, door = Server(bound()), Server(bound()), Server(bound())
     issuer = f"http://localhost:{auth.port}"
     write_config(

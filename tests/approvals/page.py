@@ -22,7 +22,7 @@ SCHEMA: JsonObject = {"type": "object", "properties": {"item": {"type": "string"
 
 @dataclass
 class CartPage:
-    """The page of one view; `ran` are the tools that ran, `outcomes` what their requests came to."""
+    """The page of one view; `ran` are the tools that ran, `outcomes` the results of their requests."""
 
     host: Host
     view: str
@@ -34,14 +34,14 @@ class CartPage:
     _number: int = 0
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
-        """Answer whatever comes, until the connection ends."""
+        """Answer each message until the connection ends."""
         while True:
             for frame in self.host.connection.receive_data(await self.host.socket.receive_str()):
                 if isinstance(frame, mux.Message):
                     self._take(frame.channel, frame.message, tasks)
 
     async def fetch(self, **arguments: Any) -> JsonObject:
-        """A request of the page; while a person is asked it asks for the answer again and again."""
+        """Send a request of the page; while an approval is pending, poll for the answer."""
         answer = await self._tool("http_request", arguments)
         while "gateway-pending" in answer.get("headers", {}):
             answer = await self._tool("http_stream", {"id": answer["headers"]["gateway-pending"]})

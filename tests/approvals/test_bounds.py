@@ -41,7 +41,7 @@ ASK = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", "sha256:1", grant=
 
 
 async def test_a_page_that_floods_is_asked_about_twice(world: World) -> None:
-    """Eight wishes at once: two questions, six refusals; after three refusals nobody is asked any more."""
+    """Eight requests cause two questions and six refusals; after three declines no further question is asked."""
     async with person(world) as ann, shown(world, ann) as page, asyncio.TaskGroup() as tasks:
         wishes = [
             tasks.create_task(page.fetch(url="/api/checkout", method="POST", body={"number": number}))
@@ -66,7 +66,7 @@ async def test_a_page_that_floods_is_asked_about_twice(world: World) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_that_is_given_up_leaves_no_question(world: World, mode: Any) -> None:
-    """The principal disconnects while it waits: an answer comes too late, and nothing is sent."""
+    """The principal disconnects while the call waits: a late answer is void, and nothing is sent."""
     async with person(world) as ann, shown(world, ann):
         async with Client(f"{world.url}/mcp", mode=mode) as client:
             calling = asyncio.create_task(client.call_tool("cart_checkout", {}))
@@ -86,7 +86,7 @@ async def test_a_call_that_is_given_up_leaves_no_question(world: World, mode: An
 
 
 class Typing:
-    """A person who types what `code` makes of the message of a form."""
+    """A person who types what `code` derives from the message of a form."""
 
     def __init__(self, code: Any) -> None:
         self.code = code
@@ -122,7 +122,7 @@ async def test_a_trusted_client_has_a_code_typed(tmp_path: Path, mode: Any) -> N
 
 
 async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
-    """After three the client is not asked again; the other ways go on."""
+    """After three wrong codes the client is not asked again; the other ways to answer remain."""
     async with running(tmp_path, extra="approvals: {interactive: [local]}") as world:
         typing = Typing(lambda code, turn: [None, "AAAA ", ""][turn - 1])
         async with (
@@ -141,7 +141,7 @@ async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_code_that_comes_too_late_changes_nothing(tmp_path: Path, mode: Any) -> None:
-    """Someone at the console was quicker; the gateway and its other calls go on."""
+    """Another answer was given at the console first; the gateway and its other calls continue."""
     async with running(tmp_path, extra="approvals: {interactive: [local]}") as world, person(world) as ann:
 
         class Slow(Typing):
@@ -161,7 +161,7 @@ async def test_a_code_that_comes_too_late_changes_nothing(tmp_path: Path, mode: 
 
 
 async def test_without_a_touch_the_command_line_only_declines(tmp_path: Path) -> None:
-    """`presence` holds for every way."""
+    """`presence` applies to every way to answer."""
     async with running(tmp_path, extra="approvals: {presence: webauthn}") as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
             removing = tasks.create_task(removed(world))
@@ -174,7 +174,7 @@ async def test_without_a_touch_the_command_line_only_declines(tmp_path: Path) ->
 
 
 class Room:
-    """Questions and who may answer them."""
+    """The approvals of a gateway, and the check of who may answer them."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.approvals = Approvals(120.0, clock, steady=clock)
@@ -204,7 +204,7 @@ class Room:
     ],
 )
 async def test_who_may_answer(tmp_path: Path, asker: Principal, by: Principal, may: bool | None) -> None:
-    """Oneself in a browser, and approvers; others do not even learn that there is such a question."""
+    """The person themself in a browser, and approvers, may answer; for others the question does not exist."""
     room = Room(tmp_path, Clock())
     async with room.journal:
         id = room.asked(asker)
@@ -218,7 +218,7 @@ async def test_who_may_answer(tmp_path: Path, asker: Principal, by: Principal, m
 
 
 async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) -> None:
-    """Another principal, app, rule or version is not covered; another person revokes nothing."""
+    """A grant expires, and covers no other principal, app, rule or version; another person cannot revoke it."""
     clock = Clock()
     room = Room(tmp_path, clock)
     async with room.journal:
@@ -246,7 +246,7 @@ tools: {both: {confirm: {timeout: 7m}}, checkout: {confirm: {timeout: 7m}}}
 
 
 async def test_a_question_stays_open_as_its_rule_says(tmp_path: Path) -> None:
-    """About a request, a tool of a page, and a tool of an upstream."""
+    """The timeout applies to a request, a tool of a page, and a tool of an upstream."""
     async with over_http(shop(print)) as url:
         (tmp_path / "up.yaml").write_text("version: 1\ntools: {both: {confirm: {timeout: 7m}}}\n")
         extra = f"upstreams: {{other: {{url: '{url}', network: private, policy: up.yaml}}}}\n"

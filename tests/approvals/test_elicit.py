@@ -1,5 +1,4 @@
-"""Questions to a person by elicitation, in both eras of MCP: a call waits, its client is told, the page's function
-runs once."""
+"""Approvals by elicitation, in both eras of MCP: a call waits for its client, the page's function runs once."""
 
 import asyncio
 import base64
@@ -33,7 +32,7 @@ MODES = ["legacy", "2026-07-28"]
 
 
 class Asked:
-    """A person at an MCP client: `visits` are the pages that the client was asked to open."""
+    """A person at an MCP client: `visits` are the pages that the client was requested to open."""
 
     def __init__(self, world: World, ann: aiohttp.ClientSession, answer: str | None = None, action: Any = "accept"):
         self.world = world
@@ -55,7 +54,7 @@ class Asked:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_confirm_inside_a_running_page_tool_runs_the_page_once(world: World, mode: Any) -> None:
-    """The question goes to the model's client as a page to open; the answer there lets the one run go on."""
+    """The model's client is requested to open a page; the answer there lets the one run continue."""
     async with person(world) as ann, shown(world, ann) as page:
         asked = Asked(world, ann, "approve")
         async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
@@ -85,7 +84,7 @@ async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any) -> None:
-    """Nothing is sent, and nothing waits any more."""
+    """Nothing is sent, and no question stays open."""
     async with person(world) as ann, shown(world, ann) as page:
         asked = Asked(world, ann, action="decline")
         async with Client(f"{world.url}/mcp", mode=mode, elicitation_callback=asked) as client:
@@ -97,19 +96,19 @@ async def test_a_client_that_declines_gives_the_call_up(world: World, mode: Any)
 
 
 async def tried(client: Client, name: str = "cart_checkout") -> CallToolResult | InputRequiredResult:
-    """A call of the protocol without connections."""
+    """One call at the protocol level, with input required allowed as a result."""
     return await client.session.call_tool(name, {}, allow_input_required=True)
 
 
 async def begun(client: Client, name: str = "cart_checkout") -> InputRequiredResult:
-    """One which asks for input."""
+    """A call that requires input."""
     result = await tried(client, name)
     assert isinstance(result, InputRequiredResult), result
     return result
 
 
 async def repeated(client: Client, state: str | None, name: str = "cart_checkout", **arguments: Any) -> CallToolResult:
-    """The call again, with what it was given."""
+    """Repeat the call with the request state that it was given, until it has a result."""
     while True:
         result = await client.session.call_tool(name, arguments, request_state=state, allow_input_required=True)
         if isinstance(result, CallToolResult):
@@ -118,17 +117,17 @@ async def repeated(client: Client, state: str | None, name: str = "cart_checkout
 
 
 async def no_one(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    """Never asked: the test repeats the call itself."""
+    """A callback that is never called: the test repeats the call itself."""
     raise AssertionError
 
 
 def modern(world: World) -> Client:
-    """A client that says that it can open pages."""
+    """A client that declares that it can open pages."""
     return Client(f"{world.url}/mcp", mode="2026-07-28", elicitation_callback=no_one)
 
 
 async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
-    """Both are given the same answer, also after it has ended."""
+    """Both callers get the same answer, also after the call has ended."""
     async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
         state = (await begun(client)).request_state
         async with asyncio.TaskGroup() as tasks:
@@ -143,7 +142,7 @@ async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
 async def test_too_many_calls_of_one_principal_wait_for_their_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one runs nothing and asks nobody; one that is over gives its place."""
+    """A further call is refused and asks no question; a finished one frees its place."""
     monkeypatch.setattr(elicitation, "RUNS_EACH", 1)
     monkeypatch.setattr(elicitation, "KEPT", 0.05)
     async with running(tmp_path) as world, person(world) as ann, shown(world, ann) as page, modern(world) as client:
@@ -165,7 +164,7 @@ async def test_too_many_calls_of_one_principal_wait_for_their_client(
 
 @pytest.mark.parametrize("state", ["", "v1.AAAA", "made up", "v1." + "A" * 200])
 async def test_a_forged_state_is_refused(world: World, state: str) -> None:
-    """Nothing runs for it."""
+    """The call is refused, and nothing runs."""
     async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
         with pytest.raises(MCPError, match="requestState"):
             await repeated(client, state)
@@ -173,7 +172,7 @@ async def test_a_forged_state_is_refused(world: World, state: str) -> None:
 
 
 async def test_a_state_is_of_one_call_only(world: World) -> None:
-    """With another tool or other arguments, and on another mount, it is refused."""
+    """A state is refused with another tool, with other arguments, and on another mount."""
     async with person(world) as ann, shown(world, ann) as page, modern(world) as client:
         state = (await begun(client)).request_state
         for name, arguments in (("cart_remove_from_cart", {}), ("cart_checkout", {"more": 1})):
@@ -188,7 +187,7 @@ async def test_a_state_is_of_one_call_only(world: World) -> None:
 
 
 async def test_a_client_that_goes_away_takes_its_questions_with_it(world: World) -> None:
-    """The connection of the call ends: the page is told, and what it asked for is void."""
+    """The connection of the call ends: the page is notified, and the approval that it waited for is void."""
     async with person(world) as ann, shown(world, ann) as page:
         asked = Asked(world, ann)
         async with Client(f"{world.url}/mcp", mode="legacy", elicitation_callback=asked) as client:
@@ -205,7 +204,7 @@ async def test_a_client_that_goes_away_takes_its_questions_with_it(world: World)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_unproven_request_is_asked_about_by_its_client(world: World, mode: Any) -> None:
-    """It may be the model's, so its client opens the page; the request is sent once."""
+    """An unproven request may be the model's, so its client opens the page; the request is sent once."""
     async with person(world) as ann:
         asked = Asked(world, ann, "approve")
         async with Client(f"{world.url}/mcp/cart", mode=mode, elicitation_callback=asked, extensions=UI) as client:
@@ -217,7 +216,7 @@ async def test_an_unproven_request_is_asked_about_by_its_client(world: World, mo
 
 
 async def test_a_refused_call_names_its_record(world: World) -> None:
-    """The model can say which line of the record tells of it."""
+    """The answer to the model contains the id of the audit log line."""
     async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as client:
         result = await client.call_tool("cart_get_cart", {"item": 7})
         assert page.ran == []
@@ -226,7 +225,7 @@ async def test_a_refused_call_names_its_record(world: World) -> None:
 
 
 async def test_a_client_is_told_that_it_need_not_ask_any_more(world: World) -> None:
-    """Its dialog can close: someone at the console was quicker."""
+    """The client's dialog can close: another answer was given at the console first."""
     told: list[str] = []
     asking = asyncio.Event()
 
@@ -253,7 +252,7 @@ async def test_a_client_is_told_that_it_need_not_ask_any_more(world: World) -> N
 
 
 async def test_what_a_view_says_of_answers_and_states_is_dropped(world: World) -> None:
-    """A view that claims an answer is asked about as ever: only its proof counts."""
+    """Answers and states that a view claims are ignored, and the approval is asked for: only its proof counts."""
     async with person(world) as ann, Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client:
         opened = await client.call_tool("open_cart", {})
         launch = (opened.meta or {})["webmcp-gateway/launch"]

@@ -1,4 +1,4 @@
-"""Questions to persons from every door: who goes away takes theirs along, and who floods is cut short."""
+"""Approvals at every door: a disconnect cancels the caller's questions, and floods are limited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PER_VIEW, PER_PRINCIPAL = 2, 10
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[AttackWorld]:
-    """A gateway that asks about everything."""
+    """A gateway whose policy requires approval for every request."""
     async with attacked(tmp_path, POLICY) as world:
         yield world
 
@@ -43,13 +43,13 @@ async def at_the_console(world: AttackWorld) -> AsyncIterator[aiohttp.ClientSess
 
 
 async def asked(person: aiohttp.ClientSession) -> dict[str, str]:
-    """The ids of the open questions, by what they are about."""
+    """The ids of the open questions, by target."""
     async with person.get("/api/approvals") as answer:
         return {one["target"]: one["id"] for one in (await answer.json())["approvals"]}
 
 
 async def asked_about(person: aiohttp.ClientSession, targets: Iterable[str]) -> dict[str, str]:
-    """The same once the questions are exactly about `targets`."""
+    """The ids of the open questions, once their targets are exactly `targets`."""
     wanted = set(targets)
     async with asyncio.timeout(30):
         while (found := await asked(person)).keys() != wanted:
@@ -58,18 +58,18 @@ async def asked_about(person: aiohttp.ClientSession, targets: Iterable[str]) -> 
 
 
 async def answered(person: aiohttp.ClientSession, id: str, word: str) -> int:
-    """The status of an answer."""
+    """The status of the response to an answer."""
     async with person.post(f"/api/approvals/{id}", json={"answer": word}) as answer:
         return answer.status
 
 
 def wish(what: str, **more: Any) -> dict[str, Any]:
-    """A call that needs a person."""
+    """A request that requires approval."""
     return {"url": f"/api/asked/{what}", "method": "POST", "body": what, "headers": {}, **more}
 
 
 async def test_who_goes_away_takes_the_question_along(place: AttackWorld) -> None:
-    """From every door, with and without a proven view: the yes comes too late, and nothing is sent."""
+    """At every door, with and without a proven view, an approval that comes late is void, and nothing is sent."""
     calls = {name: (name, wish(name)) for name in DOORS}
     calls |= {f"{name}-unproven": (name, wish(f"{name}-unproven", proof=False)) for name in ("modern", "legacy")}
     async with at_the_console(place) as person:
@@ -88,8 +88,8 @@ async def test_who_goes_away_takes_the_question_along(place: AttackWorld) -> Non
 
 @pytest.mark.parametrize("name", DOORS)
 async def test_who_floods_is_cut_short(place: AttackWorld, name: str) -> None:
-    """So many questions and no more; who was refused three times is refused without asking."""
-    held = name == "site"  # its requests wait for the person; views are told to ask again
+    """A limited number of questions is open; after three declines the caller is refused without a question."""
+    held = name == "site"  # its requests stay open; views are requested to poll
     most = PER_PRINCIPAL if held else PER_VIEW
     async with at_the_console(place) as person, DOORS[name](place) as door:
         wishes = []

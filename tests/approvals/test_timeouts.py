@@ -1,4 +1,4 @@
-"""A question stays open for exactly as long as its person is told, from every door and for every way to wait."""
+"""A question stays open for exactly the time that its person was shown, at every door and for every way to wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DELETE = {"url": "/api/cart/tea", "method": "DELETE"}
 
 
 class Room:
-    """A gateway, a person at its console, and a page that they look at."""
+    """A gateway, a person at its console, and a page that is open there."""
 
     def __init__(self, world: World, ann: aiohttp.ClientSession, page: CartPage) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class Room:
 
     @asynccontextmanager
     async def client(self, mount: str, mode: str) -> AsyncIterator[Client]:
-        """A client that opens pages if `mode` says in which era it does."""
+        """A client that opens pages if `mode` names an era for that."""
         url, asked = f"{self.world.url}{mount}", mode != "plain"
         era = {"mode": mode} if asked else {}
         callback = {"elicitation_callback": opened} if asked else {}
@@ -58,7 +58,7 @@ async def opened(context: ClientRequestContext, params: ElicitRequestParams) -> 
 
 @asynccontextmanager
 async def room(folder: Path, default: str, timeout: str) -> AsyncIterator[Room]:
-    """Questions stay open for `default` by gateway.yaml, and for `timeout` by their rules."""
+    """Run a gateway whose timeout is `default` in gateway.yaml, and `timeout` in the rules."""
     async with over_http(shop(print)) as url, AsyncExitStack() as stack:
         (folder / "up.yaml").write_text(UPSTREAM.format(timeout=timeout))
         extra = f"approvals: {{timeout: {default}}}\n"
@@ -69,13 +69,13 @@ async def room(folder: Path, default: str, timeout: str) -> AsyncIterator[Room]:
 
 
 async def of_page(room: Room, _: str) -> str:
-    """A page in a host of ours, which asks again until there is an answer."""
+    """A page in our host, which polls until there is an answer."""
     answer = await room.page.fetch(**DELETE)
     return str(answer["headers"].get("gateway-reason", "sent"))
 
 
 async def of_site(room: Room, _: str) -> str:
-    """The app's own site, whose request waits."""
+    """The app's site, whose request stays open."""
     origin = {"origin": room.world.site, "sec-fetch-site": "same-origin"}
     async with (
         room.world.client() as browser,
@@ -127,19 +127,19 @@ async def asked(place: Room, calling: asyncio.Future[str]) -> list[dict[str, Any
 
 
 async def test_a_rule_gives_more_time_than_the_configuration(tmp_path: Path) -> None:
-    """An answer after the time that other questions have still counts, and the person was told so."""
+    """An answer after the default timeout still counts, and the person was shown the rule's timeout."""
     async with room(tmp_path, "1s", "7m") as place:
         for call, mode in CALLS:
             calling = asyncio.ensure_future(call(place, mode))
             (question,) = await asked(place, calling)
             assert question["expires"] - question["created"] == 420, (call, mode)
-            await asyncio.sleep(1.2)  # the time of a question without a rule of its own, and a sweep
+            await asyncio.sleep(1.2)  # the timeout of a question without a rule of its own, and a sweep
             await answer_next(place.ann, place.world, "approve")
             assert await calling == "sent", (call, mode)
 
 
 async def test_a_rule_gives_less_time_than_the_configuration(tmp_path: Path) -> None:
-    """The call ends by itself when its person was told, though others would still wait."""
+    """The call ends at the time that its person was shown, though the default timeout is longer."""
     async with room(tmp_path, "24h", "1s") as place:
         for call, mode in CALLS:
             calling = asyncio.ensure_future(call(place, mode))
@@ -152,7 +152,7 @@ async def test_a_rule_gives_less_time_than_the_configuration(tmp_path: Path) -> 
 
 
 async def test_a_request_that_is_repeated_goes_on_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client of whose deadline nothing is known is told so in time; its person is asked once, and it is sent once."""
+    """A client with an unknown deadline is told in time to repeat the call; one question is asked, one request sent."""
     monkeypatch.setattr("gateway.mcp.catalog.PATIENCE", 0.2)
     async with room(tmp_path, "2m", "7m") as place, place.client("/mcp/cart", "plain") as client:
         first = await client.call_tool("http_request", DELETE)

@@ -1,4 +1,4 @@
-"""The ways to ask a person: command line, signed webhook, plugin; grants; and who may answer what, once."""
+"""The ways to ask for an approval (command line, signed webhook, plugin), grants, and who may answer, once."""
 
 import asyncio
 import json
@@ -28,24 +28,24 @@ GRANTS = (
 
 
 async def removed(world: World, item: str = "tea") -> dict[str, Any]:
-    """A request without view proof, which a person is asked about."""
+    """Send a request without view proof, which requires approval."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         return await request(client, url=f"/api/cart/{item}", method="DELETE")
 
 
 def sent(world: World) -> int:
-    """How many of them arrived."""
+    """The number of such requests that arrived."""
     return len([line for line in world.arrived() if line["method"] == "DELETE"])
 
 
 async def command(world: World, *arguments: str, typed: str = "") -> Result:
-    """A command line, beside the running gateway."""
+    """Run a command beside the gateway."""
     given = ["approvals", *arguments, "--config", str(world.folder / "gateway.yaml")]
     return await asyncio.to_thread(CliRunner().invoke, main, given, typed)
 
 
 async def test_the_command_line_shows_and_answers(world: World) -> None:
-    """In words and raw; the answer is bound to what was shown, and recorded with its way."""
+    """The command line shows summary and request; the answer is bound to what was shown, and recorded with its way."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(removed(world))
         (question,) = await questions(ann, world)
@@ -61,7 +61,7 @@ async def test_the_command_line_shows_and_answers(world: World) -> None:
 
 
 async def test_the_command_line_answers_only_where_it_is_a_way(tmp_path: Path) -> None:
-    """`approvals.ask` names the ways."""
+    """`approvals.ask` lists the ways."""
     async with running(tmp_path, extra="approvals: {ask: [console]}") as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
             removing = tasks.create_task(removed(world))
@@ -73,7 +73,7 @@ async def test_the_command_line_answers_only_where_it_is_a_way(tmp_path: Path) -
 
 
 class Bot:
-    """A chat bot's end of the webhook."""
+    """A chat bot's side of the webhook."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -118,7 +118,7 @@ approvals:
 
 
 async def back(world: World, key: str = KEY, age: float = 0, **answer: Any) -> tuple[int, dict[str, Any]]:
-    """A signed answer; status and body."""
+    """Send a signed answer; return status and body."""
     body, timestamp = json.dumps(answer).encode(), str(int(time.time() - age))
     headers = {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(key), timestamp, body)}
     async with (
@@ -129,7 +129,7 @@ async def back(world: World, key: str = KEY, age: float = 0, **answer: Any) -> t
 
 
 async def test_a_chat_bot_asks_and_answers(tmp_path: Path) -> None:
-    """Signed both ways, bound by the digest, once; then it is told that the question is over."""
+    """Messages are signed both ways; an answer counts once, bound by the digest; then the bot is told of the end."""
     async with hooked(tmp_path) as (world, bot), asyncio.TaskGroup() as tasks:
         bot.failures = 1
         removing = tasks.create_task(removed(world))
@@ -153,7 +153,7 @@ async def test_a_chat_bot_asks_and_answers(tmp_path: Path) -> None:
 
 
 async def test_a_bot_that_only_tells_can_not_answer(tmp_path: Path) -> None:
-    """Without `answers: true` there is no such door."""
+    """Without `answers: true` the endpoint does not exist."""
     async with hooked(tmp_path, answers="false") as (world, bot), person(world) as ann, asyncio.TaskGroup() as tasks:
         tasks.create_task(removed(world))
         question = (await bot.heard.get())["question"]
@@ -186,7 +186,7 @@ async def ask_approval(question: Question) -> bool | None:
     [("True", None), ("False", "approval-declined"), ("None", "person"), ("1 / 0", "person"), ("'yes'", "person")],
 )
 async def test_a_plugin_answers(tmp_path: Path, word: str, reason: str | None) -> None:
-    """Yes or no counts; silence, an error and nonsense leave it to the other ways."""
+    """Approve or decline counts; silence, an error and an invalid answer leave the question to the other ways."""
     (tmp_path / "asking.py").write_text(PLUGIN.replace("{WORD}", word))
     extra = "plugins: [asking.py]\napprovals: {ask: [plugin, console]}"
     async with running(tmp_path, extra=extra) as world, person(world) as ann, asyncio.TaskGroup() as tasks:
@@ -198,7 +198,7 @@ async def test_a_plugin_answers(tmp_path: Path, word: str, reason: str | None) -
 
 
 async def test_the_first_of_two_answers_counts(world: World) -> None:
-    """From two places at once, one is taken; the other is told that it is over."""
+    """Of simultaneous answers the first counts; the others get 410."""
     async with person(world) as ann, person(world) as bob, asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(removed(world))
         (question,) = await questions(ann, world)
@@ -218,7 +218,7 @@ async def test_the_first_of_two_answers_counts(world: World) -> None:
 
 @pytest.mark.parametrize("first", range(3))
 async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
-    """Console, command line and chat bot at once, whichever is told first: one is taken, once, and recorded as such."""
+    """Console, command line and chat bot answer at once: one counts, once, and is recorded as such, in any order."""
     async with hooked(tmp_path) as (world, bot), person(world) as ann, asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(removed(world))
         question = (await bot.heard.get())["question"]
@@ -244,7 +244,7 @@ async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
 
 
 async def test_a_wrong_digest_answers_nothing(world: World) -> None:
-    """The question that was shown is the one that is answered."""
+    """An answer is valid only with the digest of the question that was shown."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
         tasks.create_task(removed(world))
         (question,) = await questions(ann, world)
@@ -256,14 +256,14 @@ async def test_a_wrong_digest_answers_nothing(world: World) -> None:
 
 
 async def granted(ann: aiohttp.ClientSession, world: World) -> list[dict[str, Any]]:
-    """The grants that hold."""
+    """The grants in effect."""
     async with ann.get(f"{world.console}/api/grants") as response:
         held: list[dict[str, Any]] = (await response.json())["grants"]
         return held
 
 
 async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> None:
-    """Listed, recorded with each call that it covers, revoked; another route is asked about as ever."""
+    """A grant is listed, recorded with each call that it covers, and revoked; another route still requires approval."""
     async with running(tmp_path, policy=GRANTS) as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(removed(world))
@@ -288,7 +288,7 @@ async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> N
 
 
 async def test_no_grant_without_the_policys_word(world: World) -> None:
-    """The cart's policy asks each time."""
+    """The cart's policy offers no grant, so each call requires approval."""
     async with person(world) as ann, asyncio.TaskGroup() as tasks:
         tasks.create_task(removed(world))
         (question,) = await questions(ann, world)
@@ -301,7 +301,7 @@ async def test_no_grant_without_the_policys_word(world: World) -> None:
 
 
 async def test_a_grant_dies_with_its_policy(tmp_path: Path) -> None:
-    """Whatever changed in it."""
+    """Any change of the policy ends the grant."""
     async with running(tmp_path, policy=GRANTS) as world, person(world) as ann:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(removed(world))

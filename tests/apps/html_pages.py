@@ -1,4 +1,4 @@
-"""Pages that are hard to read, with the elements that have an id in them: id, name, and text of a script or style."""
+"""Pages that are hard to parse, with the elements that have an id: id, name, and the text of a script or style."""
 
 PAGES: dict[str, list[list[str]]] = {
     "<svg><style><img id=a></style></svg><style id=b><img id=c></style>": [

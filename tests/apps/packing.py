@@ -1,4 +1,4 @@
-"""Packs what tests write, and says what is wrong with it."""
+"""Packs the files of a test, and lists the problems."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PIXEL_URL = "data:image/png;base64,iVBORw0KGgo="
 
 
 def write(folder: Path, **files: str | bytes) -> Path:
-    """Files by name; `__` stands for a dot, `_of_` for a slash."""
+    """Write files by name; `__` is a dot, `_of_` a slash."""
     for name, content in files.items():
         path = folder / name.replace("_of_", "/").replace("__", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,12 +29,12 @@ def packed(folder: Path, **files: str | bytes) -> Resource:
 
 
 def body(resource: Resource) -> str:
-    """The HTML without what the packer put into the head."""
+    """The HTML without the packer's additions to the head."""
     return re.sub(r'<meta name="webmcp-gateway".*?</script>', "", resource.html, count=1, flags=re.DOTALL)
 
 
 def problems(folder: Path, **files: str | bytes) -> list[str]:
-    """What the packer says is wrong, with file names relative to the folder."""
+    """The problems that the packer reports, with file names relative to the folder."""
     with pytest.raises(DocumentError) as caught:
         packed(folder, **files)
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]

@@ -1,4 +1,4 @@
-"""Scripts of a page that read `location` are packed so that they ask the view runtime for it."""
+"""Scripts of a page that read `location` are packed so that they read it from the view runtime."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PART = "part('location/location.js')"
 
 
 def packed(folder: Path, **files: str) -> Resource:
-    """The packed app of these files, with parts of the runtime that say their names."""
+    """The packed app of these files, with parts of the runtime that print their names."""
     return pack(write(folder, **files), app="cart", title="The cart", runtime=RUNTIME, parts=NAMES)
 
 
 def test_every_kind_of_script_asks(tmp_path: Path) -> None:
-    """In the page, of files, deferred, modules, linked ones, in templates and attributes; data and others stay."""
+    """All kinds of scripts, linked modules, templates and event handlers are rewritten; data and other text are not."""
     page = packed(
         tmp_path,
         index__html=(
@@ -46,7 +46,7 @@ def test_every_kind_of_script_asks(tmp_path: Path) -> None:
 
 
 def test_a_script_that_stands_as_data_asks_too(tmp_path: Path) -> None:
-    """Also the one that waits for the page; the rest of it stays."""
+    """A script that is stored as data is rewritten, also a deferred one; its other text stays."""
     page = "<body><script src=a.js></script><script defer src=a.js></script></body>"
     html = packed(tmp_path, index__html=page, a__js="f('</script>', location.a)").html
     text = json.dumps(f"f('</script>', {ASKS}location).a)").replace("<", r"\u003c")
@@ -54,7 +54,7 @@ def test_a_script_that_stands_as_data_asks_too(tmp_path: Path) -> None:
 
 
 def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
-    """The runtime is put behind it nonetheless."""
+    """Handlers on the `<html>` element are rewritten, and the runtime follows it."""
     page = "<html onclick='go(location.a, location.b)'><head><title>Cart</title></head><body></body></html>"
     html = packed(tmp_path, index__html=page).html
     opening = f'<html onclick="go({ASKS}location).a, {ASKS}location).b)"><head>'
@@ -64,7 +64,7 @@ def test_what_stands_before_the_head_asks_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", ["locations = 1", "typeof location", "f({ location: 1 })"])
 def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
-    """Byte for byte, and without that part."""
+    """The page stays byte for byte the same, and does not contain that part."""
     page = f"<p title=location>location</p><script>{code}</script>"
     html = packed(tmp_path, index__html=page).html
     assert html.endswith(page)
@@ -75,14 +75,14 @@ def test_a_page_that_reads_none_is_as_before(tmp_path: Path, code: str) -> None:
     "makes", ["new Function(text)", "s=Function(l)()", "(() => {}).constructor(text)", "(0, eval)(text)"]
 )
 def test_a_page_that_makes_code_of_texts_has_that_part(tmp_path: Path, makes: str) -> None:
-    """Where any of its texts says `location`, which no script need do itself."""
+    """The part is added if any text of the page contains `location`, even outside scripts."""
     page = f"<p x-text='location.href'></p><script>{makes}</script>"
     assert PART in packed(tmp_path, index__html=page).html
     assert PART not in packed(tmp_path, index__html=page.replace("location", "place")).html
 
 
 def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts stay, and a fragment by an address leads out of the view, which is said, too."""
+    """The scripts stay as they are; a note says so, and that a link to a fragment leaves the view."""
     page = "<script>history.pushState(null, '', '/a'); location.href = '#b'</script>"
     with monkeypatch.context() as patch:
         patch.setattr("shutil.which", lambda *_, **__: None)
@@ -94,6 +94,6 @@ def test_without_node_the_author_of_a_router_is_told(tmp_path: Path, monkeypatch
 
 
 def test_a_page_says_what_its_base_was(tmp_path: Path) -> None:
-    """Routers ask for it; the element itself would lead to the host."""
+    """Routers look for the base; the element itself would point at the host."""
     page = "<base href='/shop/'><script>location.href</script>"
     assert "&quot;declared&quot;: &quot;/shop/&quot;" in packed(tmp_path, index__html=page).html

@@ -1,4 +1,4 @@
-"""An HTML file is read as browsers read it; tests/browser/test_markup.py asks one whether these pages are such."""
+"""HTML is parsed as browsers do; tests/browser/test_markup.py compares these pages with one."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.apps.html_pages import PAGES
 
 @pytest.mark.parametrize("page", PAGES)
 def test_elements_are_those_that_a_browser_makes(page: str) -> None:
-    """Those with an id: their names, and the texts of scripts and styles."""
+    """Elements with an id are compared: their names, and the text of scripts and styles."""
     found = parse(Text("index.html", page)).elements
     seen = [
         [element.get("id"), element.name, page[element.end : element.text_end] if _has_text(element.name) else ""]
@@ -38,7 +38,7 @@ def _has_text(name: str) -> bool:
     ],
 )
 def test_the_head_begins_where_browsers_say(page: str, head: str) -> None:
-    """Nothing of the page may run before the runtime."""
+    """No script of the page may run before the runtime."""
     assert page[: parse(Text("index.html", page)).head] == head
 
 
@@ -50,7 +50,7 @@ def test_the_head_begins_where_browsers_say(page: str, head: str) -> None:
     ],
 )
 def test_a_page_of_many_open_elements_is_read_in_steps_as_many(page: Callable[[int], str]) -> None:
-    """Twice as many tags take twice the steps: no end tag looks through all that is open."""
+    """Parsing takes linear time: no end tag searches all open elements."""
 
     def steps(count: int) -> int:
         taken = 0
@@ -82,6 +82,6 @@ def test_a_page_of_many_open_elements_is_read_in_steps_as_many(page: Callable[[i
     ],
 )
 def test_values_of_attributes_are_read_as_browsers_read_them(written: str, value: str) -> None:
-    """A name without its semicolon is no reference before `=` and letters, and only HTML's own white space ends one."""
+    """A reference without its semicolon is not decoded before `=` or letters; only HTML's white space ends a value."""
     [element] = parse(Text("index.html", f"<img src={written}>")).elements
     assert element.get("src") == value

@@ -1,4 +1,4 @@
-"""The modules of a page become one script that does what they did."""
+"""The modules of a page are linked into one script with the same behaviour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULE = re.compile(r'<script type="module"[^>]*>(.*?)</script>', re.DOTALL)
 
 
 def printed(page: str, folder: Path) -> str:
-    """What the module scripts of a page print, run by Node one after the other."""
+    """The output of the module scripts of a page, run by Node one after the other."""
     found = MODULE.findall(page)
     program = folder / "printed.mjs"
     program.write_text("\n;".join(found), "utf-8")
@@ -26,7 +26,7 @@ def printed(page: str, folder: Path) -> str:
 
 
 def test_modules_are_linked_with_their_bindings_alive(tmp_path: Path) -> None:
-    """Order, cycles, exports that change, namespaces, JSON, dynamic imports, and a module that two scripts share."""
+    """Order, cycles, live exports, namespaces, JSON, dynamic imports, and a module shared by two scripts are kept."""
     page = packed(
         tmp_path / "app",
         index__html=(
@@ -52,7 +52,7 @@ def test_modules_are_linked_with_their_bindings_alive(tmp_path: Path) -> None:
 
 
 def test_what_is_imported_when_the_page_runs_runs_then(tmp_path: Path) -> None:
-    """Once, when it is asked for and not before; what fails is told to who asked, each time, and changes reach all."""
+    """A dynamic import runs once, on demand; each importer gets its failure, and live bindings change for all."""
     page = packed(
         tmp_path / "app",
         index__html="<script type=module src=main.js></script>",
@@ -87,7 +87,7 @@ def test_what_is_imported_when_the_page_runs_runs_then(tmp_path: Path) -> None:
 
 
 def test_modules_end_where_their_files_end(tmp_path: Path) -> None:
-    """Without a semicolon, a line end, or in a comment."""
+    """A module may end without a semicolon or a line end, or in a comment."""
     files = {
         "a__js": "console.log('a'); if (globalThis.never) throw 1",
         "b__js": "console.log('b') // the end",
@@ -102,13 +102,13 @@ def test_modules_end_where_their_files_end(tmp_path: Path) -> None:
 
 
 def test_a_module_that_two_elements_name_runs_once(tmp_path: Path) -> None:
-    """As in browsers, also where it imports nothing."""
+    """The module runs once, as in browsers, also if it imports nothing."""
     page = packed(tmp_path, index__html="<script type=module src=a.js></script>" * 2, a__js="console.log('a')").html
     assert MODULE.findall(page) == ["console.log('a')"]
 
 
 def test_classic_scripts_import_modules(tmp_path: Path) -> None:
-    """Each when it is asked for, and once, though modules import it, too; as those of SvelteKit do."""
+    """Each dynamic import of a classic script runs on demand and once, also if modules import it; as in SvelteKit."""
     page = packed(
         tmp_path / "app",
         index__html=(
@@ -127,14 +127,14 @@ def test_classic_scripts_import_modules(tmp_path: Path) -> None:
 
 
 def test_what_a_classic_script_imports_and_is_not_there(tmp_path: Path) -> None:
-    """It is told with its place, also what no path names."""
+    """The problem is reported with its place, also for a bare specifier."""
     missing, bare = problems(tmp_path, index__html="<script>\n  import('./none.js');\nimport('bare')</script>")
     assert missing == "index.html:2:3: ./none.js: there is no such file in the app's folder"
     assert re.fullmatch("index.html:3:[0-9]+: imports bare, which is no path.*", bare)
 
 
 def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) -> None:
-    """Whatever file imports by it; the innermost scope decides, and a name that no scope has is everybody's."""
+    """The map applies to every importing file; the innermost scope wins, and other names fall back to the top level."""
     imports = '"imports": {"x": "./x.js", "y": "./y.js", "away": "https://cdn.test/a.js", "odd": "http://["}'
     scopes = '"scopes": {"./js/": {"y": "./js/y.js"}, "./js/in/": {"y": "./js/in/y.js"}, "./z/": {"x": ""}, "//[": {}}'
     files = {name: f"console.log('{name}')" for name in ("x__js", "y__js", "js_of_y__js", "js_of_in_of_y__js")}
@@ -156,13 +156,13 @@ def test_an_import_map_is_relative_to_the_page_and_has_scopes(tmp_path: Path) ->
 
 @pytest.mark.parametrize("written", ["", "{", "[]", '{"imports": [], "scopes": {"/": 1}}', "[" * 100_000])
 def test_a_broken_import_map_is_none(tmp_path: Path, written: str) -> None:
-    """As in browsers; however it is broken."""
+    """A broken import map is ignored, as in browsers."""
     page = f"<script type=importmap>{written}</script><script type=module>import './a.js'</script>"
     assert printed(packed(tmp_path / "app", index__html=page, a__js="console.log('a')").html, tmp_path) == "a\n"
 
 
 def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
-    """As bundles of Parcel do, for what they load later."""
+    """Bundles of Parcel resolve the URLs of files that they load later."""
     page = packed(
         tmp_path / "app",
         index__html=(
@@ -175,7 +175,7 @@ def test_a_page_asks_its_import_map_where_a_file_lies(tmp_path: Path) -> None:
 
 
 def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
-    """Names that end in a slash stand for what they begin, the longest and scopes go first; other bare names fail."""
+    """Names that end in a slash match prefixes, longest first, scopes before the top level; other bare names fail."""
     imports = '"imports": {"lib/": "/js/lib/", "lib/deep/": "./far/", "lib/deep/x.js": "/x.js", "a": "/a.js"}'
     scopes = '"scopes": {"/js/": {"a": "/scoped.js"}, "/js/in/": {"lib/": "/other/"}}'
     asked = ["lib/a.js", "lib/deep/b.js", "lib/deep/x.js", "lib/", "a", "./c.js", "data:,x", "lib", "toString", ""]
@@ -199,7 +199,7 @@ def test_a_page_asks_its_import_map_as_browsers_do(tmp_path: Path) -> None:
 
 
 def test_modules_that_elements_name_are_there_for_a_script_that_asks(tmp_path: Path) -> None:
-    """As islands of Astro do: by any form of the address; what no custom element names is not there."""
+    """Islands of Astro import by any form of the URL; a file that no custom element names is not found."""
     names = ["/js/a.js", "js/b.mjs?v=1", "https://cart.invalid/js/a.js", "/js/c.js", "/constructor", "http://["]
     script = (
         f"class Of {{ import(name) {{ return name; }} }};\n(async () => {{ for (const name of {json.dumps(names)}) "
@@ -214,13 +214,13 @@ def test_modules_that_elements_name_are_there_for_a_script_that_asks(tmp_path: P
 
 
 def test_modules_without_imports_keep_their_bytes(tmp_path: Path) -> None:
-    """What one bundler wrote another one need not touch."""
+    """The output of another bundler stays unchanged."""
     page = packed(tmp_path, index__html="<script type=module src=a.js></script>", a__js="let  a = 1 // a").html
     assert '<script type="module">let  a = 1 // a</script>' in page
 
 
 def test_every_import_that_cannot_be_linked_is_named_with_its_place(tmp_path: Path) -> None:
-    """File, line and column, of all files at once."""
+    """File, line and column are reported for all files at once."""
     (tmp_path / "outside.js").write_text("", "utf-8")
     late = (
         "imports a file whose name is only known when it runs, which cannot be packed: write each import() with its "
@@ -247,7 +247,7 @@ def test_every_import_that_cannot_be_linked_is_named_with_its_place(tmp_path: Pa
 
 
 def test_a_syntax_error_is_named_with_its_place(tmp_path: Path) -> None:
-    """The linker reads every module; what it cannot read it says."""
+    """The linker parses every module, and reports syntax errors."""
     files = {
         "index__html": "<script type=module src=a.js></script>",
         "a__js": "import './b.js';",
@@ -258,7 +258,7 @@ def test_a_syntax_error_is_named_with_its_place(tmp_path: Path) -> None:
 
 
 def test_without_node_modules_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remedy, at each import."""
+    """The problem is reported at the import, with the remedy."""
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     (found,) = problems(
         tmp_path, index__html="<script type=module src=a.js></script>", a__js="import './b.js'", b__js=""
@@ -270,7 +270,7 @@ def test_without_node_modules_say_what_is_missing(tmp_path: Path, monkeypatch: p
 
 
 def test_a_build_of_vite_with_parts_that_load_later(tmp_path: Path) -> None:
-    """Its chunks and their styles are in the page; nothing is left that would be looked for beside it."""
+    """Its chunks and their styles are in the page; no reference to a separate file is left."""
     repository = Path(__file__).parents[2]
     write(
         tmp_path / "src",
@@ -294,7 +294,7 @@ def test_a_build_of_vite_with_parts_that_load_later(tmp_path: Path) -> None:
 
 
 def test_what_is_not_utf_8_is_an_error_with_its_place(tmp_path: Path) -> None:
-    """Browsers read modules as UTF-8 alone, with other letters where they are of another encoding."""
+    """Browsers decode modules as UTF-8 only, and would replace other bytes."""
     found = problems(
         tmp_path,
         index__html="<script type=module src=main.js></script>",

@@ -1,4 +1,4 @@
-"""The files of an app's own site, in its views too."""
+"""The files of an app's site are served to its views, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = "<!doctype html><img src=data:,>"
 
 
 def test_the_files_by_their_urls(tmp_path: Path) -> None:
-    """As a server of the folder would give them; nothing hidden, and nothing of elsewhere."""
+    """Files are found as on a static server; hidden files, and files outside the folder, are not."""
     folder = write(tmp_path / "app", index__html=PAGE, img_of_a__png=b"png")
     for name in ("a b.txt", "ä.txt", ".env", ".git/config", "x%2fy.txt", "a b/index.html"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def test_the_files_by_their_urls(tmp_path: Path) -> None:
 
 
 def test_links_lead_nowhere_else(tmp_path: Path) -> None:
-    """Neither to themselves nor, as the page, out of the folder."""
+    """Links to themselves, and a page that is a link out of the folder, are not served."""
     folder = write(tmp_path / "app", a__txt="")
     (tmp_path / "secret.html").write_text("secret", "utf-8")
     (folder / "index.html").symlink_to(tmp_path / "secret.html")
@@ -46,7 +46,7 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("swapped", ["a.txt", "inner"])
 def test_a_link_that_comes_later_leads_nowhere_else(tmp_path: Path, swapped: str) -> None:
-    """A file, or a folder above it, that became a link out of the folder while the gateway runs is not followed."""
+    """A file or parent folder that is replaced by a link out of the folder at run time is not followed."""
     folder, outside = write(tmp_path / "app", a__txt="mine", inner_of_a__txt="mine"), tmp_path / "outside"
     write(outside, a__txt="secret")
     url = "/a.txt" if swapped == "a.txt" else "/inner/a.txt"
@@ -60,12 +60,12 @@ def test_a_link_that_comes_later_leads_nowhere_else(tmp_path: Path, swapped: str
 
 
 def test_an_app_of_one_file_has_no_folder(tmp_path: Path) -> None:
-    """What lies beside it is not its own."""
+    """The other files in its folder are not served."""
     assert own_files(write(tmp_path, index__html=PAGE, other__txt="") / "index.html") == {}
 
 
 async def fetched(world: World, url: str, method: str = "GET") -> dict[str, object]:
-    """What a view's fetch is answered with."""
+    """The answer to a view's fetch."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         result = await client.call_tool("http_request", {"url": url, "method": method})
         assert result.structured_content is not None
@@ -74,7 +74,7 @@ async def fetched(world: World, url: str, method: str = "GET") -> dict[str, obje
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_view_fetches_a_file_of_its_own_site(tmp_path: Path, method: str) -> None:
-    """No rule of the policy names it: it is the app itself; the query is the page's own business."""
+    """The policy does not name it: it is a file of the app itself; the query is ignored."""
     folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}')
     async with running(tmp_path, source=folder) as world:
         answer = await fetched(world, "/assets/a.json?v=1", method)
@@ -96,7 +96,7 @@ async def test_a_view_fetches_a_file_of_its_own_site(tmp_path: Path, method: str
     ],
 )
 async def test_anything_else_is_for_the_policy(tmp_path: Path, url: str, method: str) -> None:
-    """Other methods, other ways to write the path, hidden files."""
+    """Other methods, other spellings of the path, and hidden files are left to the policy."""
     folder = write(tmp_path / "app", index__html=PAGE, assets_of_a__json='{"a": 1}', **{"__env": "SECRET=1"})
     async with running(tmp_path, source=folder) as world:
         assert (await fetched(world, url, method))["status"] in (400, 403)

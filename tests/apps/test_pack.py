@@ -1,4 +1,4 @@
-"""A folder becomes one HTML file that needs no other."""
+"""A folder is packed into one self-contained HTML file."""
 
 import html
 import json
@@ -15,7 +15,7 @@ from tests.apps.packing import PIXEL, PIXEL_URL, RUNTIME, body, packed, problems
 
 
 def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
-    """Odd white space, case, entities and comments of the author stay as they are."""
+    """White space, letter case, entities and comments of the author are kept."""
     page = (
         "<!DOCTYPE html>\r\n<HTML Lang='en'><HEAD  ><Title>a &amp; <b></title></head><body>\n"
         "<p CLASS=x >é<!-- <img src=no> --></body></HTML>\n"
@@ -36,7 +36,7 @@ def test_what_refers_to_no_file_keeps_its_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str, inlined: bool) -> None:
-    """A comment as far as the next `>`, but for texts of SVG."""
+    """It is a comment up to the next `>`, except inside SVG text."""
     made = body(packed(tmp_path, index__html=page, p__png=PIXEL))
     assert made == (page.replace("p.png", f'"{PIXEL_URL}"') if inlined else page)
 
@@ -54,13 +54,13 @@ def test_a_marked_section_is_read_as_browsers_read_it(tmp_path: Path, page: str,
     ],
 )
 def test_what_is_text_names_no_files(tmp_path: Path, page: str) -> None:
-    """Browsers load nothing of it, and neither is it packed; `<noscript>` is text wherever scripts run."""
+    """Browsers load nothing from text, so it is not packed; `<noscript>` is text, since scripts run."""
     assert body(packed(tmp_path, index__html=page)) == page
 
 
 @pytest.mark.parametrize("comment", ["<!-->", "<!--->", "<!-- a --!>", "<!---->"])
 def test_a_comment_ends_where_browsers_end_it(tmp_path: Path, comment: str) -> None:
-    """What stands behind it is packed."""
+    """The markup after the comment is packed."""
     page = f"{comment}<img src=p.png><!-- -->"
     assert PIXEL_URL in body(packed(tmp_path, index__html=page, p__png=PIXEL))
 
@@ -75,7 +75,7 @@ def test_a_comment_ends_where_browsers_end_it(tmp_path: Path, comment: str) -> N
     ],
 )
 def test_the_runtime_comes_first(tmp_path: Path, page: str, before: str) -> None:
-    """The runtime stands before anything of the page that could run."""
+    """The runtime precedes anything of the page that could run."""
     resource = packed(tmp_path, index__html=page)
     assert resource.html.startswith(f'{before}<meta name="webmcp-gateway"')
 
@@ -89,7 +89,7 @@ def test_the_page_says_which_app_it_is(tmp_path: Path) -> None:
 
 
 def test_the_resource_is_named_by_its_content(tmp_path: Path) -> None:
-    """The same files give the same URI, others another; the policy for content allows nothing outside."""
+    """The same files give the same URI, other files another; the content security policy allows no external source."""
     first = packed(tmp_path, index__html="<p>1")
     again = packed(tmp_path, index__html="<p>1")
     other = packed(tmp_path, index__html="<p>2")
@@ -99,7 +99,7 @@ def test_the_resource_is_named_by_its_content(tmp_path: Path) -> None:
 
 
 def test_pictures_become_data_urls(tmp_path: Path) -> None:
-    """Attributes that name pictures, with queries, encoded names and fragments, wherever they stand."""
+    """Attributes that refer to images are inlined anywhere, with queries, encoded names and fragments."""
     page = (
         '<link rel="icon" href="/a.png"><img alt=x src=a.png?v=1><img src="a%2Epng">'
         "<template><img src='./a.png'></template>"
@@ -119,7 +119,7 @@ def test_pictures_become_data_urls(tmp_path: Path) -> None:
     [("a.bmp", "image/bmp"), ("a.CUR", "image/x-icon"), ("a.apng", "image/apng"), ("a.opus", "audio/ogg")],
 )
 def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_type: str) -> None:
-    """As browsers show and play them."""
+    """Files of older types become data URLs with their media types."""
     page = f"<style>a {{ cursor: url({name}), auto }}</style>"
     assert f'url("data:{media_type};base64,eA==")' in body(packed(tmp_path, index__html=page, **{name: b"x"}))
 
@@ -164,7 +164,7 @@ def test_older_kinds_of_files_are_embedded_too(tmp_path: Path, name: str, media_
     ],
 )
 def test_what_cannot_be_packed_is_an_error_with_its_place(tmp_path: Path, page: str, message: str) -> None:
-    """Nothing is left behind silently."""
+    """No problem is dropped silently."""
     folder = write(tmp_path / "app", a__exe=b"", a__tsx="", a__html="", loop__css='@import "loop.css";')
     write(tmp_path, secret__png=PIXEL)
     (folder / "turning.png").symlink_to("turning.png")
@@ -173,7 +173,7 @@ def test_what_cannot_be_packed_is_an_error_with_its_place(tmp_path: Path, page: 
 
 
 def test_all_that_one_element_names_in_vain_is_an_error(tmp_path: Path) -> None:
-    """Who mends one finds no next one behind it."""
+    """All missing files of an element are reported at once."""
     found = problems(tmp_path, index__html="<img src=a.png srcset='b.png 1x, c.png 2x'><video poster=d.png src=e.mp4>")
     assert [each.partition(": there is")[0] for each in found] == [
         *("index.html:1:6: a.png", "index.html:1:16: b.png", "index.html:1:16: c.png"),
@@ -191,7 +191,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_page_that_is_a_link_out_of_the_folder_is_an_error(tmp_path: Path) -> None:
-    """As any other file, and with its remedy."""
+    """The error is the one of any other file, and contains the remedy."""
     write(tmp_path, other__html="<p>")
     folder = write(tmp_path / "app")
     folder.mkdir(exist_ok=True)
@@ -201,7 +201,7 @@ def test_a_page_that_is_a_link_out_of_the_folder_is_an_error(tmp_path: Path) -> 
 
 
 def test_a_file_that_goes_while_it_is_packed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Editors replace files: what is gone at that moment is told, and ends nothing."""
+    """Editors replace files: a file that vanishes meanwhile is reported as a problem, not raised as an error."""
     folder = write(tmp_path, a__png=PIXEL)
     found = Folder.find
 
@@ -216,7 +216,7 @@ def test_a_file_that_goes_while_it_is_packed_is_an_error(tmp_path: Path, monkeyp
 
 
 def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None:
-    """Each style sheet is packed once, and a page of more than 64 MiB is an error where it becomes that."""
+    """Each style sheet is packed once, and a page that exceeds 64 MiB is an error as soon as it does."""
     sheets = {f"c{n}__css": f'@import "c{n + 1}.css";' * 2 for n in range(40)}
     folder = write(tmp_path / "app", **sheets, c40__css="", a__png=bytes(1024 * 1024))
     packed(folder, index__html="<link rel=stylesheet href=c0.css>")
@@ -228,39 +228,39 @@ def test_small_files_that_name_each_other_fill_no_memory(tmp_path: Path) -> None
 
 
 def test_a_page_that_the_console_cannot_show_is_told_of(tmp_path: Path) -> None:
-    """It is packed all the same, for hosts that take it."""
+    """The page is packed all the same, for hosts that accept it."""
     write(tmp_path, index__html=f"<p>{'A' * 14 * 1024**2}")
     assert "it is too large for the console, which shows pages of 14 MiB at most" in packed(tmp_path).notes
 
 
 def test_a_folder_without_a_page_is_an_error(tmp_path: Path) -> None:
-    """The error says what an app is."""
+    """The error explains what an app is."""
     with pytest.raises(DocumentError, match=r"an app is a folder with an index\.html"):
         pack(tmp_path, app="cart", title="", runtime="")
 
 
 def test_one_html_file_is_an_app(tmp_path: Path) -> None:
-    """A file that is not called index.html can be named itself."""
+    """A file with another name than index.html can be given as the source."""
     write(tmp_path, shop__html="<img src=a.png>", a__png=PIXEL)
     assert PIXEL_URL in pack(tmp_path / "shop.html", app="cart", title="", runtime="").html
 
 
 def test_a_base_without_an_address_stays(tmp_path: Path) -> None:
-    """Pages look for it by its id, and links by its target."""
+    """The element stays: scripts look for its id, and links use its target."""
     page = '<base id="b" target="_blank"><base href="/shop/"><p>'
     resource = packed(tmp_path, index__html=page)
     assert '<base id="b" target="_blank"><p>' in resource.html
 
 
 def test_a_base_element_becomes_the_base_of_the_apps_urls(tmp_path: Path) -> None:
-    """The element itself would point into the host's page."""
+    """The element is removed: it would resolve against the host's page."""
     resource = packed(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)
     assert "&quot;base&quot;: &quot;/shop/&quot;" in resource.html
     assert body(resource) == f'<img src="{PIXEL_URL}">'
 
 
 def test_hints_and_the_pages_own_csp_are_left_out(tmp_path: Path) -> None:
-    """Neither can work where nothing is fetched and all is inline."""
+    """Neither works in a page that fetches nothing and has all scripts inline."""
     page = (
         "<link rel=preload href=a.js as=script>"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'self'\"><p>"
@@ -271,7 +271,7 @@ def test_hints_and_the_pages_own_csp_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_cart_example_packs(tmp_path: Path) -> None:
-    """The example app needs nothing from outside once it is packed."""
+    """The example app needs no external file once it is packed."""
     web = Path(__file__).parents[2] / "examples" / "cart_app" / "web"
     resource = pack(web, app="cart", title="Cart", runtime=RUNTIME)
     assert not re.search(r'\b(src|href)="(?!data:|#|")', resource.html)
@@ -282,7 +282,7 @@ NO_PICTURE = "data:image/svg+xml,<svg%20xmlns='http://www.w3.org/2000/svg'%20wid
 
 
 def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
-    """Pictures, films, sheets and url() of paths that a route answers, unless the folder has such a file."""
+    """Images, videos, sheets and url() with paths of a route are kept, unless the folder has such a file."""
     page = (
         '<svg><image href="/api/a.png"/></svg><embed src="data:image/png,x">'
         '<link rel="icon" href="/api/i.png"><template><img src="/api/a.png"></template>'
@@ -335,7 +335,7 @@ def test_what_the_backend_has_stays_where_it_is(tmp_path: Path) -> None:
 
 
 def test_what_a_backend_has_at_an_origin_of_its_own_stays_there(tmp_path: Path) -> None:
-    """As its policy says: no other site, no path that no route has, and no other backend's."""
+    """The URL is kept if the policy declares that origin for the backend, and a route matches the path."""
     policy = parse_policy(
         "version: 1\nbackends:\n"
         "  a: {url: https://a.internal, origins: [https://files.example]}\n"
@@ -363,7 +363,7 @@ def test_what_a_backend_has_at_an_origin_of_its_own_stays_there(tmp_path: Path) 
 
 
 def test_frames_of_other_sites_are_those_that_the_page_names_and_the_policy_allows(tmp_path: Path) -> None:
-    """In the page or in its scripts; the runtime's own code counts for nothing."""
+    """A frame's site must be named in the page or its scripts; the code of the runtime does not count."""
     page = "<iframe src='HTTPS://maps.example:443/x'></iframe><script>show('https://films.example/1')</script>"
     folder, frames = (
         write(tmp_path, index__html=page),
@@ -381,7 +381,7 @@ def test_frames_of_other_sites_are_those_that_the_page_names_and_the_policy_allo
 
 
 def test_a_file_that_is_not_utf_8_is_an_error_with_its_place(tmp_path: Path) -> None:
-    """Of the page itself, its scripts and sheets; a byte order mark counts for nothing."""
+    """The page, its scripts and its sheets are checked; a byte order mark is ignored."""
     said = "this is not UTF-8, as a packed page is: save the file so"
     latin = "/* ä */\nschön".encode("latin-1")
     scripts = "<script src=b.js charset=latin1></script><script type=module src=c.js></script>"

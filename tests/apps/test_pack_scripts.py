@@ -1,4 +1,4 @@
-"""The scripts of a page that is packed: where they run, in which order, and what of them cannot be packed."""
+"""The scripts of a packed page: their position, their order, and the ones that cannot be packed."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.apps.packing import RUNTIME, body, packed, problems, write
 
 
 def deferred(code: str, attributes: str = "") -> str:
-    """A script that waits for the page, and what starts it."""
+    """A deferred script, and the module that starts it."""
     kept = "webmcp-gateway-deferred"
     return (
         f'<script type="{kept}"{attributes}>{code}</script><script type="module">'
@@ -27,7 +27,7 @@ def deferred(code: str, attributes: str = "") -> str:
 
 
 def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
-    """A classic script in its place, a module as a module, a deferred one where a module starts it in its turn."""
+    """A classic script keeps its place, a module stays a module, and a module starts a deferred script in its turn."""
     page = (
         '<head><script src=a.js></script><script defer src="b.js"></script>'
         '<script type="module" src=c.mjs id=m></script>'
@@ -55,7 +55,7 @@ def test_scripts_stand_where_they_ran(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str) -> None:
-    """What HTML would read inside a script element is written in another way that means the same; a note says so."""
+    """Text that HTML would interpret inside a script element is escaped without a change of meaning, and noted."""
     page = "<template><script src=a.js></script></template>"
     made = packed(tmp_path, index__html=page, a__js=code)
     assert f"<template><script>{inlined}</script></template>" in made.html
@@ -64,7 +64,7 @@ def test_a_script_cannot_end_its_element(tmp_path: Path, code: str, inlined: str
 
 
 def place(code: str) -> str:
-    """Where the text stands in the file that no element may hold."""
+    """The file, line and column of the text that no script element may contain."""
     found = re.search(r"<(/?script|!--)", code, re.IGNORECASE)
     assert found is not None
     return f"a.js:1:{found.start() + 1}"
@@ -72,7 +72,7 @@ def place(code: str) -> str:
 
 @pytest.mark.parametrize("code", ["f('</script>')", "// </SCRIPT x", "/<!--<script>/", "f('\0')", "f(`a\r\nb`)"])
 def test_a_script_that_no_element_can_hold_stands_there_as_data(tmp_path: Path, code: str) -> None:
-    """Every character of it; what runs it keeps its attributes and its turn. Others keep their place and bytes."""
+    """The script is stored as JSON; its runner keeps attributes and order. Other scripts keep their place and bytes."""
     page = "<script src=a.js id=one></script><script defer src=a.js onload=f()></script>"
     made = packed(tmp_path, index__html=page, a__js=code)
     blocks = re.findall(r'<script type="webmcp-gateway-exact"( .*?)>(".*?")</script><script(.*?)>', made.html)
@@ -91,14 +91,14 @@ def test_a_script_that_no_element_can_hold_stands_there_as_data(tmp_path: Path, 
     ],
 )
 def test_what_is_changed_of_a_script_is_said(tmp_path: Path, page: str) -> None:
-    """Where it cannot stand as data: a script of a shadow tree does not know itself, and a module keeps no turn."""
+    """Text is escaped where data is impossible: in shadow trees, which have no `currentScript`, and in modules."""
     made = packed(tmp_path, index__html=page, a__js="f()\n  // </script>")
     assert "f()\n  // \\x3C/script>" in made.html
     assert [note for note in made.notes if "a.js:2:6: " in note]
 
 
 def test_a_script_that_asks_where_it_came_from_is_told(tmp_path: Path) -> None:
-    """Bundles find their other files so; a strict one stays strict, and others keep their bytes."""
+    """Bundles locate their other files by it; strict mode is kept, and other scripts keep their bytes."""
     page = "<script src='js/a.js?x</script>'></script><script src=b.js></script><script src=c.js></script>"
     files = {"a": "'use strict'; f(document.currentScript.src)", "b": "f(document.currentScript)", "c": "f()"}
     write(tmp_path, index__html=page, js_of_a__js=files["a"], b__js=files["b"], c__js=files["c"])
@@ -115,7 +115,7 @@ def test_a_script_that_asks_where_it_came_from_is_told(tmp_path: Path) -> None:
 
 
 def test_a_script_of_the_page_that_hears_of_its_loading_does_so(tmp_path: Path) -> None:
-    """Behind it, wherever it stands: a script without a `src` has no such event."""
+    """A script without a `src` has no load event, so one is dispatched right after it."""
     page = '<head><script defer src=a.js onload="go()"></script><script src=a.js onload="go()"></script></head><p>'
     loaded = '<script>document.currentScript.previousElementSibling.dispatchEvent(new Event("load"))</script>'
     at_once = f'<script onload="go()">a()</script>{loaded}'
@@ -124,7 +124,7 @@ def test_a_script_of_the_page_that_hears_of_its_loading_does_so(tmp_path: Path) 
 
 
 def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) -> None:
-    """Each way to import another file is an error with file, line and column, all at once."""
+    """Each kind of import is an error with file, line and column, all at once."""
     code = (
         "// import 'comment'\nconst s = \"import 'string'\", r = /import '/;\n"
         "a.import('x');\nconst d = () => import('./d.js');\n"
@@ -137,7 +137,7 @@ def test_imports_of_classic_scripts_are_named_with_their_places(tmp_path: Path) 
 
 
 def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
-    """Comments, strings, expressions in templates, regular expressions and properties hide no import."""
+    """Comments, strings, template expressions, regular expressions and properties are told apart from imports."""
     code = (
         "const from = {import: 1, from: 2}; if (from) /'/.test(`${'import \"a\"'}`); x = 4 / 2; // import 'a'\n"
         "Array.from ('b')"
@@ -146,7 +146,7 @@ def test_words_like_import_in_code_are_no_imports(tmp_path: Path) -> None:
 
 
 def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> None:
-    """Wherever the attribute stands, in the page or in a script of it; other pages do not carry it."""
+    """The attribute is found in the page and in its scripts; other pages do not contain the part."""
     forms = "console.log('forms')"
     write(tmp_path / "a", **{"index.html": "<form toolname=find></form>"})
     write(
@@ -159,7 +159,7 @@ def test_pages_with_declarative_forms_get_the_part_for_them(tmp_path: Path) -> N
 
 
 def test_pages_that_may_close_shadow_roots_get_the_part_for_them(tmp_path: Path) -> None:
-    """Also where a variable says so."""
+    """The part is added also if a variable holds the mode."""
     parts = {word: [f"'{name}'" for name in names] for word, names in PARTS.items()}
     given = []
     for kind in ("open", "closed"):
@@ -170,7 +170,7 @@ def test_pages_that_may_close_shadow_roots_get_the_part_for_them(tmp_path: Path)
 
 
 def test_what_the_runtime_builds_on_stands_before_it(tmp_path: Path) -> None:
-    """For pages that send forms with files, and those that may; the rest stands behind it."""
+    """Pages that send or may send forms with files have that part first; the other parts follow the runtime."""
     write(tmp_path, index__html="<!doctype html><script>new FormData(); new EventSource('/x')</script>")
     parts = {"FormData": ["files()"], "EventSource": ["events()", "files()"]}
     html = pack(tmp_path, app="cart", title="", runtime=RUNTIME, parts=parts).html
@@ -178,7 +178,7 @@ def test_what_the_runtime_builds_on_stands_before_it(tmp_path: Path) -> None:
 
 
 def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_path: Path) -> None:
-    """A part may have several words, and a word parts; what the backend's scripts name, nobody sees before."""
+    """Parts and words are many-to-many; scripts of the backend may use any of them, so their pages get all."""
     write(tmp_path / "a", **{"index.html": "<script>sheet.insertRule(sheet.cssRules[0])</script>"})
     write(tmp_path / "b", **{"index.html": "<script src=/api/x.js></script>"})
     parts = {
@@ -196,7 +196,7 @@ def test_a_part_is_added_once_and_to_all_pages_with_scripts_of_the_backend(tmp_p
 
 
 def test_a_picture_of_the_backend_takes_a_small_part_alone(tmp_path: Path) -> None:
-    """That shows it where the page is in no host."""
+    """The part shows the image if the page has no host."""
     write(tmp_path, index__html="<!doctype html><img src=/api/x.png>")
     parts = {word: [f"part('{name}')" for name in names] for word, names in PARTS.items()}
     html = pack(tmp_path, app="cart", title="", runtime=RUNTIME, parts=parts, routed=lambda _: True).html
@@ -204,7 +204,7 @@ def test_a_picture_of_the_backend_takes_a_small_part_alone(tmp_path: Path) -> No
 
 
 def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
-    """For the author, with their places; the page is packed as it is, and goes on without them as on its own site."""
+    """They are reported with their places; the page is packed unchanged, and runs without them as on its own site."""
     page = "<!doctype html>\n<script>let a = ;</script><script>fine()</script><script src=x.js></script>\n"
     page += "<script type=module>await 1;\nlet b = ;</script><script type=module src=m.js></script>"
     page += "<script src=y.js></script>"
@@ -222,7 +222,7 @@ def test_scripts_that_no_browser_can_read(tmp_path: Path) -> None:
 
 
 def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
-    """It is compiled only where a content policy allows that by name, and none of a host does."""
+    """Compilation requires a keyword in the content security policy, which no host sends."""
     resource = packed(tmp_path, index__html="<script>let a;\nWebAssembly.instantiateStreaming(f)</script>")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
         "index.html:2:1: compiles WebAssembly, which hosts block"
@@ -231,7 +231,7 @@ def test_webassembly_is_noted_with_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", ["location.href = '#/a'", 'window.location="#"', "location\n.replace( `#${at}`)"])
 def test_a_fragment_by_an_address_is_noted(tmp_path: Path, code: str) -> None:
-    """In a view it is read against the host's address, and nothing can keep the page from going there."""
+    """In a view the link resolves against the host's URL, and nothing can keep the page from navigating there."""
     fine = "location.hash = '#/a'; if (location.href == '#') fine(location.href = url, '#');"
     resource = packed(tmp_path, index__html=f"<script>{fine}\n{code}</script>")
     place = f"index.html:2:{code.index('location') + 1}"
@@ -241,7 +241,7 @@ def test_a_fragment_by_an_address_is_noted(tmp_path: Path, code: str) -> None:
 
 
 def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
-    """The first of each script: the page may go on without, so that it is no error."""
+    """The first worker of each script is noted, not refused: the page may work without it."""
     page = "<script>\n  f(new  Worker(url)); new Worker(u)</script><script type=module src=m.js></script>"
     resource = packed(tmp_path, index__html=page, m__js="new SharedWorker('data:,1'); newWorker('x.js')")
     assert [note.removeprefix(f"{tmp_path}/") for note in resource.notes[1:]] == [
@@ -261,7 +261,7 @@ def test_workers_are_noted_with_their_places(tmp_path: Path) -> None:
     ],
 )
 def test_a_worker_of_another_file_is_an_error_with_its_place(tmp_path: Path, started: str) -> None:
-    """In scripts of the page, linked ones and what those import: none of them could load it."""
+    """Inline, external and imported scripts are checked: none of them could load the worker."""
     scripts = {"c__js": f"\n {started}", "m__js": f"\n {started}", "n__js": "import './o.js'", "o__js": f"\n {started}"}
     page = "<script src=c.js></script><script type=module src=m.js></script><script type=module src=n.js></script>"
     files = {name: text for name, text in scripts.items() if name != "c__js" or "import.meta" not in started}
@@ -278,13 +278,13 @@ def test_a_worker_of_another_file_is_an_error_with_its_place(tmp_path: Path, sta
     ["new Worker('' + made)", "new Worker('/w/' + n)", "new Worker(new URL('w' + n, at))", "new Worker(", "new Worker"],
 )
 def test_a_worker_of_no_named_file_is_no_error(tmp_path: Path, started: str) -> None:
-    """What is put together when it runs may be anything."""
+    """A URL that is computed at run time is not checked."""
     assert started in packed(tmp_path, index__html="<script src=c.js></script>", c__js=started).html
 
 
 @pytest.mark.parametrize("kind", ["", " type=module"])
 def test_an_import_of_what_a_variable_holds_is_no_error(tmp_path: Path, kind: str) -> None:
-    """As React Router has them for apps of another kind; it is said where they stand, and the script stays as it is."""
+    """React Router has such imports for other kinds of apps; they are noted with their places, and stay unchanged."""
     code = "a.import(x);\n  const load = async ({ module }) => import(/* @vite-ignore */ module);"
     made = packed(tmp_path, index__html=f"<script{kind} src=a.js></script>", a__js=code)
     assert f">{code}</script>" in made.html
@@ -293,7 +293,7 @@ def test_an_import_of_what_a_variable_holds_is_no_error(tmp_path: Path, kind: st
 
 
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
-    """All of the page, so that each runs in its turn; it is said of those that wait for the page."""
+    """All scripts of the page wait, which keeps their order; a note lists those that wait for the parsed page."""
     page = (
         '<body><script>one()</script><script defer src="/api/x.js"></script><script src="/api/y.js" id=y></script>'
         '<template><script src="/api/z.js"></script></template></body>'
@@ -313,7 +313,7 @@ def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:
 
 
 def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:
-    """Deferred ones and modules, too, each by itself; they do not wait, for they run when the page wants it."""
+    """Deferred scripts and modules stay there, too, separately; they do not wait, as the page runs them itself."""
     page = (
         "<template><script defer src=a.js></script><script type=module src=m.js></script><template></template>"
         "<script>two()</script></template><script>last()</script>"
@@ -330,7 +330,7 @@ def test_scripts_of_a_template_stay_in_it(tmp_path: Path) -> None:
 
 
 def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None:
-    """All that would run, with the attributes that they have; what is no script for a browser stays."""
+    """All executable scripts wait, with their attributes; data blocks are left as they are."""
     page = (
         '<script>one()</script><SCRIPT id=a TYPE="text/javascript">two()</SCRIPT><script type=module>three()</script>'
         '<script type="application/json">{}</script>'
@@ -345,7 +345,7 @@ def test_scripts_wait_for_storage_that_the_gateway_keeps(tmp_path: Path) -> None
 
 
 def test_a_page_that_speaks_of_waiting_scripts_has_none_started(tmp_path: Path) -> None:
-    """What starts them comes with a script of the backend, once, and not with a word of the page."""
+    """The starter is added once, for a script of the backend, and not for a word in the page."""
     (tmp_path / "index.html").write_text("<!doctype html><p>webmcp-gateway-waits</p><script>f()</script>")
     parts = {"webmcp-gateway-waits": ["START()"]}
     assert "START()" not in pack(tmp_path, app="cart", title="Cart", runtime="RUN()", parts=parts).html
@@ -379,10 +379,10 @@ process.stdout.write(JSON.stringify(seen));
 
 @pytest.mark.parametrize("module", [False, True])
 def test_a_script_reads_the_same_of_its_own_text(*, module: bool) -> None:
-    """Raw strings, and what regular expressions say of themselves, whatever of it may not stand in an element."""
+    """Raw strings and sources of regular expressions read the same, whatever characters were escaped."""
     program = node()
     assert program is not None
-    code = RAW.replace("<!--b", "< !--b") if module else RAW  # a comment, which no module may have
+    code = RAW.replace("<!--b", "< !--b") if module else RAW  # an HTML-like comment, which is a syntax error in modules
     packed = as_element_text(code, module=module)
     assert re.search(r"<(/?script|!--)", packed, re.IGNORECASE) is None
     kind = "module" if module else "commonjs"

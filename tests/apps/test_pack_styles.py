@@ -1,4 +1,4 @@
-"""The style sheets of a page that is packed: with their imports, files and names in the page itself."""
+"""The style sheets of a packed page: imports, referenced files, and references in the page itself."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.apps.packing import PIXEL, PIXEL_URL, body, packed, problems, write
 
 
 def test_a_font_for_browsers_of_the_past_takes_no_room(tmp_path: Path) -> None:
-    """Sheets of icon fonts name one first; it must be there, and none that shows a view reads it."""
+    """Sheets of icon fonts list an EOT file first; it must exist, and is replaced by an empty one."""
     sheet = "@font-face { src: url('a.eot?v=4'); src: url('a.eot?#iefix') format('x'), url(a.woff) format('woff') }"
     text = body(packed(tmp_path, index__html=f"<style>{sheet}</style>", a__eot=b"old", a__woff=b"new"))
     assert text.count('url("data:application/vnd.ms-fontobject,")') == 2
@@ -16,7 +16,7 @@ def test_a_font_for_browsers_of_the_past_takes_no_room(tmp_path: Path) -> None:
 
 
 def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
-    """Imports in their place, files relative to the sheet that names them, strings and comments untouched."""
+    """Imports are inlined in place, files resolve relative to their sheet, strings and comments are untouched."""
     page = (
         '<link rel="stylesheet" href="css/a.css" media="screen"><p style="background: url(a.png)">'
         '<style>i { background: url( "a.png" ) }</style>'
@@ -64,13 +64,13 @@ def test_style_sheets_stand_in_the_page(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_sheet_names_in_other_ways(tmp_path: Path, sheet: str, made: str) -> None:
-    """Imports that minifiers write, or that the sheet ends with, and pictures of a set."""
+    """Imports as minifiers write them, an import at the end of the sheet, and image sets are packed."""
     folder = write(tmp_path, b__css="b{}", a__png=PIXEL)
     assert body(packed(folder, index__html=f"<style>{sheet}</style>")) == f"<style>{made}</style>"
 
 
 def test_sheets_of_which_a_person_may_choose_keep_their_names(tmp_path: Path) -> None:
-    """A browser takes those of the first name; an alternate one is for its own menu, and left out."""
+    """A browser applies those of the first title; an alternate sheet is only for its menu, and left out."""
     page = "<link rel=stylesheet href=b.css title=Main><link rel='alternate stylesheet' href=no.css title=Other>"
     resource = packed(tmp_path, index__html=page, b__css="b{}")
     assert body(resource) == "<style title=Main>b{}</style>"
@@ -78,7 +78,7 @@ def test_sheets_of_which_a_person_may_choose_keep_their_names(tmp_path: Path) ->
 
 
 def test_a_sheet_that_is_loaded_ahead_to_become_one_of_the_page_is_one(tmp_path: Path) -> None:
-    """As many builds write it, so that it does not hold up the page."""
+    """Many build tools write it so that the sheet does not block rendering."""
     page = """<link rel=preload href=b.css as=style onload="this.onload=null;this.rel='stylesheet'" id=a>"""
     page += "<link rel=preload href=b.css as=style>"
     assert body(packed(tmp_path, index__html=page, b__css="b{}")) == "<style id=a>b{}</style>"
@@ -97,13 +97,13 @@ ROUTE = "; if the backend has it, let the policy (`pack --policy`) allow GET of 
     ],
 )
 def test_what_is_missing_is_named_in_every_way(tmp_path: Path, sheet: str, place: str, remedy: str) -> None:
-    """With its line and column, and with how it can come from the backend, unless a sheet imports it."""
+    """Line, column and the remedy (a route of the backend) are reported, except for sheets that a sheet imports."""
     [found] = problems(tmp_path, index__html=f"<style>{sheet}</style>")
     assert found == f"index.html:{place}: there is no such file in the app's folder{remedy}"
 
 
 def test_all_that_is_wrong_in_sheets_is_named_once(tmp_path: Path) -> None:
-    """Also what one imports twice, or two elements name."""
+    """A sheet that is imported twice, or linked by two elements, is reported once."""
     sheets = {
         "a__css": "p{background:url(x.png)}@import 'b.css';@import 'b.css';",
         "b__css": "\np{src:url(y.png)}q{src:url(z)}",

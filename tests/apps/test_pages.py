@@ -1,4 +1,4 @@
-"""The pages of a site that has several go into the packed one."""
+"""The other pages of a site are packed into the first one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PARTS = {ASKS: ["/*location*/"], PAGES: ["/*location*/", "/*pages*/"], WAITS: ["
 
 
 def kept(html: str) -> dict[str, Any]:
-    """The other pages by their paths."""
+    """The other pages, by path."""
     found = re.search(rf'<script type="application/json" id="{PAGES}">(.*?)</script>', html)
     return json.loads(found[1]) if found else {}
 
 
 def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
-    """Each with its files, once, and those that it names; what nobody names, or cannot be packed, is left out."""
+    """Each referenced page is packed once, with its files and the pages that it names; others are left out."""
     write(
         tmp_path,
         index__html="<a href=about.html>About</a><script>if (0) location.href = 'docs/a%20b.html?x#y'</script>",
@@ -48,7 +48,7 @@ def test_pages_that_are_named_are_packed(tmp_path: Path) -> None:
 
 
 def test_pages_with_which_the_console_would_not_show_the_app_are_left_out(tmp_path: Path) -> None:
-    """What the first page and those before them leave room for is packed; a mark takes more of it than a letter."""
+    """Pages are added while they fit the console's limit; escaped characters count with their encoded size."""
     long = {"a": "a" * 5_000_000, "b": "<b>" * 900_000, "c": "c" * 5_000_000, "d": "d" * 1_000_000}
     write(tmp_path, index__html="".join(f"<a href={name}.html>" for name in long))
     write(tmp_path, **{f"{name}__html": f"<p>{text}" for name, text in long.items()})
@@ -59,7 +59,7 @@ def test_pages_with_which_the_console_would_not_show_the_app_are_left_out(tmp_pa
 
 
 def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
-    """With others in one text of a script, behind what stands for a mark, and beside a text of any length."""
+    """Names are found next to others in one string, after character references, and beside long text."""
     long = "A" * 1_000_000
     write(
         tmp_path,
@@ -71,7 +71,7 @@ def test_a_name_is_found_between_what_is_none(tmp_path: Path) -> None:
 
 
 def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
-    """As static sites have them, with a slash behind it or without; of another folder nothing."""
+    """Static sites link to folders, with or without a trailing slash; a folder that no link names adds no page."""
     write(
         tmp_path,
         index__html="<a href=/about/>About</a><a href='docs/deep?x'>Deep</a><a href=about/>About</a>",
@@ -89,7 +89,7 @@ def test_a_link_to_a_folder_names_its_page(tmp_path: Path) -> None:
 
 
 def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> None:
-    """A script of the backend in one of them is loaded before what stands behind it."""
+    """A script of the backend in one page makes the scripts of all pages wait for their turn."""
     write(
         tmp_path,
         index__html="<a href=b.html></a><script>1</script>",
@@ -102,6 +102,6 @@ def test_scripts_of_other_pages_wait_with_those_of_the_first(tmp_path: Path) -> 
 
 
 def test_an_app_of_one_page_has_no_others(tmp_path: Path) -> None:
-    """Not even a place for them."""
+    """The packed page has no block for other pages."""
     write(tmp_path, index__html="<a href=https://other.example/about.html>", other__html="<p>other")
     assert PAGES not in pack(tmp_path, app="cart", title="Cart", runtime=RUNTIME, parts=PARTS).html

@@ -1,4 +1,4 @@
-"""What a page may ask of the browser: no more than it uses, and no more than it is given."""
+"""A page requests of the browser only permissions that it uses and that are allowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = "<script>navigator.clipboard?.writeText('a'); navigator.geolocation.getCu
 def test_permissions_are_used_and_allowed(
     tmp_path: Path, allowed: tuple[str, ...], granted: object, noted: list[str]
 ) -> None:
-    """The runtime's own code counts for nothing; what is missing is said."""
+    """The code of the runtime does not count; a missing permission is noted."""
     runtime = "navigator.mediaDevices.getUserMedia()"
     folder = write(tmp_path, index__html=PAGE)
     resource = pack(folder, app="cart", title="Cart", runtime=runtime, permissions=allowed)
@@ -34,5 +34,5 @@ def test_permissions_are_used_and_allowed(
 
 
 def test_the_configuration_knows_the_same_names() -> None:
-    """Neither more nor fewer."""
+    """The configuration accepts exactly the same names."""
     assert set(PERMISSIONS) == set(KNOWN)

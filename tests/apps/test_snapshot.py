@@ -1,4 +1,4 @@
-"""A page whose first data travels inside it, from a backend in the gateway's own process."""
+"""A page contains its first data, from a backend in the gateway's own process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ application = Starlette(routes=[Route("/api/products", products)])
 async def test_the_page_carries_the_answers_that_the_policy_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model's host that carries no requests still shows data; data cannot end its element."""
+    """A host that carries no requests can still show data; data cannot close its element."""
     (tmp_path / "fixture_shop.py").write_text(SHOP, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     async with running(tmp_path, policy=POLICY) as world, Client(f"{world.url}/mcp/cart") as client:

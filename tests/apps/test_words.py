@@ -1,4 +1,4 @@
-"""What begins with a word is found as a search for it does."""
+"""Matches that begin with a word are found as a plain search finds them."""
 
 import re
 
@@ -13,7 +13,7 @@ PATTERN = re.compile(r"(?<![.\"])\b(?:new|from)\s*(?=x|\()")
 
 @given(st.lists(st.sampled_from(["new", "from", ".", '"', " ", "x", "(", "n", "\n"]), max_size=20))
 def test_each_place_is_found(parts: list[str]) -> None:
-    """Also at the start and the end, inside of words, and with what stands before the word."""
+    """Matches are found at the start and end of the text, inside words, and with text before the word."""
     text = "".join(parts)
     found = sorted(match.start() for match in matches(text, PATTERN, *WORDS))
     assert found == [match.start() for match in PATTERN.finditer(text)]

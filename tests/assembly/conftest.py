@@ -1,4 +1,4 @@
-"""Files are looked at often here."""
+"""Tests of this folder poll files at a short interval."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at more often than once a second."""
+    """Poll files every 50 ms instead of every second."""
     monkeypatch.setattr("gateway.assembly.reload.LOOK", 0.05)

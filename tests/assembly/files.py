@@ -1,4 +1,4 @@
-"""Files that change, and waiting until that took effect."""
+"""Replaces files, and waits for the effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def put(file: Path, text: str) -> None:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so."""
+    """Wait until `holds` is true, for 20 seconds at most."""
     async with asyncio.timeout(20):
         while not await holds():
             await asyncio.sleep(0.05)

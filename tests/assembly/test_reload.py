@@ -1,4 +1,4 @@
-"""A running gateway takes changed files: what is open stays open, what was approved under an older policy is void."""
+"""A running gateway reloads changed files: connections stay open, approvals of an older policy are void."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ PRODUCTS = "  - {path: /api/products, methods: [GET]}\n"
 
 
 def policy(world: World) -> str:
-    """What the cart's policy says."""
+    """The text of the cart's policy."""
     return (world.folder / "policy.yaml").read_text("utf-8")
 
 
 async def problems(client: aiohttp.ClientSession, world: World) -> list[dict[str, Any]]:
-    """What the console is told of the configuration."""
+    """The problems of the configuration that the console shows."""
     async with client.get(f"{world.console}/api/state") as answer:
         listed: list[dict[str, Any]] = (await answer.json())["problems"]
         return listed
 
 
 async def asked(client: Client, **arguments: Any) -> dict[str, Any]:
-    """One `http_request` over MCP."""
+    """Send one `http_request` over MCP."""
     result = await client.call_tool("http_request", arguments)
     assert result.structured_content is not None, result
     return dict(result.structured_content)
 
 
 async def test_a_changed_policy_takes_effect_without_dropping_a_connection(world: World) -> None:
-    """The same WebSocket, the same view and the same MCP session go on, under the new policy."""
+    """The same WebSocket, view and MCP session continue, under the new policy."""
     async with (
         console(world) as page,
         connected(world, page) as host,
@@ -64,7 +64,7 @@ async def test_a_changed_policy_takes_effect_without_dropping_a_connection(world
 
 
 async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
-    """For hosts that lead nowhere: it is the same page, and says what the policy says when it is read."""
+    """For hosts that do not carry the webmcp channel: the page lists the tools that the current policy leaves free."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         (resource,) = (await client.list_resources()).resources
 
@@ -84,7 +84,7 @@ async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
 
 
 async def test_a_change_of_a_policy_is_recorded_with_what_it_opens(world: World) -> None:
-    """Intent and outcome of kind `policy`, with both versions."""
+    """Intent and outcome of kind `policy` are recorded, with both versions."""
     put(world.folder / "policy.yaml", policy(world).replace(PRODUCTS, PRODUCTS.replace("GET", "GET, POST")))
 
     async def recorded() -> bool:
@@ -101,7 +101,7 @@ async def test_a_change_of_a_policy_is_recorded_with_what_it_opens(world: World)
 
 
 async def test_a_broken_policy_keeps_the_old_one_and_says_so(world: World) -> None:
-    """With file, line and column, in the state and in the events; a repaired one ends it."""
+    """The problem has file, line and column, in the state and in the events; a repaired file clears it."""
     good = policy(world)
     async with console(world) as page, page.get(f"{world.console}/api/events") as stream:
         told = events(stream, "problems")
@@ -132,7 +132,7 @@ async def events(stream: aiohttp.ClientResponse, wanted: str) -> AsyncIterator[A
 
 
 async def test_a_file_that_is_gone_changes_nothing_until_it_is_back(world: World) -> None:
-    """The policy of before stays."""
+    """The previous policy stays in effect."""
     text = policy(world)
     (world.folder / "policy.yaml").unlink()
     async with console(world) as page:
@@ -153,7 +153,7 @@ async def test_a_file_that_is_gone_changes_nothing_until_it_is_back(world: World
 
 
 async def test_a_symlink_that_is_swapped_is_a_change(world: World) -> None:
-    """As a ConfigMap of Kubernetes changes: the folder behind the link is another one."""
+    """A ConfigMap of Kubernetes changes in this way: the link to the folder is replaced."""
     policy_file, text = world.folder / "policy.yaml", policy(world)
     for name, content in (("one", text), ("two", text.replace(PRODUCTS, ""))):
         (world.folder / name).mkdir()
@@ -173,7 +173,7 @@ async def test_a_symlink_that_is_swapped_is_a_change(world: World) -> None:
 
 
 async def test_a_question_of_the_old_policy_is_void(world: World) -> None:
-    """The person is no longer asked, and the call that waited is not sent."""
+    """The question is withdrawn, and the request that waited is not sent."""
     async with (
         console(world) as page,
         Client(f"{world.url}/mcp/cart", extensions=UI) as model,
@@ -194,7 +194,7 @@ async def test_a_question_of_the_old_policy_is_void(world: World) -> None:
 
 
 async def test_settings_of_an_app_change_and_others_wait_for_a_restart(world: World) -> None:
-    """`unproven` takes effect at once; `approvals` says on which line what waits."""
+    """`unproven` takes effect at once; for `approvals` the problem names the line that waits."""
     file = world.folder / "gateway.yaml"
     put(
         file,
@@ -217,7 +217,7 @@ async def test_settings_of_an_app_change_and_others_wait_for_a_restart(world: Wo
 
 
 async def test_a_policy_with_a_new_credential_waits_for_a_restart(world: World) -> None:
-    """Its token could not be fetched: the policy of before stays."""
+    """Its token could not be fetched, so the previous policy stays in effect."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     put(file, text + text[text.index("  shop-service:") :].replace("shop-service", "other"))
@@ -248,7 +248,7 @@ async def check_request(request):
 
 
 async def test_a_request_ends_under_the_policy_under_which_it_began(tmp_path: Path) -> None:
-    """Also where its backend has another name since."""
+    """The request succeeds although the new policy has another name for its backend."""
     (tmp_path / "slow.py").write_text(SLOW)
     async with running(tmp_path, extra="plugins: [slow.py]") as world, world.client(headers=CLIENT) as client:
         carried = asyncio.ensure_future(client.get(f"{world.site}/api/products"))
@@ -268,7 +268,7 @@ async def test_a_request_ends_under_the_policy_under_which_it_began(tmp_path: Pa
 
 
 async def test_the_tools_of_a_view_follow_the_policy(world: World) -> None:
-    """A tool that is no longer listed is no longer offered, while its page lists it still."""
+    """A tool that the policy drops is no longer offered, while its page still lists it."""
     text = policy(world)
     async with (
         console(world) as page,
@@ -290,12 +290,12 @@ async def test_the_tools_of_a_view_follow_the_policy(world: World) -> None:
 
 
 def offered(views: list[dict[str, Any]]) -> list[str]:
-    """The names of all tools."""
+    """The names of all tools of these views."""
     return sorted(tool["page_name"] for view in views for tool in view["tools"])
 
 
 async def serve_tools(host: Host, view: str, names: list[str]) -> None:
-    """The page's end of the webmcp channel: it lists tools."""
+    """Serve the page's end of the webmcp channel: list tools."""
     results: dict[str, Json] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
@@ -314,7 +314,7 @@ async def serve_tools(host: Host, view: str, names: list[str]) -> None:
 
 
 async def test_a_policy_that_becomes_a_pipe_holds_no_reload_up(world: World) -> None:
-    """It is a problem like any other, and over as soon as there is a file again."""
+    """The pipe is reported as a problem, which a regular file clears."""
     before, place = policy(world), world.folder / "policy.yaml"
     async with console(world) as page:
         place.unlink()

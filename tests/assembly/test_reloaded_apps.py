@@ -1,4 +1,4 @@
-"""A running gateway takes other apps, and other files of theirs, while the rest goes on."""
+"""A running gateway reloads apps and their files, while the rest stays in service."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ async def two_apps(folder: Path) -> AsyncIterator[int]:
 
 
 async def titles(client: aiohttp.ClientSession, port: int) -> list[str]:
-    """The apps that the console shows."""
+    """The titles of the apps on the console."""
     async with client.get(f"http://127.0.0.1:{port}/api/state", headers={"host": f"gateway.localhost:{port}"}) as state:
         return [app["title"] for app in (await state.json())["apps"]]
 
 
 async def page(client: aiohttp.ClientSession, port: int, app: str) -> tuple[int, str]:
-    """Status and text of an app's own page."""
+    """Status and text of an app's page on its site."""
     async with client.get(f"http://127.0.0.1:{port}/", headers={"host": f"{app}.localhost:{port}"}) as answer:
         return answer.status, await answer.text()
 
 
 async def test_apps_come_and_go_while_others_go_on(tmp_path: Path) -> None:
-    """A new one has its site, its mount and its place in the list; of one that is gone nothing is left."""
+    """A new app has a site, a mount and an entry in the list; a removed one has none of them."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         one, both = f"http://127.0.0.1:{port}/mcp/one", f"http://127.0.0.1:{port}/mcp"
         async with (
@@ -82,7 +82,7 @@ async def test_apps_come_and_go_while_others_go_on(tmp_path: Path) -> None:
 
 
 async def test_another_source_and_title_take_effect(tmp_path: Path) -> None:
-    """On the app's site, in its packed page, and in the words for models."""
+    """The change is visible on the app's site, in its packed page, and in the tool descriptions."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
         async with Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI, mode="legacy") as model:
@@ -99,7 +99,7 @@ async def test_another_source_and_title_take_effect(tmp_path: Path) -> None:
 
 
 async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None:
-    """What is wrong in its files is said with its place, and all stays as it was."""
+    """The problem of its files is reported with its place, and the previous configuration stays in effect."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         (tmp_path / "empty").mkdir()
         text = (tmp_path / "gateway.yaml").read_text("utf-8")
@@ -117,7 +117,7 @@ async def test_an_app_that_cannot_be_packed_is_not_taken(tmp_path: Path) -> None
 
 
 async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path) -> None:
-    """A policy that changed together with it, and a new app, take effect; what it was before goes on."""
+    """A changed policy of another app and a new app take effect; the app itself stays as it was."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         (tmp_path / "empty").mkdir()
         put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
@@ -140,7 +140,7 @@ async def test_an_app_that_cannot_be_packed_holds_up_no_other_one(tmp_path: Path
 
 
 async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
-    """The packed page is another one for whoever reads it from now on, and the console's page hears of it."""
+    """Clients read the new packed page from now on, and the console's page is notified."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers=CLIENT) as client:
         headers = {"host": f"gateway.localhost:{port}"}
         async with (
@@ -163,7 +163,7 @@ async def test_changed_files_of_an_app_take_effect(tmp_path: Path) -> None:
 
 
 async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Path) -> None:
-    """Those that it is packed with, where the app is one file by itself."""
+    """The files that are packed into the page are watched, if the app is a single file."""
     (tmp_path / "css").mkdir()
     (tmp_path / "css" / "a.css").write_text("p { color: red }", "utf-8")
     async with two_apps(tmp_path) as port, Client(f"http://127.0.0.1:{port}/mcp/one", extensions=UI) as model:
@@ -172,7 +172,7 @@ async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Pat
             (resource,) = (await model.list_resources()).resources
             try:
                 return text in str((await model.read_resource(resource.uri)).contents)
-            except MCPError:  # it changed in between
+            except MCPError:  # the resource changed in between
                 return False
 
         put(tmp_path / "index.html", "<!doctype html><link rel=stylesheet href=css/a.css>")
@@ -182,7 +182,7 @@ async def test_changed_files_beside_the_page_of_an_app_take_effect(tmp_path: Pat
 
 
 async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
-    """Its socket stays open; what it asks for is refused, and so is its launch value."""
+    """Its socket stays open; its requests and its launch value are refused."""
     file = world.folder / "gateway.yaml"
     async with console(world) as person, connected(world, person) as host:
         view = (await host.open()).view
@@ -204,7 +204,7 @@ async def test_a_view_of_an_app_that_is_gone_is_closed(world: World) -> None:
 
 
 async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Path) -> None:
-    """Each app has the newest policy that can be used."""
+    """Each app has its newest valid policy."""
     async with two_apps(tmp_path) as port, aiohttp.ClientSession(headers={"webmcp-gateway-client": "1"}) as client:
         put(tmp_path / "one.yaml", "version: 2\n")
         put(tmp_path / "two.yaml", 'version: 1\nroutes: [{path: "/**", deny: "not today"}]\n')
@@ -224,7 +224,7 @@ async def test_a_broken_policy_does_not_hold_up_that_of_another_app(tmp_path: Pa
 
 
 async def test_the_log_says_when_nothing_is_wrong_any_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, also where the files are again what they were: who mends one sees that it was read."""
+    """The line is logged once, also if the files are restored: the author sees that they were read."""
     caplog.set_level("INFO", "gateway.assembly.reload")
     async with two_apps(tmp_path):
         text = (tmp_path / "gateway.yaml").read_text("utf-8")

@@ -23,13 +23,13 @@ from tests.world import Server, bound
 
 
 class Counted:
-    """A server that counts the connections made to it."""
+    """A server that counts its sessions."""
 
     def __init__(self) -> None:
         self.greeted = 0
 
     def made(self, name: str) -> McpServer[Any]:
-        """It, with two tools that say its name."""
+        """The server, with two tools whose results contain its name."""
 
         async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
             tools = [types.Tool(name=tool, input_schema={"type": "object"}) for tool in ("look", "buy")]
@@ -57,11 +57,11 @@ class Running:
 
     @property
     def mcp(self) -> str:
-        """Its `/mcp`."""
+        """The URL of its `/mcp`."""
         return f"http://localhost:{self.door.port}/mcp"
 
     def write(self, *names: str, policy: str | None = None) -> None:
-        """The configuration with these upstreams; the first has the policy."""
+        """Write the configuration with these upstreams; the policy is the first one's."""
         if policy is not None:
             (self.folder / "policy.yaml").write_text(policy, "utf-8")
         lines = [f"server: {{listen: 127.0.0.1:{self.door.port}}}", "upstreams:"]
@@ -71,14 +71,14 @@ class Running:
         (self.folder / "gateway.yaml").write_text("\n".join(lines) + "\n", "utf-8")
 
     def records(self) -> list[dict[str, Any]]:
-        """What the record says of upstreams."""
+        """The records about upstreams."""
         lines = (self.folder / "gateway.journal").read_text("utf-8").splitlines()
         return [f for f in (json.loads(line)["fields"] for line in lines) if f.get("method") == "upstream"]
 
 
 @asynccontextmanager
 async def running(folder: Path, *names: str, policy: str | None = None) -> AsyncIterator[tuple[Running, Any, Counted]]:
-    """The gateway, how to make it read its files, and the count of the first upstream."""
+    """Run the gateway; yield it, its reload function, and the session counter of the first upstream."""
     counted = Counted()
     async with AsyncExitStack() as stack:
         urls = {"shop": await stack.enter_async_context(over_http(counted.made("shop"), only="legacy"))}
@@ -93,7 +93,7 @@ async def running(folder: Path, *names: str, policy: str | None = None) -> Async
 
 
 async def until(true: Callable[[], Awaitable[bool]], again: Callable[[], None]) -> None:
-    """Wait for a change of files to be taken."""
+    """Trigger `again`, and wait until the change of files has taken effect."""
     async with asyncio.timeout(15):
         again()
         while not await true():
@@ -110,7 +110,7 @@ BOTH = "version: 1\ntools:\n  look: {}\n  buy: {}\n"
 
 
 async def test_a_policy_takes_effect_on_the_connection_that_stands(tmp_path: Path) -> None:
-    """Tools come and go; the upstream is not greeted again, and the record names both versions."""
+    """Tools come and go; the upstream's session stays open, and the change is recorded."""
     async with (
         running(tmp_path, "shop", policy=LOOK) as (run, reload, counted),
         Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client,
@@ -137,7 +137,7 @@ async def test_a_policy_takes_effect_on_the_connection_that_stands(tmp_path: Pat
 
 
 async def test_upstreams_come_and_go_beside_one_that_stays(tmp_path: Path) -> None:
-    """On `/mcp` and at mounts of their own."""
+    """The change is visible on `/mcp` and at the mount of each upstream."""
     async with (
         running(tmp_path, "shop") as (run, reload, counted),
         Client(run.mcp, mode="legacy", cache=None) as client,
@@ -161,11 +161,11 @@ async def test_upstreams_come_and_go_beside_one_that_stays(tmp_path: Path) -> No
         await until(gone, reload)
         assert (await staying.call_tool("look")).content[0].model_dump()["text"] == "look of shop"
         assert "shop_look" in await names(client)
-        assert counted.greeted - greeted <= 1  # that of `/mcp`'s own kind of client
+        assert counted.greeted - greeted <= 1  # one session for the kind of client that `/mcp` is
 
 
 async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> None:
-    """It does not run as if it had none, and keeps its place before others, which decides who has a name on `/mcp`."""
+    """It keeps its policy, and its place before others, which decides conflicts of names on `/mcp`."""
     async with (
         running(tmp_path, "shop", policy=LOOK) as (run, reload, _),
         Client(f"{run.mcp}/shop", mode="legacy", cache=None) as client,
@@ -185,7 +185,7 @@ async def test_a_broken_policy_leaves_the_upstream_as_it_was(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path, mode: str) -> None:
-    """What it follows on `/mcp` it follows at the new place, on the same stream, without a word of its own."""
+    """Subscriptions on `/mcp` continue at the new URL, on the same stream, without a message of the client."""
     before, after = Probe(), Probe()
     updated: asyncio.Queue[str] = asyncio.Queue()
 
@@ -224,7 +224,7 @@ async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path
 
         await until(taken, app[RELOAD])
         while not updated.empty():
-            updated.get_nowait()  # the old place may have said it more than once
+            updated.get_nowait()  # the old server may have sent more than one
         following = asyncio.ensure_future(updated.get())
         async with asyncio.timeout(20):
             while not following.done():
@@ -234,7 +234,7 @@ async def test_a_client_follows_an_upstream_that_is_elsewhere_now(tmp_path: Path
 
 
 async def test_a_gateway_stops_while_an_upstream_leaves(tmp_path: Path) -> None:
-    """One that was taken out, and does not let its session go, holds up neither the change nor the end."""
+    """A removed upstream that does not finish its session delays neither the reload nor the shutdown."""
     leaving, left = asyncio.Event(), asyncio.Event()
 
     async def slow_to_part(request: web.Request) -> None:

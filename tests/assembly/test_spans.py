@@ -1,4 +1,4 @@
-"""Spans wait for their collector within bounds."""
+"""Spans are queued for their collector within bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.world import bound
 
 @pytest.mark.bound("spans that wait for the collector of traces")
 async def test_spans_that_nobody_takes_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that wait already stay, for when it comes back."""
+    """The spans in the queue are kept until the collector is back."""
     monkeypatch.setattr(spans, "WAITING", 3)
     metrics = Metrics()
     with bound() as nobody:

@@ -1,4 +1,4 @@
-"""Whether files changed and rest: judged by their stamps alone."""
+"""Detection of changed files that are no longer being written, by their stamps alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_rests_is_left_alone(file: Path) -> None:
-    """However often it is looked at."""
+    """A file without a change is never reported."""
     watch = Watch([file])
     assert [watch.look() for _ in range(3)] == [False, False, False]
 
 
 def test_a_change_is_taken_when_it_has_rested_for_one_look(file: Path) -> None:
-    """A file that is being written grows from look to look."""
+    """A file that is being written changes between two looks."""
     watch = Watch([file])
     watch.look()
     looks = []
@@ -39,7 +39,7 @@ def test_a_change_is_taken_when_it_has_rested_for_one_look(file: Path) -> None:
 
 
 def test_what_was_taken_is_no_change_any_more(file: Path) -> None:
-    """Until the next one."""
+    """The next change is reported again."""
     watch = Watch([file])
     file.write_text("version: 1\ntools: {}\n")
     watch.look()
@@ -51,7 +51,7 @@ def test_what_was_taken_is_no_change_any_more(file: Path) -> None:
 
 
 def test_another_file_of_the_same_size_and_time_is_a_change(file: Path) -> None:
-    """As a deployment that keeps times makes it: the inode tells."""
+    """A deployment that preserves times is detected by the inode."""
     watch = Watch([file])
     other = file.with_name("other")
     other.write_text("version: 2\n")
@@ -61,7 +61,7 @@ def test_another_file_of_the_same_size_and_time_is_a_change(file: Path) -> None:
 
 
 def test_a_file_that_goes_and_comes_is_a_change_each_time(file: Path) -> None:
-    """It cannot be read then, and can again."""
+    """Removal and return are each reported."""
     watch = Watch([file])
     text = file.read_text()
     file.unlink()
@@ -72,7 +72,7 @@ def test_a_file_that_goes_and_comes_is_a_change_each_time(file: Path) -> None:
 
 
 def test_a_file_that_changed_just_before_is_read_once_more(file: Path) -> None:
-    """It may have changed after it was read, within one tick of its file system."""
+    """The file may change after it was read, within one tick of its file system."""
     os.utime(file, (time.time(), time.time()))
     watch = Watch([file])
     assert [watch.look(), watch.look()] == [False, True]

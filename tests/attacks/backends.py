@@ -1,4 +1,4 @@
-"""Backends that keep the raw bytes of every request, and answer with whatever bytes a case says."""
+"""Backends that keep the raw bytes of every request, and answer with the bytes of a case."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """One request as it came over the wire."""
+    """One request as raw bytes."""
 
     backend: str
     raw: bytes
 
     @property
     def line(self) -> str:
-        """Method and target, as the request line says them."""
+        """The request line."""
         return self.raw.partition(b"\r\n")[0].decode("latin-1").removesuffix(" HTTP/1.1")
 
     @property
@@ -40,7 +40,7 @@ class Arrived:
 
     @property
     def body(self) -> bytes:
-        """What follows the head."""
+        """The bytes after the head."""
         return self.raw.partition(b"\r\n\r\n")[2]
 
     @property
@@ -53,7 +53,7 @@ class Arrived:
 
 @dataclass(slots=True)
 class RawBackend:
-    """A TCP server. `answers` are given in turn, one for each request; after them each is answered `default`."""
+    """A TCP server. `answers` are sent in turn, one for each request; after them each gets `default`."""
 
     name: str
     arrived: list[Arrived]
@@ -115,13 +115,13 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
-    """One part of a hostile answer: text, or a word with a number."""
+    """Write one part of a hostile answer: text, or an instruction."""
     match part:
         case str():
             writer.write(part.encode("latin-1"))
         case {"sleep": seconds}:
             await asyncio.sleep(seconds)
-        case {"hold": _}:  # until the gateway has gone
+        case {"hold": _}:  # until the gateway has closed the connection
             while not writer.transport.is_closing():
                 await asyncio.sleep(0.02)
         case {"reset": _}:
@@ -149,12 +149,12 @@ async def _write(writer: asyncio.StreamWriter, part: Any) -> None:
 
 @lru_cache
 def bomb(count: int, coding: str) -> bytes:
-    """So many zeros in a coding, made once."""
+    """That many zeros in a coding, compressed once."""
     return compressed(bytes(count), coding)
 
 
 def compressed(body: bytes, coding: str) -> bytes:
-    """The body in a content coding, or in two, one about the other."""
+    """The body in a content coding, or in two, applied one after the other."""
     for one in coding.split("+"):
         match one:
             case "gzip":

@@ -1,4 +1,4 @@
-"""The bridge as a door, spoken by the host's end of the mux."""
+"""The bridge as a door, with the host's end of the mux as the client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.world import local_client
 
 @dataclass(slots=True)
 class BridgeDoor:
-    """The bridge, spoken by the host's end of the mux."""
+    """The bridge, with the host's end of the mux as the client."""
 
     world: Place
     client: aiohttp.ClientSession
@@ -43,7 +43,7 @@ class BridgeDoor:
 
     @property
     def own(self) -> dict[str, str]:
-        """What a browser sends from the console's page."""
+        """The headers that a browser sends from the console's page."""
         return {"origin": self.origin, "sec-fetch-site": "same-origin"}
 
     async def ticket(self) -> str:
@@ -56,12 +56,12 @@ class BridgeDoor:
             return str((await answer.json())["ticket"])
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
-        """A WebSocket without a word on it."""
+        """Open a WebSocket, and send nothing."""
         url = f"{self.origin}/bridge"
         return await self.client.ws_connect(url, headers=self.own, protocols=("webmcp-gateway.v1",), max_msg_size=0)
 
     async def open(self) -> None:
-        """Greet, and open a view."""
+        """Send a hello, and open a view."""
         self.connection = mux.ClientConnection()
         self.socket = await self.connect()
         self.connection.send(mux.Hello(await self.ticket()))
@@ -78,7 +78,7 @@ class BridgeDoor:
         return await self.tool("http_request", text)
 
     async def tool(self, name: str, text: str) -> Answer:
-        """The HTTP answer of a tool of apps, with arguments as JSON text."""
+        """Call a tool of apps with arguments as JSON text; return its HTTP answer."""
         id = await self._next_id()
         message: dict[str, Any] = {
             "jsonrpc": "2.0",
@@ -90,15 +90,15 @@ class BridgeDoor:
             message = await self._split(message)
         for own in self.connection.send(mux.Message(self.view, Channel.UI, message)):
             assert isinstance(own, mux.Message)
-            return of_call(own.message, b"")  # the host's end says itself that this cannot be sent
+            return of_call(own.message, b"")  # the host's end itself refuses to send this
         await self._flush()
         return await self._answer(id)
 
     async def close(self) -> None:
-        """End the view, and the connection."""
+        """Close the view, and the connection."""
         if self.socket is None:
             return
-        if self.socket.closed and self.view:  # its view waits to be taken up again, and counts until then
+        if self.socket.closed and self.view:  # the view waits for its resumption, and counts until then
             self.socket = await self.connect()
             await self.socket.send_str(json.dumps({"hello": {"ticket": await self.ticket()}}))
             await self.socket.send_str(json.dumps({"resume": {"view": self.view, "token": self.token}}))
@@ -116,14 +116,14 @@ class BridgeDoor:
         return f"c{self.calls}"
 
     async def _say_verbatim(self, text: str) -> Answer:
-        """A frame that no host's end would write."""
+        """Send a frame that the host's end of the mux would not write."""
         id = await self._next_id()
         assert self.socket is not None
         frame = (
             f'{{"view":"{self.view}","channel":"ui","message":{{"jsonrpc":"2.0","id":"{id}","method":"tools/call",'
             f'"params":{{"name":"http_request","arguments":{text}}}}}}}'
         )
-        # The host's end must know of the call, to let its answer pass.
+        # The host's end must know the call, or it would drop its answer.
         known: dict[str, Any] = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {}}
         self.connection.send(mux.Message(self.view, Channel.UI, known))
         self.connection.pending_output()
@@ -161,7 +161,7 @@ class BridgeDoor:
         return of_call(message, json.dumps(message).encode())
 
     async def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer with the bytes of its body, if these go beside it."""
+        """The answer with the bytes of its body, if they are transferred beside it."""
         result = dict(message.get("result") or {})
         if "$bytes" not in result:
             return message
@@ -189,7 +189,7 @@ class BridgeDoor:
 
 @asynccontextmanager
 async def bridge_door(world: Place) -> AsyncIterator[BridgeDoor]:
-    """A host page with a view, which stays connected though it hears no heartbeat while other doors are asked."""
+    """A host page with a view, which stays connected without heartbeats while other doors are tried."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bridge, "HEARTBEAT", 600.0)
         async with local_client() as client:

@@ -1,4 +1,4 @@
-"""What is asked at a door, as far as all doors have it in common, and what comes back."""
+"""The requests and answers of cases, as far as they are common to all doors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pro
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 WAIT = 60.0
-"""Seconds after which an answer is given up: a machine that is busy is no failure."""
+"""Seconds after which an answer is given up; long, as a busy machine is no failure."""
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientInfo": {"name": "attack", "version": "1"},
@@ -20,9 +20,9 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: the HTTP answer inside, and all bytes of the door's own answer.
+    """The HTTP answer of a case, and all bytes of the door's answer.
 
-    `status` 0 means that there is no HTTP answer: `error` says what the door said instead.
+    `status` 0 means that there is no HTTP answer: `error` is the door's message instead.
     """
 
     status: int
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Place(Protocol):
-    """Where a gateway with the app `target` listens."""
+    """The address of a gateway with the app `target`."""
 
     @property
     def port(self) -> int: ...
@@ -49,12 +49,12 @@ class AttackedDoor(Protocol):
     """One way into the gateway."""
 
     async def ask(self, case: dict[str, Any]) -> Answer:
-        """Carry the request of a case in, as far as this door can say it."""
+        """Send the request of a case, as far as this door can express it."""
         ...
 
 
 def arguments_text(case: dict[str, Any]) -> str:
-    """The arguments of `http_request` as JSON text: verbatim where the case says `text`."""
+    """The arguments of `http_request` as JSON text: verbatim if the case has `text`."""
     return str(case["text"]) if "text" in case else json.dumps(request_of(case))
 
 
@@ -67,7 +67,7 @@ def request_of(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_proof(text: str, proof: str) -> str:
-    """The arguments with a view proof as their first member; what is no object stays as it is."""
+    """The arguments with a view proof as their first member; text that is not an object stays unchanged."""
     if not text.startswith("{"):
         return text
     rest = text[1:].lstrip()

@@ -1,4 +1,4 @@
-"""What must hold after every request case, whatever the case itself expects."""
+"""Invariants of every request case, whatever the case itself expects."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ROUTES = {
     "outside": (),
     "stranger": (),
 }
-"""The routes of the test policy, written down a second time: by what a server may read after decoding."""
+"""The routes of the test policy, written a second time: as patterns of every path that a server may read."""
 
 PREFIXES = {"main": "/v1", "other": "/o"}
-"""The paths of the backends' URLs."""
+"""The path prefixes of the backends' URLs."""
 
 FORBIDDEN = re.compile(
     r"cookie2?|forwarded|proxy-.*|sec-.*|x-forwarded.*|x-real-ip|x-client-ip|true-client-ip|via|te|trailer|upgrade|"
@@ -41,7 +41,7 @@ FORBIDDEN = re.compile(
 
 
 def outside(one: Arrived) -> str | None:
-    """Why a request should not have arrived; None where a route covers every way to read it."""
+    """The reason why a request should not have arrived; None if a route covers every reading of it."""
     method, _, target = one.line.partition(" ")
     path = target.partition("?")[0].encode("latin-1")
     for _ in range(3):
@@ -53,7 +53,7 @@ def outside(one: Arrived) -> str | None:
 
 
 def resolved(path: bytes) -> bytes:
-    """The path as a lenient server reads it: backslashes are slashes, parameters go, dot segments are followed."""
+    """The path as a lenient server reads it: backslashes are slashes, parameters are cut, dot segments resolved."""
     kept: list[bytes] = []
     for segment in re.split(rb"[/\\]", path)[1:]:
         bare = segment.split(b";")[0]
@@ -65,7 +65,7 @@ def resolved(path: bytes) -> bytes:
 
 
 def wrong_request(one: Arrived) -> list[str]:
-    """What is wrong with the header fields of a request that arrived."""
+    """The violations in the header fields of a request that arrived."""
     problems = []
     named = [name.replace("_", "-") for name, _ in one.headers]
     if named.count("host") != 1 or b"\nEVIL" in one.raw:
@@ -83,7 +83,7 @@ def wrong_request(one: Arrived) -> list[str]:
 
 
 def wrong_answer(world: AttackWorld, answer: Answer, passes: bool) -> list[str]:
-    """What no answer may hold or be, at any door; `passes`: it is the backend's own failure."""
+    """The violations in an answer of any door; `passes`: the failure is the backend's own."""
     problems = [f"the answer holds the secret {secret[:12]!r}…" for secret in world.secrets if secret in answer.raw]
     if "set-cookie" in answer.headers:
         problems.append("the answer sets a cookie")
@@ -95,7 +95,7 @@ def wrong_answer(world: AttackWorld, answer: Answer, passes: bool) -> list[str]:
 
 
 def wrong_record(records: list[dict[str, Any]], arrived: list[Arrived]) -> list[str]:
-    """The record must name the very target that was asked for first, and the one that was asked for last."""
+    """Check that the records contain the exact targets of the first and the last request sent."""
     fields = [line["fields"] for line in records if line["fields"].get("kind") == "http"]
     decided = {f"{one.get('method')} {PREFIXES.get(str(one.get('backend')), '')}{one.get('url')}" for one in fields}
     return (
@@ -110,7 +110,7 @@ def wrong_record(records: list[dict[str, Any]], arrived: list[Arrived]) -> list[
 
 
 def expectation(case: dict[str, Any], door: str) -> dict[str, Any]:
-    """What the case expects at this door, as a mapping."""
+    """The expectation of the case at this door, as a mapping."""
     group = "mcp" if door in ("modern", "modern-sdk", "legacy", "stdio") else door
     said = case.get(f"expect_{door}", case.get(f"expect_{group}", case["expect"]))
     expected = dict(said) if isinstance(said, dict) else {"reason": said}
@@ -137,7 +137,7 @@ def unexpected(
     arrived: list[Arrived],
     records: list[dict[str, Any]],
 ) -> list[str]:
-    """How the outcome differs from what the case expects."""
+    """The differences between the outcome and the case's expectation."""
     problems = []
     if "error" in expected:
         if expected["error"] not in (answer.error or ""):

@@ -1,4 +1,4 @@
-"""One attacked gateway for each file of tests."""
+"""One attacked gateway for each test file."""
 
 from collections.abc import AsyncIterator
 
@@ -9,6 +9,6 @@ from tests.attacks.world import AttackWorld, attacked
 
 @pytest.fixture(scope="module")
 async def attacked_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackWorld]:
-    """The gateway, its backends and what they have seen."""
+    """The gateway and its backends, with the requests that they received."""
     async with attacked(tmp_path_factory.mktemp("attacks")) as world:
         yield world

@@ -12,7 +12,7 @@ REQUESTS = ("path", "authority", "redirect", "method-headers", "body", "response
 """The families whose cases are requests of an app, and run at every door."""
 
 SEQUENCES = ("quota", "stream", "cookies", "masks", "reload")
-"""The families whose cases have several steps, and run at every door too."""
+"""The families whose cases have several steps; these run at every door, too."""
 
 GROUPS = {
     "mcp": ("modern", "modern-sdk", "legacy", "stdio"),
@@ -27,7 +27,7 @@ def family(name: str) -> list[dict[str, Any]]:
 
 
 def doors_of(case: dict[str, Any]) -> tuple[str, ...]:
-    """The doors at which a request case can be said: all, unless it names some."""
+    """The doors that can express a request case: all, unless it lists some."""
     named = case.get("doors", "all")
     listed = [named] if isinstance(named, str) else named
     return tuple(door for name in listed for door in GROUPS.get(name, (name,)))

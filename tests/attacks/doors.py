@@ -1,7 +1,4 @@
-"""The doors through which every request case is tried.
-
-Add a door here, and the whole corpus runs at it.
-"""
+"""The doors at which every request case is tried. A door that is added here gets the whole corpus."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from tests.attacks.wire import WireAnswer, exchange
 
 MOVED = (301, 302, 303, 307, 308)
 MOST_REDIRECTS = 20
-"""As in Fetch."""
+"""The limit of Fetch."""
 
 
 @dataclass(slots=True)
 class SiteDoor:
-    """The app's own site, spoken over a bare socket, for what HTTP clients cannot say."""
+    """The app's site over a raw socket, for requests that HTTP clients cannot send."""
 
     world: Place
 
@@ -42,7 +39,7 @@ class SiteDoor:
         own = [("host", host), ("origin", f"http://{host}"), ("sec-fetch-site", "same-origin")]
         method, target = said.get("method", given.get("method", "GET")), said.get("target", given.get("url", "/"))
         answer = await exchange(self.world.port, method, target, [*own, *fields], body)
-        for _ in range(MOST_REDIRECTS):  # as a browser: the gateway leads it to places of its own site
+        for _ in range(MOST_REDIRECTS):  # as a browser does: the gateway redirects to other paths of the site
             if answer.status not in MOVED or "location" not in answer.headers:
                 break
             if method != "HEAD" and (answer.status == 303 or (answer.status < 303 and method == "POST")):
@@ -78,7 +75,7 @@ async def _modern(world: Place) -> AsyncIterator[HttpDoor]:
 
 @asynccontextmanager
 async def _modern_sdk(world: Place) -> AsyncIterator[HttpDoor]:
-    """With a header field for which the fast path steps aside."""
+    """The modern door with a header field that the fast path does not handle."""
     async with http_door(world, modern=True) as door:
         door.more = {"last-event-id": "0"}
         yield door
@@ -98,4 +95,4 @@ DOORS: dict[str, Callable[[Place], AbstractAsyncContextManager[AttackedDoor]]] =
     "bridge": bridge_door,
     "site": site_door,
 }
-"""Every door that there is; at `modern` the fast path takes what it can, at `modern-sdk` nothing."""
+"""All doors; `modern` takes the fast path where possible, `modern-sdk` never."""

@@ -1,4 +1,4 @@
-"""The doors of MCP: Streamable HTTP in both eras, and the pipe of desktop clients."""
+"""The doors of MCP: Streamable HTTP in both eras, and the stdio pipe of desktop clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Proof:
 
 @dataclass(slots=True)
 class HttpDoor:
-    """Streamable HTTP in either era; `session` is that of the handshake protocols."""
+    """Streamable HTTP in either era; `session` is the session id of the handshake protocols."""
 
     world: Place
     client: aiohttp.ClientSession
@@ -66,7 +66,7 @@ class HttpDoor:
         return await self.tool("http_request", arguments_text(case), proven=case.get("proof", True))
 
     async def tool(self, name: str, text: str, *, proven: bool = True) -> Answer:
-        """The HTTP answer of a tool of apps, with arguments as JSON text."""
+        """Call a tool of apps with arguments as JSON text; return its HTTP answer."""
         if self.proof is not None and proven:
             text = with_proof(text, self.proof.next())
         status, raw = await self.call(name, text)
@@ -76,12 +76,12 @@ class HttpDoor:
         return of_call(message, raw)
 
     async def call(self, tool: str, arguments: str) -> tuple[int, bytes]:
-        """`tools/call`; the status and the bytes of the answer."""
+        """Send `tools/call`; return the status and the bytes of the answer."""
         params = f'"name":{json.dumps(tool)},"arguments":{arguments}'
         return await self.post("tools/call", params, tool)
 
     async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
-        """One message of the client; `params` are the members of its params."""
+        """Post one message of the client; `params` is the text of the members of its params."""
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **self.more}
         if self.modern:
             params = f'{params}{"," if params else ""}"_meta":{json.dumps(META)}'
@@ -97,7 +97,7 @@ class HttpDoor:
             return answer.status, await answer.read()
 
     async def open(self) -> None:
-        """Shake hands where the era asks for it, open the app, and prove the view."""
+        """Initialize if the era requires it, open the app, and attach a proven view."""
         if not self.modern:
             client = {"protocolVersion": LEGACY, "capabilities": UI, "clientInfo": {"name": "attack", "version": "1"}}
             await self.post("initialize", json.dumps(client)[1:-1])
@@ -114,12 +114,12 @@ class HttpDoor:
 
 @dataclass(slots=True)
 class StdioDoor(HttpDoor):
-    """The same messages as lines, through the pipe that desktop clients start."""
+    """The same messages as lines, through the stdio pipe that desktop clients start."""
 
     process: asyncio.subprocess.Process | None = None
     count: int = 100
     strict: bool = False
-    """Pass over what has no id: refusals of lines before."""
+    """Skip messages without an id, which are refusals of earlier lines."""
 
     async def post(self, method: str, params: str, name: str = "", id: int | None = 7) -> tuple[int, bytes]:
         assert self.process is not None
@@ -128,7 +128,7 @@ class StdioDoor(HttpDoor):
         self.count += 1
         head = f'{{"jsonrpc":"2.0","id":{self.count},"method":{json.dumps(method)},"params":{{'
         text = f'{head}{params},"_meta":{json.dumps(META)}}}}}'
-        # A line end can stand in no line; a tab is a blank or an error in JSON wherever that is.
+        # A message is one line; a tab is white space in JSON or an error wherever a line end is.
         self.process.stdin.write(text.replace("\n", "\t").encode("utf-8", "surrogatepass") + b"\n")
         async with asyncio.timeout(WAIT):
             while True:
@@ -149,7 +149,7 @@ async def http_door(world: Place, *, modern: bool, app: str = APP) -> AsyncItera
 
 @asynccontextmanager
 async def stdio_door(world: Place) -> AsyncIterator[StdioDoor]:
-    """A desktop client behind the pipe."""
+    """A desktop client at the stdio pipe."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""Every case of an access token that is wrong is refused at every door, and reaches no backend."""
+"""Every case of an invalid access token is refused at every door, and reaches no backend."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ OPENED = {"mcp", "mcp of an app", "mcp on the console's host", "console", "event
 
 @pytest.fixture
 async def evil() -> AsyncIterator[Issuer]:
-    """The issuer."""
+    """A hostile issuer."""
     async with issuer() as started:
         yield started
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path, evil: Issuer) -> AsyncIterator[World]:
-    """The cart behind a gateway that takes its tokens."""
+    """The cart behind a gateway that accepts tokens of that issuer."""
     async with running(tmp_path, extra=AUTH.format(issuer=evil.url)) as world:
         yield world
 
 
 async def test_only_a_right_token_opens_a_door(guarded: World, evil: Issuer) -> None:
-    """At each of them; and the shop hears of no other."""
+    """The cases run at each door; the shop receives requests with a valid token only."""
     wrong, began = [], time.monotonic()
     for case in family("access-tokens"):
         shown = {"authorization": f"Bearer {made(case, evil, guarded)}"}
@@ -58,7 +58,7 @@ async def test_only_a_right_token_opens_a_door(guarded: World, evil: Issuer) -> 
 
 
 def made(case: dict[str, Any], evil: Issuer, world: World) -> str:
-    """The token of a case."""
+    """The token that a case describes."""
     places = {"issuer": evil.url, "public": world.url}
     claims = evil.claims(world.url, **_placed(case.get("claims", {}), places))
     header = _placed(case.get("header", {}), places)

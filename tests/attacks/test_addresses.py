@@ -1,11 +1,11 @@
-"""Every address case: which addresses a `network` opens, and which words are no network."""
+"""Every address case: the addresses that a `network` allows, and the texts that are not a network."""
 
 from gateway.policy import parse_network
 from tests.attacks.corpus import family
 
 
 def test_each_address_is_judged_as_its_case_says() -> None:
-    """An address is judged by what it reaches, not by how it is written."""
+    """An address is judged by its value, not by its spelling."""
     wrong = []
     for case in family("address"):
         try:

@@ -1,4 +1,4 @@
-"""A clock that jumps under a running gateway: what was used up stays so, no question lives longer, at every door."""
+"""A clock that jumps under a running gateway: quotas stay used up and no question lives longer, at every door."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ time.time = jumping
 from gateway.cli import main
 main()
 """
-"""A gateway whose time of day is as many seconds off as a file says."""
+"""A gateway whose wall clock is shifted by the seconds in a file."""
 HOUR, DAY = 3600.0, 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Clocked:
-    """A gateway in a process of its own, and its clock."""
+    """A gateway in a separate process, and its clock."""
 
     world: AttackWorld
     file: Path
     noon: float
 
     def jump(self, seconds: float) -> None:
-        """The clock says so many seconds more than noon in the middle of this month, and goes on from there."""
+        """Set the clock to `seconds` after noon in the middle of this month; it runs on from there."""
         new = self.file.with_suffix(".new")
         new.write_text(str(self.noon + seconds), "utf-8")
         new.replace(self.file)
@@ -64,7 +64,7 @@ class Clocked:
 
 @pytest.fixture(scope="module")
 async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clocked]:
-    """One for every door."""
+    """One gateway for all doors."""
     folder = tmp_path_factory.mktemp("clock")
     async with attacked(folder, POLICY, "approvals: {timeout: 3s}\n") as world:
         await world.server.stop()
@@ -91,7 +91,7 @@ async def clocked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clo
 
 
 async def ready(world: AttackWorld) -> None:
-    """Wait until it answers."""
+    """Wait until the gateway is ready."""
     async with local_client() as client, asyncio.timeout(60):
         while True:
             try:
@@ -104,7 +104,7 @@ async def ready(world: AttackWorld) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_jump_gives_nobody_more(clocked: Clocked, door: str) -> None:
-    """Neither a quota nor a rate begins anew, back or ahead; what is allowed goes on."""
+    """Neither a quota nor a rate is reset by a jump back or ahead; unlimited requests still pass."""
     clocked.jump(0)
     async with DOORS[door](clocked.world) as way:
         for limited, reason in (("quota", Reason.QUOTA_EXCEEDED), ("rate", Reason.RATE_LIMITED)):
@@ -118,7 +118,7 @@ async def test_a_jump_gives_nobody_more(clocked: Clocked, door: str) -> None:
 
 @pytest.mark.parametrize("jump", [-DAY, -HOUR, HOUR, DAY])
 async def test_a_question_ends_in_its_time(clocked: Clocked, jump: float) -> None:
-    """Set back or ahead while a person is asked: the question ends as if nothing was, or at once; nothing is sent."""
+    """With a clock set back or ahead, an open question expires at the planned time or at once; nothing is sent."""
     clocked.jump(0)
     async with AsyncExitStack() as stack:
         ways = {name: await stack.enter_async_context(opened(clocked.world)) for name, opened in DOORS.items()}
@@ -134,12 +134,12 @@ async def test_a_question_ends_in_its_time(clocked: Clocked, jump: float) -> Non
 
 
 async def ended(way: AttackedDoor, door: str) -> Answer:
-    """What becomes of a question at a door."""
+    """The final answer to a request that requires approval at a door."""
     return await final(way, await way.ask({"url": f"/api/open/{door}/asked", "method": "POST", "body": "x"}))
 
 
 async def asked(world: AttackWorld, count: int) -> None:
-    """Wait until the console shows so many questions."""
+    """Wait until the console shows `count` questions."""
     own = {"webmcp-gateway-client": "1"}
     async with local_client() as client, asyncio.timeout(30):
         while True:
@@ -150,7 +150,7 @@ async def asked(world: AttackWorld, count: int) -> None:
 
 
 async def final(way: Any, answer: Answer) -> Answer:
-    """The answer behind those that only say that a person is asked."""
+    """Poll past the answers that only report a pending approval; return the final one."""
     async with asyncio.timeout(30):
         while answer.status == 202:
             answer = await way.tool("http_stream", f'{{"id":"{answer.headers["gateway-pending"]}"}}')

@@ -1,4 +1,4 @@
-"""The corpus itself: large, told apart, each case with its reason, each file run by a test."""
+"""The corpus itself: it is large, each case is unique and has a reason, each file is run by a test."""
 
 from collections import Counter
 
@@ -22,11 +22,11 @@ FAMILIES = {
     "operation",
 }
 EXPECTED = {"expect", "policy", "broken"}
-"""A step that changes the policy has no answer."""
+"""The keys of a step with an expectation; a step that changes the policy has no answer."""
 
 
 def test_the_corpus_is_large_and_every_case_says_why() -> None:
-    """At least 600 cases, none twice, none without an expectation and a reason."""
+    """The corpus has at least 600 cases, no duplicates, and each has an expectation and a reason."""
     cases = read_corpus(CASES)
     twice = [name for name, count in Counter((case["family"], case["id"]) for case in cases).items() if count > 1]
     assert len(cases) >= 600
@@ -36,7 +36,7 @@ def test_the_corpus_is_large_and_every_case_says_why() -> None:
 
 
 def test_every_family_is_run() -> None:
-    """No file lies there without a test, and every request case has a door that exists."""
+    """Each file has a test, and every request case has an existing door."""
     assert {path.stem for path in CASES.glob("*.yaml")} == FAMILIES
     for case in read_corpus(CASES):
         if case["family"] in (*REQUESTS, *SEQUENCES):

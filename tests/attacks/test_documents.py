@@ -1,4 +1,4 @@
-"""Every policy and configuration case: refused at its line, all problems with a place, and never more than it says."""
+"""Every policy and configuration case: each problem has a place, and a valid policy allows no more than it declares."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.attacks.corpus import family
 
 CALLER = Caller(LOCAL, "a", Door.MCP, Initiator.PAGE, "test", "v" * 22, proven=True)
 SLOW = 2.0
-"""Seconds of the processor within which every file is read or refused."""
+"""CPU seconds within which every file is read or refused."""
 
 
 def test_each_file_is_refused_where_it_is_wrong(tmp_path: Path) -> None:
-    """The first problem is at the expected line, and the reader is never slow or surprised."""
+    """The first problem is at the expected line, and the reader is never slow and raises no other error."""
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "index.html").write_text("<p>a", "utf-8")
     (tmp_path / "policy.yaml").write_text("version: 1\n", "utf-8")
@@ -33,7 +33,7 @@ def test_each_file_is_refused_where_it_is_wrong(tmp_path: Path) -> None:
 
 
 def found(case: dict[str, Any], folder: Path) -> list[Problem]:
-    """The problems of the file; of a good policy, one if it allows what it should deny."""
+    """The problems of the file; a valid policy that allows a request it should deny fails."""
     try:
         if "config" in case:
             file = folder / "gateway.yaml"
@@ -50,7 +50,7 @@ def found(case: dict[str, Any], folder: Path) -> list[Problem]:
 
 
 def unexpected(case: dict[str, Any], problems: list[Problem]) -> list[str]:
-    """How the problems differ from what is expected."""
+    """The differences between the problems and the expectation."""
     expected = case["expect"]
     if expected == "ok":
         return [str(problem)[:200] for problem in problems]

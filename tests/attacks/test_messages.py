@@ -1,4 +1,4 @@
-"""What is no message, at the doors that are no HTTP: the pipe of desktop clients, and the bridge."""
+"""Invalid messages at the doors without HTTP: the stdio pipe of desktop clients, and the bridge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEALTHY = {"url": "/api/exact"}
 
 
 def messages() -> list[tuple[str, str]]:
-    """The bodies of the corpus that are no message, or one that nobody should answer with a result."""
+    """The bodies of the corpus that are invalid messages, or requests without a valid result."""
     found = []
     for case in family("mcp"):
         if "mcp" in case:
@@ -36,13 +36,13 @@ def messages() -> list[tuple[str, str]]:
 
 
 def unwanted(text: bytes) -> bool:
-    """Whether an answer tells more than a refusal."""
+    """Whether an answer discloses more than a refusal."""
     return b"Traceback" in text or b'"status":200' in text
 
 
 @asynccontextmanager
 async def piped(world: AttackWorld) -> AsyncIterator[StdioDoor]:
-    """A desktop client behind the pipe."""
+    """A desktop client at the stdio pipe."""
     async with DOORS["stdio"](world) as door:
         assert isinstance(door, StdioDoor)
         door.strict = True
@@ -50,7 +50,7 @@ async def piped(world: AttackWorld) -> AsyncIterator[StdioDoor]:
 
 
 async def test_lines_of_the_pipe(attacked_world: AttackWorld) -> None:
-    """None reaches a backend, and the next call is answered."""
+    """No line reaches a backend, and the next call is answered."""
     async with piped(attacked_world) as door:
         assert door.process is not None
         assert door.process.stdin is not None
@@ -65,7 +65,7 @@ async def test_lines_of_the_pipe(attacked_world: AttackWorld) -> None:
 
 
 async def test_an_id_that_is_in_flight_in_the_pipe(attacked_world: AttackWorld) -> None:
-    """Two calls of one id: each is answered or refused, none twice."""
+    """The two calls with one id are answered or refused once each."""
     async with piped(attacked_world) as door:
         assert door.process is not None
         assert door.process.stdin is not None
@@ -76,13 +76,13 @@ async def test_an_id_that_is_in_flight_in_the_pipe(attacked_world: AttackWorld) 
 
 
 async def said(door: BridgeDoor, message: str) -> None:
-    """A frame with this text as its message."""
+    """Send a frame with this text as its message."""
     assert door.socket is not None
     await door.socket.send_str(f'{{"view":"{door.view}","channel":"ui","message":{message}}}')
 
 
 async def test_messages_of_the_bridge(attacked_world: AttackWorld) -> None:
-    """What is no message ends the connection at most; a page that comes again is answered."""
+    """An invalid message at most closes the connection; a new connection works."""
     async with bridge_door(attacked_world) as door:
         for id, text in messages():
             if not text.strip() or "\ud800" in text:
@@ -90,7 +90,7 @@ async def test_messages_of_the_bridge(attacked_world: AttackWorld) -> None:
             attacked_world.take_arrived()
             await said(door, text)
             answer = await door.ask(HEALTHY)
-            if answer.status != 200:  # the frame was none: the connection is over, as the protocol says
+            if answer.status != 200:  # the frame was invalid: the connection is closed, as the protocol requires
                 assert door.socket is not None
                 await door.socket.close()
                 await door.open()
@@ -101,7 +101,7 @@ async def test_messages_of_the_bridge(attacked_world: AttackWorld) -> None:
 
 
 async def test_a_view_cancels_no_call_of_another(attacked_world: AttackWorld) -> None:
-    """Ids belong to a view: the same id in another one names another call."""
+    """Ids are scoped to a view: the same id in another view is another call."""
     main = attacked_world.backends["main"]
     async with bridge_door(attacked_world) as one, bridge_door(attacked_world) as other:
         main.answers = ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"]
@@ -117,7 +117,7 @@ async def test_a_view_cancels_no_call_of_another(attacked_world: AttackWorld) ->
 
 @pytest.mark.parametrize("name", ["view", "close"])
 async def test_a_frame_names_a_view_of_another_connection(attacked_world: AttackWorld, name: str) -> None:
-    """It is not there for who did not open it, and goes on."""
+    """The view does not exist for another connection, and stays open."""
     async with bridge_door(attacked_world) as one, bridge_door(attacked_world) as other:
         assert other.socket is not None
         message = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"http_request","arguments":{}}}'
@@ -127,7 +127,7 @@ async def test_a_frame_names_a_view_of_another_connection(attacked_world: Attack
         }
         await other.socket.send_str(frames[name])
         received = await other.socket.receive(timeout=WAIT)
-        while '"channel":"webmcp"' in str(received.data):  # what the gateway asks of the page of its own accord
+        while '"channel":"webmcp"' in str(received.data):  # requests of the gateway to the page
             received = await other.socket.receive(timeout=WAIT)
         assert "error" in str(received.data) or not isinstance(received.data, str)
         assert (await one.ask(HEALTHY)).status == 200

@@ -1,4 +1,4 @@
-"""Every case of a failing surrounding: what fails closed, and that the gateway lives on."""
+"""Every case of a failing environment: what must be refused is refused, and the gateway keeps running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = family("operation")
 
 @contextmanager
 def full_disk(journal: Path) -> Iterator[None]:
-    """No file of this process may grow beyond what the journal has now."""
+    """Limit all files of this process to the journal's current size."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size, hard))
     try:
@@ -34,7 +34,7 @@ def full_disk(journal: Path) -> Iterator[None]:
 
 
 async def outcome(world: AttackWorld, case: dict[str, Any]) -> list[str]:
-    """What is wrong with the answer to the request of a case."""
+    """The violations in the answer to the request of a case."""
     expected = case["expect"]
     world.take_arrived()
     async with site_door(world) as door:
@@ -51,11 +51,11 @@ async def outcome(world: AttackWorld, case: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("on_failure", sorted({case["journal"] for case in CASES if "journal" in case}))
 async def test_a_full_disk(tmp_path: Path, on_failure: str) -> None:
-    """What cannot be recorded is refused as the configuration says, and works again when there is room."""
+    """Requests that cannot be recorded are handled as `on_failure` declares, and work again when there is space."""
     problems: list[str] = []
     healthy = {"id": "healthy", "why": "it works", "request": {"url": "/api/exact"}, "expect": "ok"}
     async with attacked(tmp_path, extra=f"audit: {{on_failure: {on_failure}}}\n") as world:
-        for _ in range(20):  # the token, and a journal that is longer than what else is written meanwhile
+        for _ in range(20):  # the token, and a journal that is longer than other files written meanwhile
             problems += await outcome(world, healthy)
         with full_disk(world.config.journal):
             for case in CASES:
@@ -66,7 +66,7 @@ async def test_a_full_disk(tmp_path: Path, on_failure: str) -> None:
 
 
 async def test_an_issuer_that_fails(tmp_path: Path) -> None:
-    """Without a token nothing is sent; the issuer's failures tell no secret, and end when it does."""
+    """Without a token nothing is sent; the issuer's failures disclose no secret, and the next success ends them."""
     problems: list[str] = []
     async with attacked(tmp_path) as world:
         issuer = world.backends["issuer"]
@@ -89,7 +89,7 @@ async def test_an_issuer_that_fails(tmp_path: Path) -> None:
 
 
 async def test_clients_that_say_half_of_it(attacked_world: AttackWorld) -> None:
-    """Others are served while they wait, and what is no HTTP gets no more than a refusal."""
+    """Other clients are served meanwhile, and bytes that are not HTTP get a refusal at most."""
     problems: list[str] = []
     for case in map(attacked_world.placed, CASES):
         if "half" in case:
@@ -118,21 +118,21 @@ async def main(port, count, half):
     print("closed", flush=True)
 asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
 """
-"""Holds many connections, every other one in the middle of a head, until the other end has closed them all."""
+"""Holds many connections, every second one with a partial head, until the server has closed them all."""
 
 
 @pytest.mark.soak
 async def test_ten_thousand_idle_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They hold nobody up; who says nothing, or half a head, is closed in the end, and the gateway lives on.
+    """They delay no request; idle connections and partial heads are closed at last, and the gateway keeps running.
 
-    Fewer only where the machine allows a process fewer files.
+    There are fewer only if the machine allows a process fewer files.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = 11_000 if hard == resource.RLIM_INFINITY else min(hard, 11_000)
     count = allowed - 1_000
     assert count >= 1_000, f"this machine allows a process {hard} files, too few to show anything: raise ulimit -Hn"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
-    monkeypatch.setattr(connections, "IDLE", 30.0)  # a minute of waiting would tell no more
+    monkeypatch.setattr(connections, "IDLE", 30.0)  # a full minute of waiting would show no more
     case = {"id": "idle-10000", "why": "idle sockets are cheap", "request": {"url": "/api/exact"}, "expect": "ok"}
     try:
         async with attacked(tmp_path) as world:
@@ -152,7 +152,7 @@ async def test_ten_thousand_idle_sockets(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def beside_half(world: AttackWorld, case: dict[str, Any]) -> list[str]:
-    """The outcome of a request while many clients wait in the middle of theirs."""
+    """The outcome of a request while many clients have sent a part of theirs."""
     writers = []
     for _ in range(case["clients"]):
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)

@@ -1,4 +1,4 @@
-"""Every case of a page or host that breaks the bridge's rules: it harms itself alone."""
+"""Every case of a page or host that violates the bridge protocol: only its own connection is affected."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.attacks.corpus import family
 from tests.attacks.world import AttackWorld
 
 WAIT = 5.0
-"""Seconds within which the gateway has said what it has to say."""
+"""Seconds within which the gateway sends its messages."""
 
 LAST = '{"open":{"ref":"last","app":"nowhere"}}'
-"""A frame whose answer shows that those before it were taken."""
+"""A frame whose answer shows that the frames before it were processed."""
 
 
 async def test_a_page_that_breaks_the_rules_harms_itself_alone(attacked_world: AttackWorld) -> None:
-    """Each case ends, is told or is ignored as it should be; another page goes on, and no backend hears of it."""
+    """Each case is closed, refused or ignored as expected; another page keeps working, and no backend is reached."""
     problems: list[str] = []
     async with bridge_door(attacked_world) as other:
         for case in family("page"):
@@ -34,7 +34,7 @@ async def test_a_page_that_breaks_the_rules_harms_itself_alone(attacked_world: A
 
 
 async def tried(world: AttackWorld, other: BridgeDoor, case: dict[str, Any]) -> list[str]:
-    """What is wrong after one case, on a connection of its own."""
+    """The violations after one case, on a separate connection."""
     door = BridgeDoor(world, other.client)
     world.take_arrived()
     world.take_errors()
@@ -72,7 +72,7 @@ async def used_ticket(door: BridgeDoor) -> str:
 
 
 def written(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str]:
-    """The frames that one text of a case stands for."""
+    """The frames that a text of a case expands to."""
     if isinstance(text, dict):
         template, times = text["$times"]
         return [frame for number in range(times) for frame in written(template.replace("#", str(number)), case, places)]
@@ -86,7 +86,7 @@ def written(text: Any, case: dict[str, Any], places: dict[str, str]) -> list[str
 async def heard_after(
     socket: aiohttp.ClientWebSocketResponse, frames: list[str], expected: Any
 ) -> list[dict[str, Any]]:
-    """What the gateway says after `frames`, until all is heard that is expected, or it closes: `{"closed": …}` then."""
+    """The gateway's frames after `frames`, until the expected ones have come or it closes: `{"closed": …}` then."""
     heard: list[dict[str, Any]] = []
     listening = asyncio.create_task(listen(socket, heard, expected))
     with suppress(ConnectionError):
@@ -98,7 +98,7 @@ async def heard_after(
 
 
 async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, Any]], expected: Any) -> None:
-    """Collect what the gateway says."""
+    """Collect the gateway's frames in `heard`."""
     while not (any(map(is_last, heard)) and not unexpected(expected, heard)):
         message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
@@ -108,13 +108,13 @@ async def listen(socket: aiohttp.ClientWebSocketResponse, heard: list[dict[str, 
 
 
 def is_last(frame: dict[str, Any]) -> bool:
-    """Whether this answers the last frame."""
+    """Whether the frame answers `LAST`."""
     error = frame.get("error")
     return isinstance(error, dict) and error.get("ref") == "last"
 
 
 def unexpected(expected: Any, heard: list[dict[str, Any]]) -> list[str]:
-    """How what was heard differs from what is expected."""
+    """The differences between the received frames and the expectation."""
     closed = any("closed" in frame for frame in heard)
     errors = [frame["error"] for frame in heard if "error" in frame and not is_last(frame)]
     calls = [frame["message"] for frame in heard if "message" in frame and "method" not in frame["message"]]

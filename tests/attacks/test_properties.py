@@ -1,4 +1,4 @@
-"""Whatever a caller makes up: an answer with a reason at every door, and nothing outside the routes."""
+"""Arbitrary input of a caller gets an answer with a reason at every door, and reaches nothing outside the routes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ REQUESTS = st.fixed_dictionaries(
         "stream": VALUES,
     },
 )
-"""Arguments of `http_request` that are nearly right, or not at all."""
+"""Arguments of `http_request` that are nearly valid, or not at all."""
 
 
 @pytest.fixture(scope="module")
 async def ways(attacked_world: AttackWorld) -> AsyncIterator[dict[str, AttackedDoor]]:
-    """Every door, open for the whole of this file."""
+    """Every door, open for all tests of this file."""
     async with AsyncExitStack() as stack:
         yield {name: await stack.enter_async_context(door(attacked_world)) for name, door in DOORS.items()}
 
@@ -60,7 +60,7 @@ async def ways(attacked_world: AttackWorld) -> AsyncIterator[dict[str, AttackedD
 async def test_any_arguments_get_an_answer_with_a_reason(
     attacked_world: AttackWorld, ways: dict[str, AttackedDoor], door: str, arguments: dict[str, Any]
 ) -> None:
-    """No 5xx without a reason, no secret, no arrival outside of the routes, no error in the log."""
+    """There is no 5xx without a reason, no secret, no arrival outside of the routes, no error in the log."""
     attacked_world.take_arrived()
     attacked_world.take_errors()
     attacked_world.backends["main"].answers = []
@@ -85,7 +85,7 @@ async def test_any_request_line_gets_an_answer(
     fields: list[tuple[str, str]],
     body: str,
 ) -> None:
-    """The same over a bare socket, where HTTP itself may be broken."""
+    """The same holds over a raw socket, also for malformed HTTP."""
     attacked_world.take_arrived()
     attacked_world.take_errors()
     said = {"target": target or "/", "method": method, "headers": fields, "body": body}
@@ -94,7 +94,7 @@ async def test_any_request_line_gets_an_answer(
 
 
 def wrong(world: AttackWorld, answer: Any) -> list[str]:
-    """What holds for every answer, broken."""
+    """The violated invariants."""
     arrived = world.take_arrived()
     problems = checks.wrong_answer(world, answer, passes=False)
     problems += [problem for one in arrived if (problem := checks.outside(one)) is not None]

@@ -1,4 +1,4 @@
-"""Every request that is written byte by byte, at each door of HTTP: refused or answered whole, nothing hidden in it."""
+"""Every raw request at each door of HTTP is refused, or answered completely without a smuggled second request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOGGED = "logged as an error"
 
 @pytest.fixture
 async def connections() -> AsyncIterator[Connections]:
-    """The way out."""
+    """The client connections."""
     async with Connections(resolver=Loopback()) as connections:
         yield connections
 
 
 def places(world: AttackWorld) -> dict[str, raw.RawTarget]:
-    """A right request at each door; what is hidden in a wrong one would reach a backend, or be answered."""
+    """A valid request at each door; one smuggled into an invalid request would reach a backend, or be answered."""
     fields, body = messages.message({"rpc": {}})
     own = {"webmcp-gateway-client": "1", "content-type": "text/plain"}
     console, site = (f"http://{world.hosts[name]}" for name in ("console", "app"))
@@ -42,20 +42,20 @@ def places(world: AttackWorld) -> dict[str, raw.RawTarget]:
 
 @pytest.mark.parametrize("door", ["mcp", "mcp-sdk", "site", "console"])
 async def test_raw_requests_at_a_door(attacked_world: AttackWorld, connections: Connections, door: str) -> None:
-    """None that is refused reaches a backend or has a second answer; the gateway lives on."""
+    """A refused request reaches no backend and has no second answer; the gateway keeps running."""
     problems = [one async for one in tried(attacked_world, connections, door)]
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
 
 
 async def test_raw_requests_in_an_application_of_others(tmp_path: Path, connections: Connections) -> None:
-    """There the server is another one, which logs what it cannot read as errors; the same holds."""
+    """The same holds under another HTTP server, which logs unparsable requests as errors."""
     async with attacked(tmp_path, mounted=True) as world:
         problems = [one async for one in tried(world, connections, "mcp") if LOGGED not in one]
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems)
 
 
 async def tried(world: AttackWorld, connections: Connections, door: str) -> AsyncIterator[str]:
-    """What is wrong with the answers of this door."""
+    """The violations in the answers of this door."""
     for case in family("raw"):
         world.take_arrived()
         world.take_errors()

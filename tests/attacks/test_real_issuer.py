@@ -60,7 +60,7 @@ auth:
 async def guarded(
     folder: Path, policy: str | None = None, **settings: Any
 ) -> AsyncIterator[tuple[World, OidcProvider]]:
-    """The cart behind a gateway that takes the tokens of the server, which has these `settings`."""
+    """The cart behind a gateway that accepts tokens of an authorization server with these `settings`."""
     async with oidc_provider(CLIENTS, resources=RESOURCES, **settings) as provider:
         auth = AUTH.format(issuer=provider.issuer, audience=f"{RESOURCE}, {OPAQUE}")
         async with running(folder, policy=policy, extra=auth) as world:
@@ -68,7 +68,7 @@ async def guarded(
 
 
 async def token(provider: OidcProvider, client: str = "ada", kind: str = RESOURCE) -> dict[str, str]:
-    """What the holder of a new token shows."""
+    """The headers with a new token."""
     headers = {"authorization": aiohttp.encode_basic_auth(client, f"{client}-secret")}
     form = {"grant_type": "client_credentials", "resource": kind, "scope": "use"}
     async with (
@@ -79,7 +79,7 @@ async def token(provider: OidcProvider, client: str = "ada", kind: str = RESOURC
 
 
 async def test_only_tokens_of_this_server_for_this_gateway_open_a_door(tmp_path: Path) -> None:
-    """Not those for another resource, nor those of another server with the same clients."""
+    """Tokens for another resource, and tokens of another server with the same clients, are refused."""
     async with guarded(tmp_path) as (world, provider), oidc_provider(CLIENTS, resources=RESOURCES) as foreign:
         good = await statuses(world, await token(provider))
         assert good["mcp"] == good["mcp of an app"] == good["console"] == 200
@@ -90,7 +90,7 @@ async def test_only_tokens_of_this_server_for_this_gateway_open_a_door(tmp_path:
 
 
 async def test_a_session_stays_its_callers_while_keys_are_rotated(tmp_path: Path) -> None:
-    """Another client's token does not open it; a token of the new key goes on with it."""
+    """Another client's token does not open the session; a token signed with the new key continues it."""
     async with guarded(tmp_path) as (world, provider), aiohttp.ClientSession() as http:
         url, ada = f"{world.url}/mcp/cart", await token(provider)
         session = await opened(http, url, more=ada)
@@ -104,10 +104,10 @@ async def test_a_session_stays_its_callers_while_keys_are_rotated(tmp_path: Path
 
 
 async def test_a_token_that_was_changed_opens_no_door(tmp_path: Path) -> None:
-    """Unsigned, signed with the published key as a secret, under another key's name, or by a key of before."""
+    """Unsigned tokens, the public key as HMAC secret, another `kid`, and tokens of a replaced key are refused."""
     async with guarded(tmp_path) as (world, provider):
         older = await token(provider)
-        assert (await statuses(world, await token(provider)))["mcp"] == 200  # its key is known
+        assert (await statuses(world, await token(provider)))["mcp"] == 200  # the gateway knows its key
         await provider.rotate_keys()
         newer = await token(provider)
         assert (await statuses(world, newer))["mcp"] == 200
@@ -123,7 +123,7 @@ OPENED = {"mcp", "mcp of an app", "mcp on the console's host", "console", "event
 
 
 async def test_an_expired_token_opens_no_door(tmp_path: Path) -> None:
-    """Signed or introspected: it did while it was good, and what it had opened at the bridge ends with it."""
+    """Signed and opaque tokens work until they expire, and their bridge connections are then closed."""
     async with guarded(tmp_path, ttl={"ClientCredentials": 8}) as (world, provider), asyncio.timeout(WAIT):
         signed, opaque = [await token(provider, kind=kind) for kind in (RESOURCE, OPAQUE)]
         async with bridge(world, signed) as one, bridge(world, opaque) as other:
@@ -139,7 +139,7 @@ async def test_an_expired_token_opens_no_door(tmp_path: Path) -> None:
 
 
 async def test_a_revoked_token_opens_no_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The issuer knows it no longer: neither one that was used before, nor what it had opened at the bridge."""
+    """A revoked token is refused, also one that was used before, and its bridge connection is closed."""
     monkeypatch.setattr(issuers, "REMEMBERED", 0.0)
     async with guarded(tmp_path) as (world, provider):
         used, unused = [await token(provider, kind=OPAQUE) for _ in range(2)]
@@ -164,7 +164,7 @@ LARGE = b"a part of what is Ada's " * 100_000
 
 @pytest.mark.parametrize("door", ["2026-07-28", "2025-11-25", "bridge"])
 async def test_a_good_token_does_not_open_what_is_anothers(tmp_path: Path, door: str) -> None:
-    """Bob has a view of his own, and Ada's view id, its proof and the id of its stream: he learns and ends nothing."""
+    """Bob has his own view, and Ada's view id, proof and stream id: he can neither read nor end her stream."""
     asked = {"url": "/api/large", "stream": True}
     async with resource() as behind, guarded(tmp_path, STREAMING.format(url=behind.url)) as (world, provider):
         behind.answer = lambda request: web.Response(body=LARGE)
@@ -188,13 +188,13 @@ async def test_a_good_token_does_not_open_what_is_anothers(tmp_path: Path, door:
 
 
 def holder(world: World, shown: dict[str, str], door: str) -> AbstractAsyncContextManager[BridgeDoor | HttpDoor]:
-    """A proven view of who shows this, at one of the doors."""
+    """A proven view of the caller with these headers, at one of the doors."""
     return bridge(world, shown) if door == "bridge" else client(world, shown, modern=door == "2026-07-28")
 
 
 @asynccontextmanager
 async def client(world: World, shown: dict[str, str], *, modern: bool) -> AsyncIterator[HttpDoor]:
-    """An MCP client of who shows this."""
+    """An MCP client with these headers."""
     async with local_client(headers=shown) as http:
         door = HttpDoor(Here(world), http, modern, app="cart")
         await door.open()
@@ -202,7 +202,7 @@ async def client(world: World, shown: dict[str, str], *, modern: bool) -> AsyncI
 
 
 async def revoked(provider: OidcProvider, shown: dict[str, str]) -> None:
-    """The issuer ends a token of Ada's (RFC 7009)."""
+    """Revoke a token of Ada's at the issuer (RFC 7009)."""
     headers = {"authorization": aiohttp.encode_basic_auth("ada", "ada-secret")}
     form = {"token": shown["authorization"].removeprefix("Bearer ")}
     url = f"{provider.issuer}/token/revocation"
@@ -212,7 +212,7 @@ async def revoked(provider: OidcProvider, shown: dict[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Where the gateway is, as the doors of attacks want it told."""
+    """The address of the gateway, as the doors of attacks expect it."""
 
     world: World
 
@@ -229,7 +229,7 @@ class Here:
 
 @asynccontextmanager
 async def bridge(world: World, shown: dict[str, str]) -> AsyncIterator[BridgeDoor]:
-    """A view at the bridge, opened by who shows this."""
+    """A view at the bridge, opened with these headers."""
     async with local_client(headers=shown) as client:
         door = BridgeDoor(Here(world), client, apps=("cart",))
         await door.open()
@@ -237,7 +237,7 @@ async def bridge(world: World, shown: dict[str, str]) -> AsyncIterator[BridgeDoo
 
 
 async def resumed(door: BridgeDoor, view: str, token: str) -> str:
-    """What a host page hears that takes a view up again which lost its connection."""
+    """Resume a view whose connection was lost; return `resumed` or the error code."""
     door.socket = await door.connect()
     await door.socket.send_json({"hello": {"ticket": await door.ticket()}})
     await door.socket.send_json({"resume": {"view": view, "token": token}})
@@ -246,19 +246,19 @@ async def resumed(door: BridgeDoor, view: str, token: str) -> str:
 
 
 async def ended(door: BridgeDoor) -> None:
-    """Until the gateway has ended the connection of a host page."""
+    """Wait until the gateway has closed the connection of a host page."""
     assert door.socket is not None
     while (await door.socket.receive()).type is aiohttp.WSMsgType.TEXT:
         pass
 
 
 async def knocked(world: World, shown: str) -> dict[str, int]:
-    """What every door answers to who shows this token."""
+    """The status of every door for this token."""
     return await statuses(world, {"authorization": f"Bearer {shown}"})
 
 
 async def published(provider: OidcProvider) -> dict[str, Any]:
-    """The key that the server signs with, as it tells everybody."""
+    """The public key that the server publishes for signatures."""
     async with aiohttp.ClientSession() as http:
         async with http.get(f"{provider.issuer}/.well-known/openid-configuration") as answer:
             place = (await answer.json())["jwks_uri"]
@@ -268,7 +268,7 @@ async def published(provider: OidcProvider) -> dict[str, Any]:
 
 
 async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
-    """They may name as many as they like, all the time: a key that the server signs with now is found soon."""
+    """However many unknown key ids strangers present, a new key of the server is found soon."""
     now = 0.0
     async with oidc_provider(CLIENTS, resources=RESOURCES) as provider, Connections() as connections:
         spec = OAuthIssuer(
@@ -312,7 +312,7 @@ async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
 
 
 def forged(good: str, key: dict[str, Any]) -> list[str]:
-    """What somebody can make of a good token and the published key."""
+    """Tokens that an attacker can make from a valid token and the published key."""
     head, claims, signature = good.split(".")
     header = json.loads(base64.urlsafe_b64decode(head + "=="))
     pem = ECKey.import_key(key).as_pem(private=False)
@@ -339,7 +339,7 @@ def forged(good: str, key: dict[str, Any]) -> list[str]:
 
 
 def plain(value: dict[str, Any]) -> str:
-    """A part of a token."""
+    """A JSON part of a token."""
     return encoded(json.dumps(value).encode())
 
 

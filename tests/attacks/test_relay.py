@@ -1,4 +1,4 @@
-"""Views that ask for the model's calls themselves, and lie: no answer reaches another's call, and nothing waits on."""
+"""Views that poll for the model's calls, and misbehave: no answer reaches another view's call, and no call hangs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FALSE = {"content": [{"type": "text", "text": "EVIL"}]}
 
 @dataclass(slots=True)
 class View:
-    """A proven view that asks for its calls, at a door of its own."""
+    """A proven view that polls for its calls, at a separate door."""
 
     door: HttpDoor
     after: int = 0
@@ -47,28 +47,28 @@ class View:
         return self.door.proof.next()
 
     async def poll(self, wait: int = 0, **more: Any) -> dict[str, Any]:
-        """What there is to do."""
+        """Poll once."""
         said = {"_view": self.proof(), "after": self.after, "wait": wait, **more}
         found = content(await told(self.door, "webmcp_poll", json.dumps(said)))
         self.after = max([self.after, *(event["number"] for event in found.get("events", []))])
         return found
 
     async def next(self) -> str:
-        """The next call."""
+        """Poll until there is a call, and return its id."""
         async with asyncio.timeout(WAIT):
             while True:
                 for event in (await self.poll(5000)).get("events", []):
                     if "tool" in event:
                         return str(event["call"])
-                await asyncio.sleep(0.02)  # after a flood it is refused for a while
+                await asyncio.sleep(0.02)  # after a flood polls are refused for a while
 
     async def answer(self, call: str, result: dict[str, Any]) -> str:
-        """Answer it; the reason of a refusal, or nothing."""
+        """Answer the call; return the reason of a refusal, or the empty string."""
         return await answered(self.door, call, json.dumps(result), self.proof())
 
 
 async def told(door: HttpDoor, tool: str, arguments: str) -> dict[str, Any]:
-    """The answer to a call, in bytes that are UTF-8."""
+    """Call a tool; return the answer, whose bytes must be UTF-8."""
     raw = (await door.call(tool, arguments))[1]
     raw.decode()
     return answer_in(raw) or {}
@@ -81,7 +81,7 @@ def content(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answered(door: HttpDoor, call: str, result: str, proof: str | None) -> str:
-    """`webmcp_result`; the reason of its refusal, or nothing."""
+    """Call `webmcp_result`; return the reason of a refusal, or the empty string."""
     shown = f'"_view":{json.dumps(proof)},' if proof is not None else ""
     answer = await told(door, "webmcp_result", f'{{{shown}"call":{json.dumps(call)},"result":{result}}}')
     return "" if content(answer) == {"taken": True} else str(content(answer).get("reason", "no message"))
@@ -89,7 +89,7 @@ async def answered(door: HttpDoor, call: str, result: str, proof: str | None) ->
 
 @dataclass(slots=True)
 class Town:
-    """Two persons and their views."""
+    """Two people and their views."""
 
     world: AttackWorld
     http: aiohttp.ClientSession
@@ -107,7 +107,7 @@ class Town:
         return door
 
     async def view(self, person: str, app: str = "target", *, modern: bool = True) -> View:
-        """A view of theirs; at the target it offers two tools."""
+        """A view of this person, which offers two tools."""
         view = View(await self.door(person, app, modern=modern))
         await view.poll(tools=TOOLS)
         return view
@@ -121,7 +121,7 @@ async def town(tmp_path: Path) -> AsyncIterator[Town]:
 
 @asynccontextmanager
 async def calling(model: HttpDoor, view: View, tool: str = "add") -> AsyncIterator[asyncio.Task[dict[str, Any]]]:
-    """A model calls a tool of the view."""
+    """Let a model call a tool of the view."""
     said = json.dumps({"view": view.id, "tool": tool, "arguments": {}})
     task = asyncio.create_task(told(model, "call_view_tool", said))
     try:
@@ -132,7 +132,7 @@ async def calling(model: HttpDoor, view: View, tool: str = "add") -> AsyncIterat
 
 
 async def test_no_view_answers_the_call_of_another(town: Town) -> None:
-    """Who knows the id of a call needs its view's own, unused proof, as its principal, at its app, once, in time."""
+    """An answer needs an unused proof of the call's own view, with its principal and app, once, in time."""
     ann, bob = await town.view("ann"), await town.view("bob")
     others = [await town.view("ann", modern=False), await town.view("ann", "neighbour"), bob]
     model, neighbour = await town.door("ann"), await town.door("ann", "neighbour")
@@ -178,7 +178,7 @@ async def test_no_view_answers_the_call_of_another(town: Town) -> None:
 
 
 async def test_a_flood_of_polls_and_one_that_is_left_alone(town: Town) -> None:
-    """Each is answered or refused, and those before it end; then the view is told of a call all the same."""
+    """Each poll is answered or refused, and a newer one ends it; the next call still reaches the view."""
     ann, model = await town.view("ann"), await town.door("ann")
     older = asyncio.create_task(ann.poll(20_000))
     async with asyncio.timeout(WAIT):
@@ -198,7 +198,7 @@ async def test_a_flood_of_polls_and_one_that_is_left_alone(town: Town) -> None:
 
 @pytest.mark.parametrize("modern", [True, False], ids=["modern", "legacy"])
 async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) -> None:
-    """With what it says, as far as that can be said, or as a failure; what is no answer leaves it to a right one."""
+    """The call ends with the result if it can be encoded, else with an error; a refused answer can be corrected."""
     ann, model = await town.view("ann"), await town.door("ann", modern=modern)
     problems: list[str] = []
     for case in family("relay"):
@@ -219,9 +219,9 @@ async def test_every_answer_of_a_page_ends_its_call(town: Town, modern: bool) ->
 
 @pytest.mark.parametrize("modern", [True, False], ids=["modern", "legacy"])
 async def test_a_poll_that_waits_does_not_hold_up_a_gateway_that_stops(town: Town, modern: bool) -> None:
-    """It is answered, not cut off."""
+    """The poll is answered, not cut off."""
     ann = await town.view("ann", modern=modern)
     polls = {asyncio.create_task(ann.poll(20_000)) for _ in range(2)}
-    _, (waiting,) = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)  # as the other one waits now
+    _, (waiting,) = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)  # the other one still waits
     await town.world.server.stop()
     assert await waiting == {"events": [], "overtaken": False}

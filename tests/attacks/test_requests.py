@@ -1,4 +1,4 @@
-"""Every request case at every door: the same outcome, nothing outside the routes, no credential out."""
+"""Every request case at every door: the same outcome, nothing outside the routes, no leaked credential."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.attacks.world import AttackWorld
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_the_cases_of_a_family_at_a_door(attacked_world: AttackWorld, door: str, name: str) -> None:
-    """Each case has its expected outcome, and what holds for all of them holds."""
+    """Each case has its expected outcome, and the invariants hold."""
     cases = [case for case in family(name) if door in doors_of(case)]
     assert cases
     problems: list[str] = []
@@ -30,7 +30,7 @@ async def test_the_cases_of_a_family_at_a_door(attacked_world: AttackWorld, door
 
 
 async def tried(world: AttackWorld, way: AttackedDoor, door: str, case: dict[str, Any]) -> list[str]:
-    """What is wrong after one case."""
+    """The violations after one case."""
     case = world.placed(case)
     main = world.backends["main"]
     main.answers = list(case.get("answers", []))

@@ -1,4 +1,4 @@
-"""A request that goes past the MCP SDK has the same answer, the same refusals and the same record as one through it."""
+"""A request on the fast path has the same answer, the same refusals and the same record as one through the MCP SDK."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.attacks.mcp_doors import HttpDoor
 from tests.attacks.world import AttackWorld, attacked
 
 OWN = frozenset({"trace", "parent", "span", "view", "timing", "id"})
-"""What is another one for each request."""
+"""The fields that differ from request to request."""
 
 _INSTANCE = re.compile(rb'(instance\\?":\\?")[\w-]{22}')
 
@@ -29,14 +29,14 @@ WISHES: dict[str, dict[str, Any]] = {
     "odd body": {"url": "/api/open/x", "method": "POST", "body": 1, "bodyType": "base64"},
 }
 PROOFS = ("right", "forged", "used", "none")
-# Without a proof a change would ask a person first.
+# Without a proof a change would require an approval first.
 TRIED = [(wish, proof) for wish in WISHES for proof in PROOFS if proof != "none" or "body" not in WISHES[wish]]
 
 
 async def test_both_ways_leave_the_same_record(tmp_path: Path) -> None:
-    """Line for line and field for field, but for what is another one each time; and the answers are the same bytes.
+    """The records agree field by field except for `OWN`, and the answers byte for byte.
 
-    Each way has a gateway of its own: what one of them leaves behind, a view that a model drove, tells on the other.
+    Each path has a separate gateway: state of one, such as a view that a model drove, would influence the other.
     """
     ways = []
     for way in ("modern", "modern-sdk"):
@@ -49,7 +49,7 @@ async def test_both_ways_leave_the_same_record(tmp_path: Path) -> None:
 
 
 async def told(world: AttackWorld, door: HttpDoor, wish: dict[str, Any], proof: str) -> tuple[object, list[object]]:
-    """The answer, and the lines of the record."""
+    """Send the request; return the answer, and its lines of the record."""
     assert door.proof is not None
     right = door.proof.next()
     shown = {"right": right, "used": right, "forged": f"{right[:-4]}AAAA"}
@@ -62,7 +62,7 @@ async def told(world: AttackWorld, door: HttpDoor, wish: dict[str, Any], proof: 
 
 
 def line_of(line: dict[str, Any]) -> object:
-    """A line without what is another one each time; the versions differ, since the policies name ports."""
+    """A line without the fields of `OWN`; the policy versions differ, since the policies contain ports."""
     fields = {name: value for name, value in line["fields"].items() if name not in OWN}
     if "policy_version" in fields:
         fields["policy_version"] = str(fields["policy_version"]).startswith("sha256:")

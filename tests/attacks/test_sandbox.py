@@ -1,4 +1,4 @@
-"""Every content policy that an app may ask for: a list of plain origins, or none."""
+"""Every content security policy that an app may request is a list of plain origins, or refused."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from tests.attacks.corpus import family
 
 
 def test_only_plain_origins_come_into_the_policy() -> None:
-    """Nothing in an entry ends a directive or opens more than one origin."""
+    """No entry can end a directive or match more than one origin."""
     wrong = []
     for case in family("sandbox"):
         if "csp" not in case:
@@ -28,5 +28,5 @@ def test_only_plain_origins_come_into_the_policy() -> None:
 
 
 def _patterns(csp: dict[str, list[str]]) -> list[str]:
-    """What names no web socket there: patterns of URLs stand for those, too."""
+    """The URL patterns for these origins: `ws` is matched by the patterns of `http`."""
     return [json.dumps(re.sub("^ws", "http", origin)) for origins in csp.values() for origin in origins]

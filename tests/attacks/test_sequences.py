@@ -1,4 +1,4 @@
-"""Every case of several steps at every door: what is used up, kept, hidden or changed meanwhile stays so for all."""
+"""Every case with several steps at every door: quotas, kept state, redaction and policy changes hold throughout."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ POLICIES = {
     "cookies": POLICY.replace("    credential: attack\n", JAR),
     "masks": POLICY.replace("routes:\n", MASK + "routes:\n"),
 }
-"""What a family's policy has besides the routes of its cases."""
+"""The policy of a family, apart from the routes of its cases."""
 
 
 @dataclass(slots=True)
 class Run:
-    """The cases of a family at one door: the ways in, the routes in force, and the stream of the last answer."""
+    """The cases of a family at one door: the callers, the routes in effect, and the stream of the last answer."""
 
     world: AttackWorld
     name: str
@@ -42,13 +42,13 @@ class Run:
     others: list[AttackedDoor] = field(default_factory=list)
 
     def begin(self, step: dict[str, Any]) -> None:
-        """What the backend will answer; nothing has arrived."""
+        """Set the backend's answers, and forget earlier arrivals."""
         self.world.backends["main"].answers = list(step.get("answers", []))
         self.world.take_arrived()
         self.world.take_errors()
 
     async def other(self, number: int = 0) -> AttackedDoor:
-        """Another caller of the same person at this door, with a view of its own."""
+        """Another caller of the same person at this door, with a separate view."""
         while len(self.others) <= number:
             self.others.append(await self.stack.enter_async_context(DOORS[self.door](self.world)))
         return self.others[number]
@@ -59,7 +59,7 @@ class Run:
     [(name, door) for name in SEQUENCES for door in DOORS if any(door in doors_of(case) for case in family(name))],
 )
 async def test_the_sequences_of_a_family_at_a_door(tmp_path: Path, name: str, door: str) -> None:
-    """Each step has its expected outcome, and what holds for all requests holds."""
+    """Each step has its expected outcome, and the invariants hold."""
     cases = [case for case in family(name) if door in doors_of(case)]
     routes = {case["id"]: case.get("routes", [{"methods": ["GET"]}]) for case in cases}
     problems: list[str] = []
@@ -77,7 +77,7 @@ async def test_the_sequences_of_a_family_at_a_door(tmp_path: Path, name: str, do
 
 
 def path_of(name: str, door: str, id: str) -> str:
-    """Where a case has its routes: apart from all others."""
+    """The path of a case's routes, which no other case has."""
     return f"/api/open/{name}/{door}/{id}/x"
 
 
@@ -93,7 +93,7 @@ def policy_of(name: str, door: str, routes: dict[str, Any]) -> str:
 
 
 async def stepped(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[str]:
-    """What is wrong after one step, which is done `times` times, or `together` at as many ways in."""
+    """The violations after one step, which runs `times` times, or `together` for as many callers."""
     step = at_path({"url": "@path@", **run.world.placed(step)}, path_of(run.name, run.door, case["id"]))
     if "policy" in step:
         return await changed(run, case["id"], step["policy"])
@@ -118,7 +118,7 @@ async def stepped(run: Run, case: dict[str, Any], step: dict[str, Any]) -> list[
 
 
 async def said(run: Run, way: Any, step: dict[str, Any]) -> Answer:
-    """The answer to one step: of a stream's next part, or of a request."""
+    """The answer to one step: to a poll for a stream's next part, or to a request."""
     if "part" not in step:
         answer: Answer = await way.ask(step)
         return answer
@@ -130,7 +130,7 @@ async def said(run: Run, way: Any, step: dict[str, Any]) -> Answer:
 
 
 def wrong(run: Run, step: dict[str, Any], answer: Answer) -> list[str]:
-    """How one answer and what arrived differ from what is expected, or from what always holds."""
+    """The differences between one answer with its arrivals and the expectation or the invariants."""
     arrived = run.world.take_arrived()
     expected = checks.expectation(step, run.door)
     if expected["sent"] == [] and expected.get("reason") is None and not {"part", "one_of"} & {*step, *expected}:
@@ -143,7 +143,7 @@ def wrong(run: Run, step: dict[str, Any], answer: Answer) -> list[str]:
 
 
 async def at_once(run: Run, step: dict[str, Any]) -> list[str]:
-    """As many callers at the same time: so many requests arrive as are allowed, the others hear why."""
+    """Several callers at once: the allowed number of requests arrives, the others get the reason."""
     ways = [await run.other(number) for number in range(step["together"])]
     run.begin(step)
     answers = await asyncio.gather(*(way.ask(step) for way in ways))
@@ -156,14 +156,14 @@ async def at_once(run: Run, step: dict[str, Any]) -> list[str]:
 
 
 def stream_of(answer: Answer) -> str | None:
-    """The id of the stream that goes on after this answer."""
+    """The id of the stream that continues after this answer."""
     message = answer_in(answer.raw) or {}
     content = message.get("result", {}).get("structuredContent")
     return content.get("stream") if isinstance(content, dict) else None
 
 
 async def changed(run: Run, id: str, routes: list[Any]) -> list[str]:
-    """Give a case other routes, and wait until they are in force."""
+    """Change the routes of a case, and wait until they are in effect."""
     run.routes[id] = routes
     run.world.take_records()
     run.world.policy(policy_of(run.name, run.door, run.routes))
@@ -176,7 +176,7 @@ async def changed(run: Run, id: str, routes: list[Any]) -> list[str]:
 
 
 async def broken(world: AttackWorld, text: str) -> list[str]:
-    """Wait until a policy was read that is none; nothing of it is in force then."""
+    """Wait until an invalid policy was read; none of its rules is in effect then."""
     good = (world.folder / "policy.yaml").read_text("utf-8")
     world.policy(text.replace("{", "{{").replace("}", "}}"))
     console, own = f"http://{world.hosts['console']}", {"webmcp-gateway-client": "1"}
@@ -191,7 +191,7 @@ async def broken(world: AttackWorld, text: str) -> list[str]:
 
 
 def at_path(value: Any, path: str) -> Any:
-    """The step with the case's path: `@path@`, as backends get it (`@wire@`), and what follows `/api/open/`."""
+    """The step with the case's path: `@path@`, `@wire@` as backends receive it, and `@rest@` after `/api/open/`."""
     if isinstance(value, str):
         rest = path.removeprefix("/api/open/")
         return value.replace("@path@", path).replace("@wire@", f"/v1{path}").replace("@rest@", rest)

@@ -1,4 +1,4 @@
-"""Every case of a token endpoint that is broken or hostile: no token of it, and no secret or word of it is told."""
+"""Every case of a broken or hostile token endpoint: no token is accepted, and no secret or word of it disclosed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ISSUER = "https://issuer.test"
 
 
 def test_only_a_right_answer_gives_a_token() -> None:
-    """Whatever else comes back, the secret goes to the issuer alone and the refusal repeats nothing of it."""
+    """After any other answer, the secret has gone to the issuer alone and the refusal repeats nothing of the answer."""
     wrong = []
     for case in family("tokens"):
         outcome, requests, told = driven(case)
@@ -30,7 +30,7 @@ def test_only_a_right_answer_gives_a_token() -> None:
 
 
 def driven(case: dict[str, Any]) -> tuple[str, list[Outbound], str]:
-    """The outcome of the flow, what it asked for, and what its caller would be told."""
+    """The outcome of the flow, its requests, and the text for its caller."""
     endpoint = None if "metadata" in case else f"{ISSUER}/token"
     server = Server(ISSUER, Network(public=True), endpoint)
     spec = OAuth("shop", ClientCredentials(), server, Client("client", Secret(SECRET)))
@@ -45,5 +45,5 @@ def driven(case: dict[str, Any]) -> tuple[str, list[Outbound], str]:
     except StopIteration as end:
         return "token", requests, repr(end.value)
     except Refusal as refusal:
-        assert refusal.reason is Reason.CREDENTIAL_FAILED  # noqa: PT017  the outcome is what is looked at
+        assert refusal.reason is Reason.CREDENTIAL_FAILED  # noqa: PT017  the outcome is what is tested
         return "refused", requests, refusal.detail

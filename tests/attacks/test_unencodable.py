@@ -1,4 +1,4 @@
-"""Text that has no encoding, in every place where a caller shows a secret or a name: refused, and never an error."""
+"""Text without an encoding, wherever a caller sends a secret or a name, is refused without a server error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = ("for", "secret", "code", "state", "answer", "apps", "token", "link", "
 
 
 def routes(app: web.Application) -> Iterator[tuple[str, str]]:
-    """Method and path of each route of `app` and of the applications within."""
+    """Method and path of each route of `app` and of its sub-applications."""
     for resource in app.router.resources():
         inner = getattr(resource, "_app", None)
         if inner is not None:
@@ -32,7 +32,7 @@ def routes(app: web.Application) -> Iterator[tuple[str, str]]:
 
 
 def request(world: AttackWorld, site: str, method: str, path: str, text: str) -> bytes:
-    """One request with `text` in every place of it that a caller fills."""
+    """One request with `text` in every place that a caller controls."""
     raw, escaped = TEXTS[text]
     host = world.hosts[site]
     cookies = SessionCookies(f"http://{host}")
@@ -69,7 +69,7 @@ async def answered(port: int, said: bytes) -> int:
 
 @pytest.mark.parametrize("text", TEXTS)
 async def test_no_route_fails_on_text_without_an_encoding(tmp_path: Path, text: str) -> None:
-    """With each method that a route has, at each site, with and without a token that has no encoding either."""
+    """Each method of each route is tried at each site, with and without a token that has no encoding either."""
     async with issuer() as there, attacked(tmp_path, POLICY, EXTRA.format(issuer=there.url)) as world:
         found = {one for one in routes(world.app) if one[0] != "OPTIONS"}
         assert len(found) > 40

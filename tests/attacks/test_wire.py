@@ -17,7 +17,7 @@ from tests.attacks.world import AttackWorld
 
 @pytest.mark.parametrize("name", ["mcp", "site", "sandbox"])
 async def test_raw_requests_have_their_expected_answers(attacked_world: AttackWorld, name: str) -> None:
-    """Each is refused at the edge or answered as it should be, reaches no backend, and leaves the gateway alive."""
+    """Each request is refused at the edge or answered as expected, reaches no backend; the gateway keeps running."""
     problems: list[str] = []
     for case in family(name):
         if "csp" not in case:
@@ -26,7 +26,7 @@ async def test_raw_requests_have_their_expected_answers(attacked_world: AttackWo
 
 
 async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
-    """What is wrong after one case."""
+    """The violations after one case."""
     case = world.placed(case)
     world.take_arrived()
     world.take_errors()
@@ -48,7 +48,7 @@ async def tried(world: AttackWorld, case: dict[str, Any]) -> list[str]:
 
 
 def mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Headers and body of a message, which is posted to the app's mount unless the case says otherwise."""
+    """Headers and body of a message, which is posted to the app's mount unless the case declares another place."""
     case.setdefault("method", "POST")
     case.setdefault("target", "/mcp/target")
     headers, body = message(case)
@@ -56,7 +56,7 @@ def mcp(case: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
-    """How an answer differs from what is expected: a status, or a mapping of what to look at."""
+    """The differences between an answer and the expectation: a status, or a mapping of properties."""
     if isinstance(expected, int | list):
         expected = {"status": expected}
     statuses = expected["status"] if isinstance(expected["status"], list) else [expected["status"]]
@@ -83,7 +83,7 @@ def unexpected(expected: Any, answer: WireAnswer) -> list[str]:
 
 
 def _own(case: dict[str, Any], origin: str) -> dict[str, str]:
-    """What a browser sends from the site's own page, or a client that is none."""
+    """The headers of a browser on the site's page, or of a client that is not a browser."""
     match case.get("own"):
         case "browser":
             return {"origin": origin, "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}

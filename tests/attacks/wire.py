@@ -1,4 +1,4 @@
-"""HTTP/1.1 by hand: requests that no client library would write, and their answers as bytes."""
+"""HTTP/1.1 by hand: requests that no client library would send, and their answers as bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """An answer as it came; `status` 0 means that the connection ended without one."""
+    """The bytes of an answer; `status` 0 means that the connection ended without one."""
 
     raw: bytes
 
@@ -39,7 +39,7 @@ class WireAnswer:
 
 
 def written(method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
-    """The bytes of a request, with nothing checked; a length is added where there is a body and no framing."""
+    """The bytes of a request, unchecked; a length is added if there is a body without framing."""
     names = {name.lower() for name, _ in headers}
     fields = list(headers)
     if (body or method in ("POST", "PUT", "PATCH")) and not names & {"content-length", "transfer-encoding"}:
@@ -50,7 +50,7 @@ def written(method: str, target: str, headers: Sequence[tuple[str, str]], body: 
 
 
 def _field(name: str, value: str) -> bytes:
-    """A character is one byte, as browsers send it; UTF-8 where it has more than a byte."""
+    """A header line in Latin-1, as browsers send it, or in UTF-8 if it has other characters."""
     field = f"{name}: {value}"
     return field.encode("utf-8" if max(field) > "\xff" else "latin-1", "surrogatepass")
 
@@ -58,12 +58,12 @@ def _field(name: str, value: str) -> bytes:
 async def exchange(
     port: int, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b""
 ) -> WireAnswer:
-    """One request over a connection of its own, and all that comes back."""
+    """Send one request over a separate connection; return all bytes of the answer."""
     return await raw_exchange(port, written(method, target, headers, body))
 
 
 async def raw_exchange(port: int, data: bytes, wait: float = WAIT) -> WireAnswer:
-    """These very bytes, and all that comes back until the gateway closes, or `wait` seconds have passed."""
+    """Send the bytes; return all bytes until the gateway closes, or `wait` seconds have passed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     came = bytearray()
     try:

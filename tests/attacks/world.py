@@ -1,4 +1,4 @@
-"""One gateway that is attacked: its backends keep raw bytes, one of them has a credential, one is out of the policy."""
+"""An attacked gateway: its backends keep raw bytes, one of them has a credential, one is not in the policy."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ routes:
 
 
 class Errors(logging.Handler):
-    """Keeps what is logged as an error: nothing that a caller sends may be one, but what is no HTTP at all."""
+    """Keeps errors in the log: no caller may cause one, except with bytes that are not HTTP."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -111,7 +111,7 @@ class Errors(logging.Handler):
 
 @dataclass(slots=True)
 class AttackWorld:
-    """What runs, and what it has seen."""
+    """The attacked gateway and its backends, with everything that they received and logged."""
 
     folder: Path
     config: Config
@@ -120,7 +120,7 @@ class AttackWorld:
     arrived: list[Arrived]
     errors: Errors
     reread: Callable[[], None]
-    """Has the files of the configuration read again, as SIGHUP does."""
+    """Re-reads the files of the configuration, as on SIGHUP."""
     app: web.Application
     journal_offset: int = 0
     _places: dict[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class AttackWorld:
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """What must never leave: the token, the client secret, and the two in their other forms."""
+        """The bytes that must never leave: the token, the client secret, and encoded forms of both."""
         basic = base64.b64encode(f"{CLIENT}:{SECRET}".encode())
         return TOKEN.encode(), SECRET.encode(), basic, base64.b64encode(TOKEN.encode())
 
@@ -157,19 +157,19 @@ class AttackWorld:
 
     @property
     def places(self) -> dict[str, str]:
-        """What the `@` words of cases stand for."""
+        """The values of the `@` words in cases."""
         if not self._places:
             ports = {name: str(backend.port) for name, backend in self.backends.items()}
             self._places = {**ports, **self.hosts, "token": TOKEN, "port": str(self.port)}
         return self._places
 
     def take_arrived(self) -> list[Arrived]:
-        """What has reached any backend since the last call, the token endpoint left out."""
+        """Return the requests that reached any backend since the last call, except at the token endpoint."""
         found, self.arrived[:] = [one for one in self.arrived if one.backend != "issuer"], []
         return found
 
     def take_records(self) -> list[dict[str, Any]]:
-        """The lines of the journal since the last call."""
+        """Return the lines of the journal since the last call."""
         with self.config.journal.open("rb") as journal:
             journal.seek(self.journal_offset)
             lines = journal.read()
@@ -177,7 +177,7 @@ class AttackWorld:
         return [json.loads(line) for line in lines.splitlines()]
 
     def policy(self, text: str) -> None:
-        """Put another policy in the place of the app's, as editors and deployments do, and have it read."""
+        """Replace the app's policy as editors and deployments do, and reload it."""
         ports = {name: backend.port for name, backend in self.backends.items()}
         new = self.folder / ".policy.yaml.new"
         new.write_text(text.format(**ports), "utf-8")
@@ -185,7 +185,7 @@ class AttackWorld:
         self.reread()
 
     def take_errors(self) -> list[str]:
-        """What was logged as an error since the last call."""
+        """Return the errors that were logged since the last call."""
         found, self.errors.lines = self.errors.lines, []
         return found
 
@@ -197,9 +197,9 @@ __all__ = ["APP", "AttackWorld", "Loopback", "attacked"]
 async def attacked(
     folder: Path, policy: str = POLICY, extra: str = "", *, reloads: bool = False, mounted: bool = False
 ) -> AsyncIterator[AttackWorld]:
-    """The gateway with its backends; `folder` holds its files, which it looks at again where it `reloads`.
+    """The gateway with its backends; `folder` holds its files, which it watches if it `reloads`.
 
-    `mounted`: in an application of others, which another server serves.
+    `mounted`: as part of another application, under another server.
     """
     arrived: list[Arrived] = []
     backends = {name: RawBackend(name, arrived) for name in ("main", "other", "outside", "stranger", "issuer")}
@@ -218,7 +218,7 @@ async def attacked(
     (folder / "order.schema.json").write_text(json.dumps(SCHEMA), "utf-8")
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
     text = CONFIG.format(port=server.port, issuer=ports["issuer"], client=CLIENT) + extra
-    if "audit:" not in extra:  # each refusal is looked at
+    if "audit:" not in extra:  # tests look at each refusal
         text += "audit: {refusals: 1000000}\n"
     (folder / "gateway.yaml").write_text(text, "utf-8")
     file, variables = folder / "gateway.yaml", {"SECRET": SECRET}

@@ -1,4 +1,4 @@
-"""A backend for the tests of this room."""
+"""A backend for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from tests.backends.peers import Shop
 
 @pytest.fixture
 async def backend() -> AsyncIterator[HttpBackend]:
-    """A backend that may reach loopback."""
+    """A backend that may connect to loopback."""
     async with Connections() as connections:
         yield HttpBackend(Shop(), connections)

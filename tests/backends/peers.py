@@ -1,4 +1,4 @@
-"""Peers for the tests of `gateway.backends`: raw servers that say exactly what a test gives them, and networks."""
+"""Peers for the tests of `gateway.backends`: raw servers that send exactly the bytes of a test, and networks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shop:
 
 @dataclass
 class Peer:
-    """What a raw server saw."""
+    """The requests and connections of a raw server."""
 
     port: int
     requests: list[bytes] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Peer:
 
 @asynccontextmanager
 async def raw_peer(script: Script | bytes) -> AsyncIterator[Peer]:
-    """A server that reads a request's head, and then writes `script` and closes, or does what `script` does."""
+    """A server that reads a request's head, and then writes `script` and closes, or runs `script`."""
 
     running = set[asyncio.Task[None] | None]()
 
@@ -91,7 +91,7 @@ async def raw_peer(script: Script | bytes) -> AsyncIterator[Peer]:
 
 
 async def read_head(reader: asyncio.StreamReader) -> bytes:
-    """The request line and fields, or nothing when the client has gone."""
+    """Read the request line and fields; return no bytes when the client has gone."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -99,7 +99,7 @@ async def read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 class Names(AbstractResolver):
-    """Resolves from a table; each call of a name takes the next of its answers, the last one again and again."""
+    """Resolves from a table; each lookup of a name takes its next answer, and repeats the last one."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self._answers = {name.replace("_", "."): list(answer) for name, answer in answers.items()}
@@ -124,11 +124,11 @@ class Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: no resources are held."""
 
 
 async def refused(backend: HttpBackend, script: Script | bytes, request: Outbound | None = None) -> Reason:
-    """The reason why a request to a peer with this script has no answer."""
+    """The reason for the refusal of a request to a peer with this script."""
     async with raw_peer(script) as peer:
         request = request or Outbound("GET", "")
         with pytest.raises(Refusal) as caught:

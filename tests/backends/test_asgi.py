@@ -20,19 +20,19 @@ URL = "http://shop.invalid"
 
 
 async def echo(request: Request) -> JSONResponse:
-    """What arrived."""
+    """Answer with the request."""
     body = (await request.body()).decode()
     said = [f"{name}={value}" for name, value in request.headers.items()]
     return JSONResponse({"path": request.url.path, "query": request.url.query, "body": body, "headers": said})
 
 
 async def packed(_: Request) -> PlainTextResponse:
-    """Is compressed."""
+    """Answer with a compressed body."""
     return PlainTextResponse(gzip.compress(b"x" * 2000), headers={"content-encoding": "gzip", "connection": "close"})
 
 
 async def test_a_request_arrives_as_it_was_decided_on() -> None:
-    """Path, query, header fields and body; the answer with its status and fields."""
+    """Path, query, header fields and body arrive unchanged; the answer comes with its status and fields."""
     backend = AsgiBackend("shop", Starlette(routes=[Route("/echo/{rest:path}", echo, methods=["POST"])]))
     request = Outbound("POST", f"{URL}/echo/a%20b?q=1", (("content-type", "text/plain"),), b"hello")
     response = await backend.send(request)
@@ -43,7 +43,7 @@ async def test_a_request_arrives_as_it_was_decided_on() -> None:
 
 
 async def test_the_length_of_a_body_that_is_left_out() -> None:
-    """Of HEAD alone, and of a body that is not coded, and that one is empty."""
+    """The length is kept for HEAD without a content coding, and for an empty body."""
     routes = [Route(f"/{text}", lambda _, text=text: PlainTextResponse(text)) for text in ("four", "")]
     routes.append(Route("/packed", packed))
     backend = AsgiBackend("shop", Starlette(routes=routes))
@@ -62,7 +62,7 @@ async def test_the_length_of_a_body_that_is_left_out() -> None:
     ],
 )
 async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
-    """An application that is silent, or fails."""
+    """A silent or failing application is refused with a reason."""
 
     async def application(scope: Message, receive: object, send: object) -> None:
         if scope["type"] == "lifespan":
@@ -79,7 +79,7 @@ async def test_what_goes_wrong_is_a_reason(path: str, reason: Reason) -> None:
 
 
 async def test_the_limits_of_an_answer() -> None:
-    """Size counts after decompression, and fields of the connection stay behind."""
+    """The size counts after decompression, and hop-by-hop fields are dropped."""
     backend = AsgiBackend("shop", Starlette(routes=[Route("/", packed)]))
     answer = await backend.send(Outbound("GET", f"{URL}/"))
     assert (answer.body, answer.header("content-encoding"), answer.header("connection")) == (b"x" * 2000, None, None)
@@ -89,7 +89,7 @@ async def test_the_limits_of_an_answer() -> None:
 
 
 async def test_a_stream_comes_as_it_is_sent_and_ends_with_its_reader() -> None:
-    """Parts when they are there; an application without a reader is ended."""
+    """Parts are passed on as they come; an application whose reader leaves is cancelled."""
     go_on, ended = asyncio.Event(), asyncio.Event()
 
     async def stream(_: Request) -> StreamingResponse:
@@ -114,7 +114,7 @@ async def test_a_stream_comes_as_it_is_sent_and_ends_with_its_reader() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/event-stream"])
 async def test_events_may_be_far_apart(kind: str) -> None:
-    """The timeout ends the silence of another answer alone."""
+    """The timeout bounds the silence of other answers only."""
     go_on = asyncio.Event()
 
     async def stream(_: Request) -> StreamingResponse:
@@ -137,7 +137,7 @@ async def test_events_may_be_far_apart(kind: str) -> None:
 
 
 async def test_the_lifespan_of_an_application() -> None:
-    """It begins before the first request, once, and ends with the backend."""
+    """It starts before the first request, once, and ends with the backend."""
     events: list[str] = []
 
     async def application(scope: Message, receive: object, send: object) -> None:
@@ -160,7 +160,7 @@ async def test_the_lifespan_of_an_application() -> None:
 
 
 async def test_an_application_that_cannot_start() -> None:
-    """Its requests are refused, and say why."""
+    """Its requests are refused with the reason."""
 
     async def application(scope: Message, receive: object, send: object) -> None:
         assert callable(receive)

@@ -1,4 +1,4 @@
-"""Tests of `gateway.backends.body`: decompression in bounded steps, however the bytes arrive."""
+"""Tests of `gateway.backends.body`: decompression in bounded steps, independent of how the bytes are split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.errors import Reason, Refusal
 from tests.codings import SKIPPED, zstd_of
 
 gzipped = partial(gzip.compress, mtime=0)
-"""The same bytes in every process: they stand in the names of tests."""
+"""Compressed bytes that are the same in every process, since they are part of test ids."""
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -44,7 +44,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 @given(data=st.binary(max_size=5000), coding=st.sampled_from(sorted(PACKERS)), step=st.integers(1, 400))
 def test_round_trip(data: bytes, coding: str, step: int) -> None:
-    """Whatever was packed comes out again, for every cut of the bytes."""
+    """The body is restored for every split of the compressed bytes."""
     packed = PACKERS[coding](data)
     body = Body(coding, 5000)
     for start in range(0, len(packed), step):
@@ -97,7 +97,7 @@ PACKED = gzipped(DATA)
 )
 @given(step=st.integers(1, 60))
 def test_as_browsers_take_it(coding: str, packed: bytes, given: bytes, step: int) -> None:
-    """Chromium gives the same for each of these: `tests/browser/test_three_places.py` asks it."""
+    """Chromium decodes each of these to the same bytes: `tests/browser/test_three_places.py` compares them."""
     body = Body(coding, 1000)
     for start in range(0, len(packed), step):
         body.feed(packed[start : start + step])
@@ -109,7 +109,7 @@ def test_as_browsers_take_it(coding: str, packed: bytes, given: bytes, step: int
     [
         ("gzip", DATA),
         ("gzip", zlib.compress(DATA)),
-        ("gzip", PACKED[:10] + b"\x07" * 30),  # the third kind of block is none (RFC 1951 3.2.3)
+        ("gzip", PACKED[:10] + b"\x07" * 30),  # the third type of block is reserved (RFC 1951 3.2.3)
         ("gzip", b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 70_000),
         ("gzip, gzip", PACKED),
         ("deflate", PACKED),
@@ -128,14 +128,14 @@ def test_as_browsers_take_it(coding: str, packed: bytes, given: bytes, step: int
     ],
 )
 def test_what_is_broken(coding: str, packed: bytes) -> None:
-    """It is refused, as browsers fail."""
+    """A broken body is refused, as in browsers."""
     with pytest.raises(Refusal) as caught:
         Body(coding, 100_000).feed(packed)
     assert caught.value.reason is Reason.BACKEND_PROTOCOL
 
 
 def test_the_end_of_brotli_in_a_longer_body() -> None:
-    """It is found however the body comes, up to a bound; a longer body with other bytes behind its end is broken."""
+    """The end is found for any split, up to a bound; a longer body with other bytes after its end is broken."""
     data = random.Random(1).randbytes(AGAIN // 2) + bytes(AGAIN)
     packed = brotli.compress(data, quality=1)
     for size in (1000, 1 << 16, 1 << 20):
@@ -158,12 +158,12 @@ NOTHING: dict[str, Callable[[int], bytes]] = {
     "br": lambda size: brotli.compress(b"") + bytes(size),
     "zstd": lambda size: SKIPPED[:4] + size.to_bytes(4, "little") + bytes(size),
 }
-"""Much of a coding that comes to nothing."""
+"""Many bytes of a coding that decode to nothing."""
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "deflate, gzip, gzip", "BR, gzip", "zstd, gzip", "gzip, zstd"])
 def test_bomb_of_several_codings(coding: str) -> None:
-    """Each of them is held to the ratio to what came over the wire: also where the last one gives nothing."""
+    """Each coding is held to the ratio to the bytes on the wire, even if the last one yields nothing."""
     first, _, others = coding.partition(", ")
     size = 50_000_000
     for content in (PACKERS[first](bytes(size)), *(NOTHING[name](size) for name in [first] if name in NOTHING)):
@@ -178,14 +178,14 @@ def test_bomb_of_several_codings(coding: str) -> None:
 @pytest.mark.parametrize("coding", [" deflate ", "BR", "zstd"])
 @given(size=st.integers(1, 5).flatmap(lambda steps: st.integers(steps * 65536 - 300, steps * 65536 + 300)))
 def test_output_that_waits_inside(coding: str, size: int) -> None:
-    """Output that the decompressor holds back at the end of a step is not lost."""
+    """Output that the decompressor buffers at the end of a step is not lost."""
     body = Body(coding, size)
     body.feed(PACKERS[coding](bytes(size)))
     assert body.close() == bytes(size)
 
 
 def test_large_but_honest() -> None:
-    """A large text that packs well is no bomb."""
+    """A large text with a high compression ratio is not taken for a bomb."""
     text = b"".join(b'{"id": %d, "name": "item %d"},\n' % (number, number) for number in range(200_000))
     body = Body("gzip", len(text))
     body.feed(gzipped(text))
@@ -195,7 +195,7 @@ def test_large_but_honest() -> None:
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "BR", "zstd"])
 @pytest.mark.bound("compressed answers")
 def test_bomb_by_ratio(coding: str) -> None:
-    """A body that grows too fast is refused soon after the first mebibyte, whatever its limit is."""
+    """A body with too high a ratio is refused soon after the first mebibyte, whatever its limit is."""
     body = Body(coding, 10**10)
     with pytest.raises(Refusal) as caught:
         body.feed(PACKERS[coding](bytes(50_000_000)))
@@ -204,7 +204,7 @@ def test_bomb_by_ratio(coding: str) -> None:
 
 
 def test_bomb_by_size() -> None:
-    """A body over its limit is refused before it is held."""
+    """A body over its limit is refused before it is buffered."""
     body = Body("gzip", 1000)
     with pytest.raises(Refusal):
         body.feed(gzipped(bytes(100_000)))
@@ -212,7 +212,7 @@ def test_bomb_by_size() -> None:
 
 
 def test_endless_empty_members() -> None:
-    """Compressed bytes that come to nothing have an end, too."""
+    """Compressed bytes that decode to nothing are bounded, too."""
     body = Body("gzip", 1000)
     with pytest.raises(Refusal) as caught:
         body.feed(gzipped(b"") * 1000)
@@ -221,7 +221,7 @@ def test_endless_empty_members() -> None:
 
 @pytest.mark.parametrize("coding", ["dcb", "dcz", "gzip, dcb"])
 def test_codings_that_were_not_asked_for(coding: str) -> None:
-    """Browsers would undo them: the app must not get what it would not understand."""
+    """Browsers would decode them, so the app must not get a body that it cannot interpret."""
     with pytest.raises(Refusal, match="not asked for"):
         Body(coding, 1000)
 
@@ -243,7 +243,7 @@ def test_codings_that_were_not_asked_for(coding: str) -> None:
 )
 @given(step=st.integers(1, 60))
 def test_an_end_that_only_the_body_itself_tells(coding: str, packed: bytes, is_whole: bool, step: int) -> None:
-    """Where the connection ends, its end may have been cut off."""
+    """A body that ends with the connection may have been truncated."""
     body = Body(coding, 1000)
     for start in range(0, len(packed), step):
         body.feed(packed[start : start + step])

@@ -1,4 +1,4 @@
-"""Answers that are broken, endless or late: each is a refusal that says so, within the limits of size and time."""
+"""Broken, endless or late answers are refused with a reason, within the limits of size and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.backends.peers import Script, raw_peer, refused
 
 @pytest.mark.parametrize("status", [b"000", b"099", b"101", b"600", b"999", b"20", b"abc", b"-200"])
 async def test_status_outside_http(backend: HttpBackend, status: bytes) -> None:
-    """A status that no client could be given is a broken protocol."""
+    """A status that no client can receive is a protocol error."""
     answer = b"HTTP/1.1 %s X\r\nContent-Length: 0\r\n\r\n" % status
     assert await refused(backend, answer) is Reason.BACKEND_PROTOCOL
 
@@ -66,7 +66,7 @@ async def test_status_outside_http(backend: HttpBackend, status: bytes) -> None:
     ],
 )
 async def test_broken_answers(backend: HttpBackend, answer: bytes) -> None:
-    """What is not HTTP, or not whole, is never given on as an answer."""
+    """A malformed or incomplete answer is never passed on."""
     assert await refused(backend, answer) is Reason.BACKEND_PROTOCOL
 
 
@@ -86,7 +86,7 @@ async def test_broken_answers(backend: HttpBackend, answer: bytes) -> None:
     ],
 )
 async def test_broken_after_a_part(backend: HttpBackend, rest: bytes, streams: bool) -> None:
-    """A body that goes wrong after a part of it came fails then, not when the time is over."""
+    """A body that breaks after a part of it fails at once, not at the timeout."""
     read = asyncio.Event()
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,12 +115,12 @@ async def test_bare_carriage_return(backend: HttpBackend) -> None:
 
 
 async def test_no_answer_at_all(backend: HttpBackend) -> None:
-    """A backend that takes the request and closes is unreachable."""
+    """A backend that closes without an answer is unreachable."""
     assert await refused(backend, b"") is Reason.BACKEND_UNREACHABLE
 
 
 async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Half an answer, then a reset."""
+    """Send half an answer, then reset the connection."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
     await writer.drain()
     await asyncio.sleep(0.05)
@@ -128,7 +128,7 @@ async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_reset_in_the_body(backend: HttpBackend) -> None:
-    """A connection that is reset in the middle of a body gives no half answer."""
+    """A connection that is reset in the middle of a body yields no partial answer."""
     assert await refused(backend, reset) is Reason.BACKEND_PROTOCOL
 
 
@@ -136,7 +136,7 @@ async def test_reset_in_the_body(backend: HttpBackend) -> None:
 
 
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A body without end."""
+    """Send a body without end."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
@@ -144,7 +144,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def test_endless_body(backend: HttpBackend) -> None:
-    """A body without end is cut at the limit, and the connection closed."""
+    """An endless body is cut at the limit, and the connection closed."""
     async with raw_peer(endless) as peer:
         with pytest.raises(Refusal) as caught:
             await backend.send(Outbound("GET", peer.url(), response_limit=1_000_000))
@@ -154,7 +154,7 @@ async def test_endless_body(backend: HttpBackend) -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
 async def test_limit_is_exact(backend: HttpBackend, size: int, fits: bool) -> None:
-    """A body of the limit passes, one byte more does not."""
+    """A body of exactly the limit passes, one byte more does not."""
     async with raw_peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size) as peer:
         request = Outbound("GET", peer.url(), response_limit=1000)
         if fits:
@@ -165,14 +165,14 @@ async def test_limit_is_exact(backend: HttpBackend, size: int, fits: bool) -> No
 
 
 async def test_gzip_bomb(backend: HttpBackend) -> None:
-    """A bomb is refused by its ratio, though its size would pass."""
+    """A bomb is refused by its ratio, though its size would be allowed."""
     bomb = gzip.compress(bytes(200_000_000), 9)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     assert await refused(backend, head + bomb, Outbound("GET", "", response_limit=10**9)) is Reason.RESPONSE_TOO_LARGE
 
 
 async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A byte every now and then."""
+    """Send a byte at intervals."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
     while True:
         writer.write(b"x")
@@ -181,7 +181,7 @@ async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def interim(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Interim answers for ever."""
+    """Send interim answers forever."""
     while True:
         writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
         await writer.drain()
@@ -189,24 +189,24 @@ async def interim(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Nothing at all."""
+    """Send nothing."""
     await asyncio.sleep(3600)
 
 
 async def head_then_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A head, and no body."""
+    """Send a head without its body."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
     await asyncio.sleep(3600)
 
 
 @pytest.mark.parametrize("script", [drip, interim, silent, head_then_nothing])
 async def test_timeout_covers_the_whole_answer(backend: HttpBackend, script: Script) -> None:
-    """However slowly a backend answers, the timeout ends it."""
+    """The timeout ends an answer, however slowly it arrives."""
     assert await refused(backend, script, Outbound("GET", "", timeout=0.3)) is Reason.BACKEND_TIMEOUT
 
 
 async def test_backend_that_does_not_read(backend: HttpBackend) -> None:
-    """An answer that comes before the request's body was read is an answer."""
+    """An answer that comes before the request's body was read is passed on."""
     early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `gateway.backends.connect`: only allowed addresses are connected to, however they are named."""
+"""Tests of `gateway.backends.connect`: connections go only to allowed addresses, however these are written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_allowed_literal() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost"])
 async def test_denied_loopback(host: str) -> None:
-    """Loopback is not reached where the network does not allow it, as a literal or as a name."""
+    """Loopback is not reachable if the network does not allow it, as a literal or as a name."""
     async with raw_peer(OK) as peer:
         assert await reason(f"http://{host}:{peer.port}/", NOWHERE) is Reason.ADDRESS_DENIED
         assert peer.connections == 0
@@ -76,7 +76,7 @@ async def test_name_that_resolves_to_loopback() -> None:
 
 
 async def test_allowed_address_among_denied_ones() -> None:
-    """Of several addresses of a name, only the allowed one is tried, and its own error is told."""
+    """Of several addresses of a name, only the allowed one is tried, and its error is the one reported."""
     names = Names(shop_example=[["127.0.0.1", "203.0.113.9"]])
     only = Allowing(frozenset({"127.0.0.1"}))
     async with raw_peer(OK) as peer:
@@ -85,7 +85,7 @@ async def test_allowed_address_among_denied_ones() -> None:
 
 
 async def test_name_that_resolves_differently_later() -> None:
-    """A name that turns to a denied address is denied at its next connection."""
+    """A name that now resolves to a denied address is denied at its next connection."""
     names = Names(shop_example=[["127.0.0.1"], ["127.0.0.2"]])
     async with raw_peer(OK) as peer, Connections(resolver=names) as connections:
         backend = HttpBackend(Shop(LOOPBACK), connections)
@@ -101,7 +101,7 @@ async def test_name_that_resolves_differently_later() -> None:
 
 
 async def test_a_resolver_that_gives_no_address() -> None:
-    """A resolver's answer that is no address (which the system would resolve once more) is denied."""
+    """A resolver's answer that is not an address (which the system would resolve again) is denied."""
     names = Names(shop_example=[["localhost"]])
     async with raw_peer(OK) as peer:
         everything = Allowing(frozenset({"localhost", "127.0.0.1", "::1"}))
@@ -109,7 +109,7 @@ async def test_a_resolver_that_gives_no_address() -> None:
 
 
 async def test_a_connection_that_is_silent_is_asked_whether_it_is_there() -> None:
-    """By the system: of a backend that is gone without a word an event stream would wait for ever."""
+    """TCP keep-alive is on: an event stream from a vanished backend would otherwise wait forever."""
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
     async with (
         raw_peer(head) as peer,
@@ -124,7 +124,7 @@ async def test_a_connection_that_is_silent_is_asked_whether_it_is_there() -> Non
 
 
 async def test_networks_do_not_share_connections() -> None:
-    """A connection that one network opened does not serve another that would not allow it."""
+    """A connection opened under one network is not reused for another that would not allow it."""
 
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -141,7 +141,7 @@ async def test_networks_do_not_share_connections() -> None:
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 70 + ".example", "xn--0.example"])
 async def test_names_that_do_not_resolve(host: str) -> None:
-    """A name that does not resolve, or cannot be one, is an unreachable backend."""
+    """A name that does not resolve, or is invalid, is an unreachable backend."""
     assert await reason(f"http://{host}:9/", LOOPBACK) is Reason.BACKEND_UNREACHABLE
 
 
@@ -151,7 +151,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HTTP_PROXY and its kin do not lead requests astray."""
+    """HTTP_PROXY and similar variables have no effect."""
     async with raw_peer(OK) as peer, raw_peer(b"HTTP/1.1 500 No\r\n\r\n") as proxy:
         monkeypatch.setenv("http_proxy", proxy.url())
         monkeypatch.setenv("ALL_PROXY", proxy.url())
@@ -159,7 +159,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.Monkey
 
 
 async def test_after_the_end() -> None:
-    """A request after the gateway's connections have ended is refused, not raised as an error of aiohttp."""
+    """A request after the connections were closed is refused, and raises no error of aiohttp."""
     async with Connections() as connections:
         backend = HttpBackend(Shop(), connections)
     with pytest.raises(Refusal) as caught:
@@ -193,7 +193,7 @@ def certificate(folder: Path) -> Path:
 
 
 async def https(pem: Path, handler: Handler) -> TestServer:
-    """A server that `handler` answers for."""
+    """A TLS server with `handler`."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(pem)
     app = web.Application()
@@ -204,7 +204,7 @@ async def https(pem: Path, handler: Handler) -> TestServer:
 
 
 async def test_certificates_are_verified(tmp_path: Path) -> None:
-    """A certificate of an unknown authority is refused; one of a given authority is taken, for its name only."""
+    """A certificate of an unknown authority is refused; one of a given authority is accepted, for its name only."""
 
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -226,7 +226,7 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 async def test_what_is_read_bit_by_bit_may_be_there_before_the_connection_ends(tmp_path: Path, framing: str) -> None:
-    """A server that closes it at once tells so within TLS, also while nothing more is read."""
+    """A server that closes at once is noticed within TLS, also while reading is paused."""
     body = random.Random(1).randbytes(200_000)
 
     async def much(request: web.Request) -> web.Response:

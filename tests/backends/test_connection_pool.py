@@ -1,4 +1,4 @@
-"""Connections that are kept for the next request."""
+"""Idle connections are kept for the next request."""
 
 import asyncio
 
@@ -13,13 +13,13 @@ KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 async def keeps(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers, and waits for the next request."""
+    """Answer, and wait for the next request."""
     writer.write(KEPT)
     await writer.drain()
 
 
 async def test_a_connection_that_nobody_needs_is_closed(backend: HttpBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while; until then it carries the next request."""
+    """An idle connection is reused until it has been unused for too long."""
     async with raw_peer(keeps) as peer, asyncio.timeout(20):
         for _ in range(2):
             await backend.send(Outbound("GET", peer.url()))

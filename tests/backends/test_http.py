@@ -19,18 +19,18 @@ from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refuse
 
 
 async def sent(backend: HttpBackend, target: str = "/", headers: Headers = (), method: str = "GET") -> bytes:
-    """The head of the request as the backend sees it."""
+    """The head of the request that the backend receives."""
     async with raw_peer(OK) as peer:
         await backend.send(Outbound(method, peer.url(target), headers))
         return peer.requests[0].replace(b":%d" % peer.port, b":PORT")
 
 
 async def echo(request: web.Request) -> web.Response:
-    """Answers with the body that came in."""
+    """Answer with the request's body."""
     return web.Response(body=await request.read(), content_type="application/octet-stream")
 
 
-# what goes out
+# requests
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ async def echo(request: web.Request) -> web.Response:
     ],
 )
 async def test_url_byte_for_byte(backend: HttpBackend, target: str) -> None:
-    """The request line holds the target exactly as it was given."""
+    """The request line contains the target byte for byte."""
     assert (await sent(backend, target)).split(b"\r\n")[0] == b"GET " + target.encode() + b" HTTP/1.1"
 
 
 async def test_nothing_of_our_own_but_what_must_be(backend: HttpBackend) -> None:
-    """A bare request carries host, our user-agent and the codings that we take, and nothing else."""
+    """A bare request has host, our user-agent and the accepted codings, and no other field."""
     head = await sent(backend)
     assert sorted(head.lower().split(b"\r\n")[1:-2]) == [
         b"accept-encoding: gzip, deflate, br, zstd",
@@ -62,7 +62,7 @@ async def test_nothing_of_our_own_but_what_must_be(backend: HttpBackend) -> None
 
 
 async def test_framing_headers_are_ours(backend: HttpBackend) -> None:
-    """Headers that frame a message or belong to a connection are not taken from the request; others are."""
+    """Framing and hop-by-hop fields are not taken from the request; others are."""
     theirs = (
         ("host", "evil.example"),
         ("content-length", "99"),
@@ -97,7 +97,7 @@ async def test_headers_that_cannot_be_sent(backend: HttpBackend, pair: tuple[str
 
 
 async def test_a_character_of_a_header_is_a_byte(backend: HttpBackend) -> None:
-    """As in `fetch` (Fetch, "isomorphic encode"); an event ID may have control characters too."""
+    """Isomorphic encoding as in `fetch` (Fetch, "isomorphic encode"); an event ID may have control characters too."""
     sent_headers = (("x-a", "\xe9"), ("last-event-id", "a\x01\xc3\xa9"))
     head = await sent(backend, headers=sent_headers)
     assert [line in head.split(b"\r\n") for line in (b"x-a: \xe9", b"last-event-id: a\x01\xc3\xa9")] == [True, True]
@@ -131,13 +131,13 @@ async def test_urls_that_cannot_be_sent(backend: HttpBackend, url: str) -> None:
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "TRACK", "get", "GE T", "GET\r\n", ""])
 async def test_methods_that_cannot_be_sent(backend: HttpBackend, method: str) -> None:
-    """A method that is none, or that means the connection itself, is refused."""
+    """An invalid method, or one for the connection itself, is refused."""
     assert await refused(backend, OK, Outbound(method, "")) is Reason.BAD_REQUEST
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", bytes(range(256)) * 20_000])
 async def test_body_exact(backend: HttpBackend, body: bytes) -> None:
-    """The body arrives byte for byte, small or large, and without a content-type of our own."""
+    """The body arrives byte for byte, small or large, and no content-type is added."""
     seen = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -152,11 +152,11 @@ async def test_body_exact(backend: HttpBackend, body: bytes) -> None:
     assert seen == [None]
 
 
-# what comes back
+# answers
 
 
 async def test_answer(backend: HttpBackend) -> None:
-    """Status, phrase, headers in lower case and in order, repeated ones apart, framing removed."""
+    """Status, phrase and headers (lower case, in order, repeated ones separate) are kept; framing is removed."""
     answer = await answered(
         backend,
         b"HTTP/1.1 404 Not Here\r\nX-B: 1\r\nX-A: \xe9\r\nx-b: 2\r\nSet-Cookie: a=b\r\nConnection: close, X-Hop\r\n"
@@ -167,7 +167,7 @@ async def test_answer(backend: HttpBackend) -> None:
 
 
 async def test_interim_answers_are_passed_over(backend: HttpBackend) -> None:
-    """1xx answers are not the answer."""
+    """1xx answers are skipped."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     assert (await answered(backend, interim + OK)).body == b"ok"
 
@@ -176,7 +176,7 @@ async def test_interim_answers_are_passed_over(backend: HttpBackend) -> None:
     ("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304), ("POST", 204), ("HEAD", 404), ("GET", 205)]
 )
 async def test_answers_without_body(backend: HttpBackend, method: str, status: int) -> None:
-    """HEAD, 204 and 304 end after their head, whatever content-length or content-encoding says."""
+    """HEAD, 204 and 304 end after their head, regardless of content-length and content-encoding."""
     length = 0 if status == 205 else 5
     head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nContent-Encoding: gzip\r\n\r\n" % (status, length)
     answer = await answered(backend, head, method)
@@ -192,7 +192,7 @@ async def test_answers_without_body(backend: HttpBackend, method: str, status: i
     ],
 )
 async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBackend, method: str, head: bytes) -> None:
-    """A server that sends it late, behind such a head, must not have it taken for the next caller's answer."""
+    """A body after such a head must not be taken for the answer to the next request."""
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -208,7 +208,7 @@ async def test_a_body_where_there_is_none_answers_nobody_else(backend: HttpBacke
 
 
 def test_interim_answers_come_to_an_end() -> None:
-    """Before the answer there may be some, and not for ever: each takes time from all others."""
+    """The number of interim answers is bounded: each takes processing time from other requests."""
     interim = b"HTTP/1.1 103 E\r\n\r\n"
     assert ResponseReader("GET", 1000).feed(interim * INTERIM + b"HTTP/1.1 204 N\r\n\r\n")
     with pytest.raises(Malformed, match="too many interim answers"):
@@ -216,7 +216,7 @@ def test_interim_answers_come_to_an_end() -> None:
 
 
 async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
-    """However an answer is cut into chunks, and its bytes into packets."""
+    """The body does not depend on its split into chunks and packets."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"1\r\nx\r\n" * 50_000 + b"0\r\na: b\r\n\r\n"
     assert (await answered(backend, head + body)).body == b"x" * 50_000
@@ -229,7 +229,7 @@ async def test_many_small_pieces_are_one_body(backend: HttpBackend) -> None:
 async def test_others_have_their_turn_between_many_small_chunks(
     backend: HttpBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them may come in one packet."""
+    """Other tasks run meanwhile, even if all chunks come in one packet."""
     seen, longest = 0, 0
     feed = Body.feed
 
@@ -254,7 +254,7 @@ async def test_others_have_their_turn_between_many_small_chunks(
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBackend, framing: str) -> None:
-    """All of it may come in one packet, and be two hundred times as much."""
+    """Other tasks run meanwhile, even if one packet decompresses to two hundred times its size."""
     body = b"".join(number.to_bytes(4, "big") for number in range(100_000))
     packed = gzip.compress(body)
     head, sent = {
@@ -274,7 +274,7 @@ async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBa
 
 
 async def test_redirects_are_not_followed(backend: HttpBackend) -> None:
-    """A redirect is an answer like any other, and cookies are not kept."""
+    """A redirect is passed on like any answer, and cookies are not stored."""
     async with raw_peer(b"HTTP/1.1 302 F\r\nLocation: /next\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n") as peer:
         url = f"http://localhost:{peer.port}/"
         answer = await backend.send(Outbound("GET", url))
@@ -284,7 +284,7 @@ async def test_redirects_are_not_followed(backend: HttpBackend) -> None:
 
 
 async def test_compressed_answer(backend: HttpBackend) -> None:
-    """A gzip answer arrives decompressed, without content-encoding and content-length."""
+    """A gzip answer is decompressed, without content-encoding and content-length."""
     packed = gzip.compress(b"hello")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nETag: x\r\n\r\n" % len(packed)
     answer = await answered(backend, head + packed)
@@ -295,13 +295,13 @@ async def test_compressed_answer(backend: HttpBackend) -> None:
 
 
 async def keep_alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A good answer; the connection stays open."""
+    """Send a valid answer, and keep the connection open."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
     await writer.drain()
 
 
 async def test_connections_are_kept(backend: HttpBackend) -> None:
-    """Requests one after the other share a connection."""
+    """Successive requests share a connection."""
     async with raw_peer(keep_alive) as peer:
         for _ in range(5):
             await backend.send(Outbound("GET", peer.url()))
@@ -309,7 +309,7 @@ async def test_connections_are_kept(backend: HttpBackend) -> None:
 
 
 async def test_a_connection_that_says_too_much_is_not_kept(backend: HttpBackend) -> None:
-    """What follows an answer never becomes the beginning of the next one."""
+    """Bytes after an answer are never taken for the beginning of the next one."""
 
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
@@ -321,7 +321,7 @@ async def test_a_connection_that_says_too_much_is_not_kept(backend: HttpBackend)
 
 
 async def test_an_answer_in_single_bytes(backend: HttpBackend) -> None:
-    """However an answer is cut, chunk extensions and trailers passed over, it is the same."""
+    """The answer does not depend on how it is split; chunk extensions and trailers are skipped."""
     whole = (
         b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 \r\nX-A:  b \r\nTransfer-Encoding: Chunked\r\n\r\n"
         b'2;a="b"\r\nok\r\n3\r\n, 2\r\n0\r\nTrailer: x\r\n\r\n'
@@ -339,7 +339,7 @@ async def test_an_answer_in_single_bytes(backend: HttpBackend) -> None:
 
 
 async def test_many_at_once(backend: HttpBackend) -> None:
-    """Answers do not get mixed up among many requests at once."""
+    """Many concurrent requests each get their own answer."""
     app = web.Application()
     app.router.add_post("/", echo)
     async with TestServer(app) as server:
@@ -350,7 +350,7 @@ async def test_many_at_once(backend: HttpBackend) -> None:
 
 
 async def test_cancel_closes_the_connection(backend: HttpBackend) -> None:
-    """A cancelled request ends at the backend, too."""
+    """A cancelled request closes its connection to the backend."""
     async with raw_peer(silent_until_closed) as peer:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(backend.send(Outbound("GET", peer.url(), timeout=60)))
@@ -360,7 +360,7 @@ async def test_cancel_closes_the_connection(backend: HttpBackend) -> None:
 
 
 async def test_who_waits_for_a_connection_gets_the_next_one(backend: HttpBackend) -> None:
-    """All connections that one origin may have are in use; who gives up while waiting takes none away."""
+    """All connections of an origin are in use; a cancelled waiter leaves its place to the next."""
     go = asyncio.Event()
 
     async def answers_then(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -382,7 +382,7 @@ async def test_who_waits_for_a_connection_gets_the_next_one(backend: HttpBackend
 
 
 async def test_each_request_has_its_own_time(backend: HttpBackend) -> None:
-    """On a connection that was used before, too, and while others of the same timeout are answered."""
+    """Each request has its own timeout, also on a reused connection and beside others with the same timeout."""
 
     async def first_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await keep_alive(reader, writer)
@@ -397,13 +397,13 @@ async def test_each_request_has_its_own_time(backend: HttpBackend) -> None:
 
 
 async def silent_until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Says nothing and leaves when the client does."""
+    """Send nothing, and close when the client does."""
     await reader.read()
 
 
 @pytest.mark.parametrize(("method", "tries"), [("GET", 2), ("HEAD", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)])
 async def test_only_safe_requests_are_repeated(backend: HttpBackend, method: str, tries: int) -> None:
-    """A request that may have run is sent again only where it is safe, and only once."""
+    """A request that may have run is repeated only if it is safe, and only once."""
     async with raw_peer(b"") as peer:
         with pytest.raises(Refusal) as caught:
             await backend.send(Outbound(method, peer.url()))
@@ -412,7 +412,7 @@ async def test_only_safe_requests_are_repeated(backend: HttpBackend, method: str
 
 
 async def test_recovery(backend: HttpBackend) -> None:
-    """A backend that comes back is reached again."""
+    """A backend that is back is reached again."""
     peers: list[Peer] = []
 
     async def first_time_closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -437,7 +437,7 @@ async def until(condition: object, seconds: float = 20) -> None:
 
 
 async def test_a_long_body_goes_as_the_backend_takes_it(backend: HttpBackend) -> None:
-    """Nobody else waits meanwhile; an answer that comes before its end is taken, and the rest is not sent."""
+    """Other tasks run meanwhile; after an early answer the rest of the body is not sent."""
     body = bytes(range(256)) * 64 * 1024
     taken: list[bytes] = []
 

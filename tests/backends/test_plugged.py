@@ -1,4 +1,4 @@
-"""A plugin's backend is held to what holds for every backend."""
+"""A plugin's backend is held to the limits of every backend."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ class Plugin:
         self._answer = answer
 
     async def send(self, request: Outbound) -> Response:
-        """What was given; nothing where that is None."""
+        """Return the given answer; with None, never return."""
         if self._answer is None:
             await asyncio.Event().wait()
         if self._answer is asyncio.CancelledError:
@@ -32,12 +32,12 @@ class Plugin:
         return answer
 
     async def close(self) -> None:
-        """Fails."""
+        """Raise an error."""
         raise OSError
 
 
 class Streaming(Plugin):
-    """Gives its body byte by byte; `!` cancels it, and after a full stop at the end comes nothing for ever."""
+    """Streams its body byte by byte; `!` cancels the stream, and after a full stop at the end it never ends."""
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
@@ -54,7 +54,7 @@ class Streaming(Plugin):
 
 
 def answer(status: Any = 200, headers: Any = (), body: Any = b"") -> Response:
-    """One that may be none."""
+    """An answer that may be invalid."""
     return Response(status, headers, body)
 
 
@@ -73,14 +73,14 @@ def answer(status: Any = 200, headers: Any = (), body: Any = b"") -> Response:
     ],
 )
 async def test_what_is_no_answer_is_refused(given: object, reason: Reason) -> None:
-    """Whoever asks hears why; nothing of it reaches a door."""
+    """An invalid answer is refused with a reason, and nothing of it is passed on."""
     with pytest.raises(Refusal) as refused:
         await plugged("b", Plugin(given)).send(REQUEST)
     assert refused.value.reason is reason
 
 
 async def test_a_backend_that_is_cancelled_by_itself_fails() -> None:
-    """Nobody gave up the request: who asked gets an answer, and keeps the connection."""
+    """A cancellation by the plugin itself is an error, so the caller gets an answer and keeps the connection."""
     with pytest.raises(RuntimeError, match="cancelled by itself"):
         await plugged("b", Plugin(asyncio.CancelledError)).send(REQUEST)
     backend = plugged("b", Streaming(answer(body=b"!")))
@@ -96,7 +96,7 @@ async def test_a_backend_that_is_cancelled_by_itself_fails() -> None:
 
 
 async def test_an_answer_is_given_as_of_any_backend() -> None:
-    """Names in lower case, the coding undone, what belongs to a connection left out; a failing end is only said."""
+    """Names are lower-cased, codings decoded, hop-by-hop fields dropped; an error in `close` is only logged."""
     fields: Headers = (("Content-Type", "text/plain"), ("Content-Encoding", "gzip"), ("Connection", "close"))
     backend = plugged("b", Plugin(answer(201, fields, gzip.compress(b"hello"))))
     assert await backend.send(REQUEST) == Response(201, (("content-type", "text/plain"),), b"hello")
@@ -110,7 +110,7 @@ async def test_an_answer_is_given_as_of_any_backend() -> None:
     ("body", "reason"), [(b"12345678901", Reason.RESPONSE_TOO_LARGE), (b"silence.", Reason.BACKEND_TIMEOUT)]
 )
 async def test_a_stream_is_bounded_too(body: bytes, reason: Reason) -> None:
-    """In the sum of its parts, and in each silence."""
+    """The sum of its parts and each silence are bounded."""
     backend = plugged("b", Streaming(answer(body=body)))
     assert isinstance(backend, StreamingBackend)
     async with backend.stream(REQUEST) as arriving:
@@ -120,6 +120,6 @@ async def test_a_stream_is_bounded_too(body: bytes, reason: Reason) -> None:
 
 
 async def test_a_stream_is_given_as_it_comes() -> None:
-    """Part by part, to its end."""
+    """The parts are passed on one by one, to the end."""
     async with plugged("b", Streaming(answer(body=b"good"))).stream(REQUEST) as arriving:  # type: ignore[attr-defined]  # one that streams still can
         assert [part async for part in arriving.parts] == [b"g", b"o", b"o", b"d"]

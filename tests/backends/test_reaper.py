@@ -1,4 +1,4 @@
-"""What a gateway started ends with it, also if it is killed."""
+"""Processes that a gateway started end with it, even if it is killed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ with open(sys.argv[1] + ".new", "w") as file:
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
-"""Reads nothing, ends neither with its input nor with SIGTERM, and has a child."""
+"""Reads nothing, ignores the end of its input and SIGTERM, and has a child."""
 
 
 async def gone(pids: list[int]) -> None:
-    """Wait until none of them runs; a zombie that nobody waits for does not."""
+    """Wait until none of them runs; zombies count as ended."""
     async with asyncio.timeout(30):
         for pid in pids:
             while is_running(pid):
@@ -38,7 +38,7 @@ async def gone(pids: list[int]) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Whether the process exists, and is not a zombie."""
     try:
         state = subprocess.run(["/bin/ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=True)
     except subprocess.CalledProcessError:
@@ -56,7 +56,7 @@ async def written(place: Path) -> list[int]:
 
 
 async def test_an_upstream_ends_with_a_killed_gateway(tmp_path: Path) -> None:
-    """And what it started itself, however stubborn it is."""
+    """Its child processes end, too, even if they ignore signals."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
@@ -72,7 +72,7 @@ async def test_an_upstream_ends_with_a_killed_gateway(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["close", "watcher killed"])
 async def test_what_is_watched_over_ends(tmp_path: Path, end: str) -> None:
-    """When the gateway ends; if somebody ends the watcher, there is another one, which knows all."""
+    """They end with the gateway; a watcher that was killed is replaced by one that knows all of them."""
     reaper = Reaper()
     places = [tmp_path / "one", tmp_path / "two"]
     started = [
@@ -92,7 +92,7 @@ async def test_what_is_watched_over_ends(tmp_path: Path, end: str) -> None:
 
 
 async def test_what_was_forgotten_is_left_alone(tmp_path: Path) -> None:
-    """Its number may be that of another process by then."""
+    """The pid may belong to another process by then."""
     reaper = Reaper()
     started = subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path / "pids")], start_new_session=True)
     pids = await written(tmp_path / "pids")

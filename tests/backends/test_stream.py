@@ -1,4 +1,4 @@
-"""Tests of the streaming way of `gateway.backends.http`: parts as they come, under the limits of whole answers."""
+"""Tests of streaming in `gateway.backends.http`: parts are passed on at once, under the limits of whole answers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.model import Outbound
 from tests.backends.peers import raw_peer
 
 BODY = b"x" * 300_000
-"""Too large to be written in one go."""
+"""Too large for one write."""
 
 
 async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:
-    """Each part when it is there, decompressed; the head before all of them."""
+    """Each part is passed on when it arrives, decompressed; the head before all of them."""
     go_on = asyncio.Event()
     packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
 
@@ -44,7 +44,7 @@ async def test_a_stream_comes_as_it_is_sent(backend: HttpBackend) -> None:
 
 
 async def test_streams_and_other_requests_do_not_wait_for_each_other(backend: HttpBackend) -> None:
-    """More event streams than there are connections for other requests all begin and flow; a large body goes beside."""
+    """More event streams than connections for other requests all start and flow, beside a large body."""
     news = asyncio.Event()
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +76,7 @@ async def test_streams_and_other_requests_do_not_wait_for_each_other(backend: Ht
     ],
 )
 async def test_what_breaks_a_stream(backend: HttpBackend, body: bytes, said: Reason) -> None:
-    """The limits of whole answers hold for the sum of the parts."""
+    """The limits of whole answers apply to the sum of the parts."""
     async with raw_peer(b"HTTP/1.1 200 OK\r\n" + body) as peer:
         asked = Outbound("GET", peer.url(), response_limit=1000)
         with pytest.raises(Refusal) as refused:
@@ -86,7 +86,7 @@ async def test_what_breaks_a_stream(backend: HttpBackend, body: bytes, said: Rea
 
 
 async def test_a_stream_that_is_told_to_be_too_large_never_begins(backend: HttpBackend) -> None:
-    """Its caller gets an answer that says so, as long as it has none; a head alone may tell any length."""
+    """A stream with too large a content-length is refused before its head is sent; HEAD may declare any length."""
     long = b"content-length: 2000\r\n\r\n"
     async with raw_peer(b"HTTP/1.1 200 OK\r\n" + long) as peer:
         with pytest.raises(Refusal) as refused:
@@ -105,7 +105,7 @@ async def test_a_stream_that_is_told_to_be_too_large_never_begins(backend: HttpB
 
 
 async def test_a_stream_that_falls_silent(backend: HttpBackend) -> None:
-    """The timeout holds for each wait between two parts."""
+    """The timeout applies to each wait between two parts."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
@@ -120,7 +120,7 @@ async def test_a_stream_that_falls_silent(backend: HttpBackend) -> None:
 
 @pytest.mark.parametrize("kind", ["text/event-stream; charset=utf-8", "application/x-ndjson"])
 async def test_events_may_be_far_apart(backend: HttpBackend, kind: str) -> None:
-    """No browser ends such a stream for its silence; the timeout holds for the head alone."""
+    """Browsers do not end a silent event stream; the timeout applies to the head only."""
     go_on = asyncio.Event()
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,7 +136,7 @@ async def test_events_may_be_far_apart(backend: HttpBackend, kind: str) -> None:
 
 
 async def test_a_stream_without_a_head(backend: HttpBackend) -> None:
-    """Refused as a whole answer is."""
+    """It is refused as a whole answer is."""
 
     async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -149,7 +149,7 @@ async def test_a_stream_without_a_head(backend: HttpBackend) -> None:
 
 
 async def test_a_stream_that_is_left_ends_at_the_backend(backend: HttpBackend) -> None:
-    """Its connection closes, and is not used again."""
+    """Its connection is closed, and not reused."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
@@ -163,7 +163,7 @@ async def test_a_stream_that_is_left_ends_at_the_backend(backend: HttpBackend) -
 
 
 async def test_a_stream_that_is_read_leaves_its_connection(backend: HttpBackend) -> None:
-    """The next request goes over the same one."""
+    """The next request reuses the connection."""
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none")
@@ -180,7 +180,7 @@ FIELDS = [("last-event-id", "a\x01\xc3\xa9"), ("x-a", "\xe9"), ("x-b", "\xc3\xa9
 
 @pytest.mark.parametrize(("name", "value"), FIELDS)
 async def test_a_stream_is_asked_for_with_the_bytes_of_its_header(backend: HttpBackend, name: str, value: str) -> None:
-    """Also with those that aiohttp's client does not write; the answer comes as it is sent."""
+    """Header bytes that aiohttp's client does not write are sent, too; the answer is streamed."""
     go_on = asyncio.Event()
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -199,7 +199,7 @@ async def test_a_stream_is_asked_for_with_the_bytes_of_its_header(backend: HttpB
 
 
 async def test_who_leaves_such_a_stream_ends_its_connection(backend: HttpBackend) -> None:
-    """Also one that still sends, of which no more is read than a little ahead."""
+    """A stream that still sends is closed, too; only a little is read ahead."""
 
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
@@ -224,7 +224,7 @@ async def test_who_leaves_such_a_stream_ends_its_connection(backend: HttpBackend
     ],
 )
 async def test_what_breaks_such_a_stream(backend: HttpBackend, said: bytes, reason: Reason) -> None:
-    """The same as of others."""
+    """The same limits apply as to other streams."""
     async with raw_peer(said) as peer:
         asked = Outbound("GET", peer.url(), (("last-event-id", "\xc3\xa9"),), response_limit=1000)
         with pytest.raises(Refusal) as refused:

@@ -1,4 +1,4 @@
-"""Frames of a WebSocket that are read by turns, by a real client of a real server."""
+"""WebSocket frames are read in turns, by a real client of a real server."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ANYWHERE = Network(private=True)
 
 
 class Counted(InTurn):
-    """Tells how often somebody went on."""
+    """Counts how often reading continued."""
 
     times = 0
 
     def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
-        """One more."""
+        """Count, and schedule."""
         self.times += 1
         super().add(go_on, worked)
 
 
 def connections(in_turn: InTurn) -> Connections:
-    """Those whose frames are read so."""
+    """Client connections whose frames are read in turns."""
     connections = Connections()
     connections.in_turn = in_turn
     return connections
@@ -56,7 +56,7 @@ def connections(in_turn: InTurn) -> Connections:
 async def test_what_came_at_once_is_read_in_many_turns(
     monkeypatch: pytest.MonkeyPatch, frames: bytes, said: list[str], end: str
 ) -> None:
-    """And all of it in its order, at either end, with the end that comes after it; a client may go on for days."""
+    """All messages arrive in order, at client and server, with the close frame; a client may stay for days."""
     monkeypatch.setattr(reading, "LONGEST", 30.0 if end == "client" else 0.01)
     in_turn, heard, over = Counted(), list[str](), asyncio.Event()
 
@@ -86,7 +86,7 @@ async def test_what_came_at_once_is_read_in_many_turns(
         if end == "client":
             heard.extend([str(one.data) async for one in other])
         else:
-            connection.transport.write(frames)  # without a mask, which aiohttp does not miss
+            connection.transport.write(frames)  # unmasked, which aiohttp does not check
             await other.send_frame(b"\x03\xe8", WSMsgType.CLOSE)
             await asyncio.wait_for(over.wait(), 30)
     assert heard == said
@@ -95,7 +95,7 @@ async def test_what_came_at_once_is_read_in_many_turns(
 
 @asynccontextmanager
 async def raw_server(frames: bytes) -> AsyncIterator[str]:
-    """One that says `frames` in one go with the answer that opens the WebSocket."""
+    """A server that sends `frames` in one write with the answer to the handshake."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -112,9 +112,9 @@ async def raw_server(frames: bytes) -> AsyncIterator[str]:
 
 
 async def test_what_comes_with_the_opening_is_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much as a server can send before anybody waits for it: all is heard, though not at once."""
-    monkeypatch.setattr(turns, "IDLE", -1.0)  # who reads rests after each moment
-    monkeypatch.setattr(reading, "MOMENT", 0.00005)  # of which a quick machine needs several, too
+    """All frames that a server sends with its handshake are read, though not in one turn."""
+    monkeypatch.setattr(turns, "IDLE", -1.0)  # the reader pauses after each time slice
+    monkeypatch.setattr(reading, "MOMENT", 0.00005)  # of which a fast machine needs several, too
     in_turn, fragments = Counted(), 80_000
     frames = b"\x01\x01a" + b"\x00\x01b" * fragments + b"\x80\x01c"
     async with (
@@ -122,13 +122,13 @@ async def test_what_comes_with_the_opening_is_read_in_turn(monkeypatch: pytest.M
         raw_server(frames) as url,
         connected.open(ANYWHERE).ws_connect(url, max_msg_size=0) as socket,
     ):
-        assert in_turn.times == 1  # nothing more was read than in one moment
+        assert in_turn.times == 1  # nothing beyond one time slice was read
         assert await socket.receive_str() == f"a{'b' * fragments}c"
     assert in_turn.times > 5
 
 
 async def test_a_message_of_too_many_fragments_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends it has the gateway at work without ever saying anything."""
+    """Endless fragments of one message would keep the gateway busy without delivering anything."""
     monkeypatch.setattr(reading, "LONGEST", 0.01)
     async with (
         connections(InTurn()) as connected,

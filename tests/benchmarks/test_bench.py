@@ -1,4 +1,4 @@
-"""The benchmark measures what it says; how fast anything is, is never a test."""
+"""The benchmark measures what it claims to; speed itself is never tested."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TINY = ["--rounds", "2", "--requests", "50", "--warm-up", "0", "--seconds", "20"
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """What one tiny run prints, and its JSON."""
+    """The output of one tiny run, and its JSON."""
     file = tmp_path_factory.mktemp("bench") / "figures.json"
     command = [sys.executable, "-m", "benchmarks", *TINY, "--json", str(file)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False, env=LOOKED_AT)
@@ -53,7 +53,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]
 
 
 def test_every_server_is_measured_at_1_and_32_connections(bench: tuple[str, dict[str, Any]]) -> None:
-    """Each in every round, with as many answers as were asked for."""
+    """Each is measured in every round, with the requested number of answers."""
     samples = bench[1]["samples"]
     expected = {(server, connections, number) for server in SERVERS for connections in (1, 32) for number in (0, 1)}
     assert {(one["server"], one["connections"], one["round"]) for one in samples} == expected
@@ -61,7 +61,7 @@ def test_every_server_is_measured_at_1_and_32_connections(bench: tuple[str, dict
 
 
 def test_ratios_are_to_the_bare_proxy(bench: tuple[str, dict[str, Any]]) -> None:
-    """The bare proxy's own is 1, and all others lie between the lowest and the highest of their rounds."""
+    """The bare proxy's own ratio is 1, and others lie between the lowest and the highest of their rounds."""
     found = bench[1]["servers"]
     assert [row["ratio"] for row in found if row["server"].startswith("bare proxy")] == [1.0] * 4
     assert all(0 < row["lowest"] <= row["ratio"] <= row["highest"] for row in found)
@@ -69,13 +69,13 @@ def test_ratios_are_to_the_bare_proxy(bench: tuple[str, dict[str, Any]]) -> None
 
 
 def test_decisions_are_measured_over_growing_policies(bench: tuple[str, dict[str, Any]]) -> None:
-    """A row for each length."""
+    """There is a row for each length."""
     assert [one["routes"] for one in bench[1]["decide"]] == [10, 20]
     assert all(one["cold_us"] > 0 and one["repeated_us"] > 0 for one in bench[1]["decide"])
 
 
 def test_the_tables_show_it_all(bench: tuple[str, dict[str, Any]]) -> None:
-    """Markdown: a line for each server at each number of connections, and the machine's cores above."""
+    """The Markdown has a line for each server and number of connections, and the number of cores above."""
     text = bench[0]
     lines = re.findall(r"^\| (.+?) +\| +(\d+) \| +\d+\.\d\d \|", text, re.MULTILINE)
     assert lines == [(server, connections) for connections in ("1", "32") for server in SERVERS]
@@ -83,7 +83,7 @@ def test_the_tables_show_it_all(bench: tuple[str, dict[str, Any]]) -> None:
 
 
 def test_sigterm_ends_a_run_in_its_middle(tmp_path: Path) -> None:
-    """With its servers, whose files it removes behind them."""
+    """Its servers end as well, and their files are removed."""
     command = [sys.executable, "-m", "benchmarks", *TINY[:-1], "1", "--requests", "1000000"]
     started = subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**LOOKED_AT, "TMPDIR": str(tmp_path)}
@@ -142,26 +142,26 @@ def _answering(answer: web.Response) -> web.Application:
 
 
 def test_the_backend_answers_with_400_bytes_of_json() -> None:
-    """The document is what the benchmark says that it is."""
+    """The document has the size and marker that the benchmark declares."""
     assert len(backend.document()) == 400
     assert json.loads(backend.document())["title"] == backend.MARKER
 
 
 async def test_the_load_counts_its_answers() -> None:
-    """Neither more nor less than it was told to ask for, the warm-up beside them."""
+    """The configured number of requests is measured, and the warm-up is counted separately."""
     measured = await _measured(backend.build_app(), warm_up=10.0)
     assert (measured.requests, measured.answered) == (40, 80)
 
 
 async def test_the_load_ends_in_time() -> None:
-    """However many requests are left."""
+    """The time limit applies, however many requests are left."""
     async with asyncio.timeout(20):
         measured = await _measured(backend.build_app(), requests=10**9, seconds=0.2)
     assert measured.requests < 10**9
 
 
 async def test_loads_have_their_turns() -> None:
-    """Each goes on when the other has had its moment, until both have sent all."""
+    """The loads alternate in time slices until both have sent all requests."""
     asked: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -181,13 +181,13 @@ async def test_loads_have_their_turns() -> None:
 
 @pytest.mark.parametrize("answer", [web.Response(status=403, text=backend.MARKER), web.Response(text="another")])
 async def test_a_wrong_answer_ends_the_benchmark(answer: web.Response) -> None:
-    """Refusals are quick; they must not be counted as answers."""
+    """Refusals are fast, and must not be counted as answers."""
     with pytest.raises(BenchmarkError, match="not the answer"):
         await _measured(_answering(answer))
 
 
 def test_no_process_stays(tmp_path: Path) -> None:
-    """Whoever starts servers ends them, whatever happens in between."""
+    """Servers are stopped, also if the block raises an error."""
     processes = Processes(tmp_path)
     running = processes.start("backend", [sys.executable, "-m", "benchmarks.backend"])
     os.kill(running.pid, 0)
@@ -198,7 +198,7 @@ def test_no_process_stays(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
-    """And not waited for."""
+    """It is not waited for."""
     with Processes(tmp_path) as processes, pytest.raises(BenchmarkError, match=r"(?s)odd one did not start.*no such"):
         processes.start("odd one", [sys.executable, "-c", "raise SystemExit('no such thing')"])
 
@@ -207,7 +207,7 @@ def test_a_server_that_does_not_start_is_named_with_its_last_words(tmp_path: Pat
 
 
 def test_percentiles_are_by_nearest_rank() -> None:
-    """Of what was measured, nothing between."""
+    """A percentile is one of the measured values."""
     times = [float(number) for number in range(100, 0, -1)]
     assert (percentile(times, 0.50), percentile(times, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
 
@@ -225,5 +225,5 @@ def test_what_was_measured_together_is_compared() -> None:
 
 
 def test_the_policy_of_the_benchmark_allows_its_requests() -> None:
-    """`measure` refuses to time denials, which end early; one route, and many, work."""
+    """`measure` refuses to time denials, which end early; the policy works with one route, and with many."""
     assert [measure(routes, 500).routes for routes in (1, 30)] == [1, 30]

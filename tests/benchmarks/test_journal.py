@@ -1,4 +1,4 @@
-"""The benchmark of the record's lines: it runs, and tells of every way in which a line is kept."""
+"""The benchmark of the audit log runs, and reports every way in which a line is stored."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks import journal
 
 
 def test_the_cost_of_a_line_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the journal, with values hidden, on the disk, and from there in the database."""
+    """The journal, redacted values, fsync, and the copy to the database are reported."""
     journal.main(["--lines", "20"])
     table = capsys.readouterr().out.splitlines()[2:]
     assert [row.split("|")[1].strip() for row in table] == [

@@ -1,4 +1,4 @@
-"""Hundreds of idle sessions and views are held at once, each answers, and none costs more than it may."""
+"""Hundreds of idle sessions and views are open at once, each answers, and none exceeds its memory limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.leaks.marks import MARK
 
 SESSION_KIB = 300
 VIEW_KIB = 150
-"""More than twice what each takes where thousands are held."""
+"""More than twice the memory of each when thousands are open."""
 
 
 async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over a stream each, and 25 views to a page; all of them answer at the end."""
+    """Each session has a stream, each page 25 views; all of them answer at the end."""
     monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")
     with Processes(tmp_path) as processes:
         pid, port = start(processes, tmp_path, 200, 200)
@@ -35,7 +35,7 @@ async def test_hundreds_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_one_more_than_there_is_room_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: int, views: int, why: str
 ) -> None:
-    """The bounds of the configuration hold."""
+    """The bounds of the configuration apply."""
     monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")
     with Processes(tmp_path) as processes:
         pid, port = start(processes, tmp_path, 4, 25)

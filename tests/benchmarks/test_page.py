@@ -1,4 +1,4 @@
-"""The benchmark in a page measures what it says, in a browser of its own."""
+"""The benchmark in a page measures what it claims to, in a separate browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORK = ["nothing else", "50 MiB up", "50 MiB down", "1,000 fetches at once"]
 
 
 def test_a_model_calls_beside_each_kind_of_work() -> None:
-    """A line of figures for each, and what a fetch adds to the same call by hand."""
+    """Each kind of work has a line of figures, and a fetch is compared with the same call by hand."""
     command = [*module("benchmarks.page"), "--part", "0.02", "--rounds", "3"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -30,26 +30,26 @@ def test_a_model_calls_beside_each_kind_of_work() -> None:
 
 @pytest.fixture
 def idle(tmp_path: Path) -> Iterator[int]:
-    """The port of a server that nobody else asks."""
+    """The port of an idle server."""
     with Processes(tmp_path) as processes:
         yield processes.start("idle", module("benchmarks.backend")).port
 
 
 def test_what_an_idle_server_takes_is_told_of_the_shortest_time(idle: int) -> None:
-    """It is asked at once."""
+    """The server is queried without delay."""
     with Idle(idle) as bare:
         pass
     assert bare.longest > 0
 
 
 def test_a_call_that_fails_ends_the_benchmark(idle: int) -> None:
-    """A failure is answered sooner than a call."""
+    """A failure is faster than a call."""
     with Model(idle) as model, pytest.raises(BenchmarkError, match="bulk_ping failed: 404"):
         model.call("bulk_ping", {})
 
 
 def test_what_other_programs_take_is_told_apart(idle: int, tmp_path: Path) -> None:
-    """What this process and its servers use is not in it."""
+    """The CPU time of this process and its servers is excluded."""
     with Processes(tmp_path) as processes:
         before = processes.others_seconds()
         if before is None:

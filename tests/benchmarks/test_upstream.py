@@ -1,4 +1,4 @@
-"""The benchmark of an upstream's tools measures what it says; how fast anything is, is never a test."""
+"""The benchmark of an upstream's tools measures what it claims to; speed itself is never tested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.leaks.marks import MARK
 def test_each_tool_is_called_directly_and_through_the_gateway(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By turns, and told side by side."""
+    """The two are measured alternately, and reported side by side."""
     monkeypatch.setenv("BENCH_SECRET", f"bench-{MARK}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     main(["--rounds", "1", "--requests", "5", "--seconds", "20"])

@@ -10,7 +10,7 @@ from tests.browser.runtime_host import Host, host_server
 
 DEBIAN = Path("/usr/bin/chromium")
 PATIENCE = 20_000
-"""Milliseconds that anything may take to be seen: machines are busy, and what never comes fails all the same."""
+"""Milliseconds that anything may take to be visible; long, as machines are busy and failures fail anyway."""
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -35,7 +35,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """A browser context of its own: no cookies, no storage, no pages of another test."""
+    """A separate browser context: no cookies, storage or pages of other tests."""
     async with await browser.new_context() as fresh:
         yield fresh
 

@@ -1,4 +1,4 @@
-"""A gateway's end of the bridge, with the real mux, and the two sites that serve the host parts under test."""
+"""The gateway's end of the bridge, with the real mux, and the two sites that serve the host parts under test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def echo(params: dict[str, Any]) -> dict[str, Json]:
 
 @dataclass
 class FarEnd:
-    """What the gateway's end was told, and how it answers; `on_call` gives the result of a `tools/call` or None."""
+    """The frames that the gateway's end received, and its answers; `on_call` gives the result of a `tools/call`."""
 
     scripts: dict[str, str]
     port: int = 0
@@ -42,7 +42,7 @@ class FarEnd:
     sockets: list[tuple[mux.ServerConnection, web.WebSocketResponse]] = field(default_factory=list)
     on_call: Callable[[dict[str, Any]], dict[str, Json] | None] = echo
     shown: dict[str, Json] = field(default_factory=dict)
-    """What is said of how apps are shown."""
+    """The declarations of how apps are shown."""
 
     @property
     def host(self) -> str:
@@ -59,12 +59,12 @@ class FarEnd:
         return f"{self.host}/?{urlencode([('sandbox', self.sandbox), *(('app', app) for app in apps)])}"
 
     def messages(self, channel: Channel, method: str | None = None) -> list[dict[str, Json]]:
-        """The messages told on a channel, with this method."""
+        """The received messages of a channel, with this method."""
         found = [frame.message for frame in self.told if isinstance(frame, mux.Message) and frame.channel is channel]
         return [message for message in found if method is None or message.get("method") == method]
 
     def of(self, kind: type[mux.Frame]) -> list[Any]:
-        """The frames of one kind."""
+        """The received frames of one type."""
         return [frame for frame in self.told if isinstance(frame, kind)]
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -178,14 +178,14 @@ class FarEnd:
 
 
 async def flush(connection: mux.ServerConnection, socket: web.WebSocketResponse) -> None:
-    """Write what waits."""
+    """Send the pending output."""
     for text in connection.pending_output():
         await socket.send_str(text)
 
 
 @asynccontextmanager
 async def far_end(**scripts: str) -> AsyncIterator[FarEnd]:
-    """The far end on a free port; `scripts` are what each app does."""
+    """The far end on a free port; `scripts` are the scripts of the apps."""
     end = FarEnd(scripts)
     listening = socket.create_server(("127.0.0.1", 0))
     end.port = listening.getsockname()[1]

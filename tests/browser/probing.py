@@ -1,4 +1,4 @@
-"""What the record says, once it says it."""
+"""Waits for lines of the record."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ def outcomes(world: World, **wanted: Any) -> list[dict[str, Any]]:
 
 
 async def outcome(world: World, **wanted: Any) -> dict[str, Any]:
-    """The first such outcome, once it is there."""
+    """The first such outcome, once it is recorded."""
     async with asyncio.timeout(20):
         while not (found := outcomes(world, **wanted)):
             await asyncio.sleep(0.05)

@@ -23,7 +23,7 @@ CSP = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src blob:"
 )
-"""What hosts give to a view that asks for nothing (and to themselves, blob: frames); the frame inherits it."""
+"""The policy of hosts for a view without requests of its own (hosts add `blob:` frames for themselves)."""
 
 KEY = bytes(range(32))
 
@@ -39,18 +39,18 @@ CLOCK = """<script>{
     waiting.forEach(({ after, run }) => own(run, Math.max(0, after - time)));
   };
 }</script>"""
-"""Before a page: its timers of a second or more wait for `passed`. To some frames Playwright's own clock comes late."""
+"""A script before a page: its timers of a second or more wait for `passed`, as Playwright's clock starts late."""
 
 
 async def passed(frame: Frame, seconds: int) -> None:
-    """So many seconds have passed in a page behind `CLOCK`, at once; from then on time passes as ever."""
+    """Advance the time of a page with `CLOCK` at once; from then on it runs as usual."""
     await frame.evaluate("(time) => pass(time)", seconds * 1000)
 
 
 def packed(folder: Path, html: str, *, keeps: bool = False, tools: Sequence[str] = ()) -> str:
-    """`html` as the packer makes an app of it, with a backend at `/api`.
+    """The packed app of `html`, with a backend at `/api`.
 
-    `keeps` one with storage on the gateway, and `tools` names those that hosts may offer by themselves.
+    With `keeps` its storage is on the gateway; `tools` lists those that hosts may offer by themselves.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(html, "utf-8")
@@ -79,7 +79,7 @@ async def host_server(policy: str = CSP) -> AsyncIterator[str]:
         return web.Response(text=html, content_type="text/html", headers={"content-security-policy": policy})
 
     async def icon(_: web.Request) -> web.Response:
-        return web.Response(status=204)  # browsers ask for one at any moment, and complain where there is none
+        return web.Response(status=204)  # browsers request an icon at any moment, and log an error if there is none
 
     app = web.Application()
     app.router.add_get("/sub/host.html", page)
@@ -97,7 +97,7 @@ async def host_server(policy: str = CSP) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def echoing_host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server, whose answers say what was asked."""
+    """A plain host on a real server, whose answers repeat the requested URL."""
     async with host_server() as url:
         await page.goto(url)
         host = Host(page)
@@ -116,7 +116,7 @@ class Host:
         return await self.page.evaluate(expression, argument)
 
     async def show(self, html: str) -> Frame:
-        """Show the app, and give its frame once its scripts have run: before, nobody hears what is posted to it."""
+        """Show the app, and return its frame once its scripts have run: before that, messages to it are lost."""
         async with self.page.expect_event("framenavigated", lambda frame: frame.url == "about:srcdoc") as navigated:
             await self.run("html => host.show(html)", html)
         frame: Frame = await navigated.value
@@ -131,11 +131,11 @@ class Host:
         return value
 
     async def settled(self) -> None:
-        """Wait until the view has heard all that was posted to it, and the host what the view had posted by then."""
+        """Wait until the view has received all messages sent to it, and the host those of the view until then."""
         await self.run("() => host.ask(`settled-${(host.pings = (host.pings ?? 0) + 1)}`, 'ping')")
 
     async def answers(self, body: str) -> None:
-        """Answer `http_request` with what the JavaScript `body` gives for `args`."""
+        """Answer `http_request` with the result of the JavaScript `body` for `args`."""
         await self.run(
             "body => { const answer = new Function('args', 'id', `return (async () => { ${body} })()`);"
             " host.tools.http_request = async (args, id) => ({ content: [], structuredContent:"
@@ -145,11 +145,11 @@ class Host:
         )
 
     async def in_our_host(self) -> None:
-        """Be a host whose socket is the proof."""
+        """Act as our own host, where the socket is the proof."""
         await self.run("() => { host.context = { 'webmcp-gateway': { bridge: true } }; }")
 
     async def attaches(self, *free: str) -> None:
-        """Answer `webmcp_attach` with these free tools, and bring a launch value as soon as the view is initialized."""
+        """Answer `webmcp_attach` with these free tools, and send a launch value as soon as the view is initialized."""
         values = {"view": "view1", "key": encoded(KEY), "proven": True, "free": free}
         await self.run(
             "values => { host.tools.webmcp_attach = async () => ({ content: [], structuredContent: values });"
@@ -161,7 +161,7 @@ class Host:
 
 
 async def noticed(frame: Frame) -> str:
-    """What the view's notice says to the person, once there is one: no script can look inside of it."""
+    """The text of the view's notice, once there is one: no script can look inside of it."""
     session = await frame.page.context.new_cdp_session(frame)
     async with asyncio.timeout(20):
         while True:
@@ -186,11 +186,11 @@ def encoded(value: bytes) -> str:
 
 
 def proof(number: int) -> str:
-    """What `_view` has to be for the call with this number."""
+    """The value of `_view` for the call with this number."""
     return f"view1.{number}.{encoded(hmac.digest(KEY, str(number).encode(), hashlib.sha256))}"
 
 
 async def shown(host: Host, folder: Path, html: str = "<!doctype html><p>page</p>") -> Frame:
-    """The frame of a page in our own host, where no proof is needed."""
+    """The frame of a page in our own host, where no proof is required."""
     await host.in_our_host()
     return await host.show(packed(folder, html))

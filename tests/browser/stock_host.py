@@ -1,4 +1,4 @@
-"""A host of others, built on ext-apps' bridge and an MCP client, with the packed cart in an opaque frame."""
+"""A third-party host, built on ext-apps' bridge and an MCP client, with the packed cart in an opaque frame."""
 
 import subprocess
 from collections.abc import AsyncIterator
@@ -25,11 +25,11 @@ POLICY = (
 
 SIZE = ViewportSize(width=1280, height=720)
 PATIENCE = 30.0
-"""Seconds that the host waits for an answer, as the SDK does: a poll of the view may wait for 20."""
+"""Seconds that the host waits for an answer, as the SDK does: a poll of the view may take 20."""
 
 
 def bundled(folder: Path, name: str = "host.ts") -> Path:
-    """The hosts' script, bundled as their makers would."""
+    """The hosts' script, bundled as their authors would."""
     source = (Path(__file__).parent / "stock" / name).read_text("utf-8")
     entry = ROOT / "browser" / "node_modules" / ".cache" / f"stock-{name}"
     entry.parent.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def bundled(folder: Path, name: str = "host.ts") -> Path:
 
 @asynccontextmanager
 async def stock_host(script: Path) -> AsyncIterator[str]:
-    """The host's page, on a site of its own, under the content policy that hosts give to views."""
+    """The host's page, on a separate site, under the content security policy that hosts give to views."""
 
     async def page(_: web.Request) -> web.Response:
         html = "<!doctype html><title>stock host</title><body></body><script src=/host.js></script>"
@@ -72,9 +72,9 @@ async def shown(
 ) -> AsyncIterator[FrameLocator]:
     """The cart in the stock host.
 
-    `drop_meta`: a host that loses `_meta` of results. `turns` is around each call of the view, such as a lock.
-    `carried` takes the names of the tools that the view called. `headers` say who the client is.
-    `way` is the function of the host's page that shows the app.
+    `drop_meta`: the host drops `_meta` of results. `turns` wraps each call of the view, for instance a lock. `carried`
+    collects the names of the tools that the view called. `headers` authenticate the client. `way` is the function of
+    the host's page that shows the app.
     """
     async with (
         stock_host(script) as url,

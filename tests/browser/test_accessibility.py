@@ -23,18 +23,18 @@ RUN = """() => axe.run(document, {
   resultTypes: ["violations"],
   runOnly: axe.getRules().map((rule) => rule.ruleId).filter((id) => id !== "color-contrast-enhanced"),
 })"""
-"""Every rule, also experimental ones, but for the contrast of WCAG AAA. Apps in frames are their authors' own pages."""
+"""All rules, also experimental ones, except the contrast of WCAG AAA. Apps in frames are their authors' pages."""
 
 
 @pytest.fixture(params=["light", "dark"])
 async def seen(page: Page, request: pytest.FixtureRequest) -> Page:
-    """A page as a person with these colours sees it, who wants no motion."""
+    """A page with this color scheme and reduced motion."""
     await page.emulate_media(color_scheme=request.param, reduced_motion="reduce")
     return page
 
 
 async def findings(page: Page) -> str:
-    """Every rule that is broken, a line for each element that breaks it."""
+    """Every violated rule, a line for each element."""
     await page.evaluate(AXE)
     result: dict[str, Any] = await page.evaluate(RUN)
     return "\n".join(
@@ -45,20 +45,20 @@ async def findings(page: Page) -> str:
 
 
 async def test_axe_finds_what_is_wrong(page: Page) -> None:
-    """A picture without words: the checker works, and so can the tests below fail."""
+    """An image without alternative text is found: the checker works."""
     await page.set_content("<html lang=en><title>t</title><main><h1>t</h1><img src='data:,'></main></html>")
     assert [found.partition(":")[0] for found in (await findings(page)).splitlines()] == ["image-alt"]
 
 
 async def test_the_console_before_an_app_is_open(seen: Page, world: World) -> None:
-    """The first page."""
+    """The first page has no findings."""
     await seen.goto(world.console)
     await expect(seen.get_by_role("heading", level=1)).to_be_attached()
     assert not await findings(seen)
 
 
 async def test_the_console_at_work(seen: Page, world: World) -> None:
-    """An app, its tools, what a model did, a record that is opened, and a refusal."""
+    """The page has an app, its tools, a model's calls, an open record, and a refusal."""
     frame = await shown(seen, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
@@ -72,7 +72,7 @@ async def test_the_console_at_work(seen: Page, world: World) -> None:
 
 
 async def test_the_story_of_the_example(seen: Page, world: World) -> None:
-    """While it is told, and where it stopped."""
+    """The page is checked during the story, and after its stop."""
     await shown(seen, world)
     await seen.get_by_test_id("story").click()
     await expect(seen.get_by_role("img", name="Step 2 of")).to_be_visible()
@@ -104,7 +104,7 @@ async def test_the_pages_of_accounts(seen: Page, tmp_path: Path) -> None:
 
 
 async def test_the_pages_around_a_login(seen: Page, tmp_path: Path) -> None:
-    """A link that was used, the console behind a login, and the page after the logout."""
+    """A used link, the console that requires a login, and the page after the logout."""
     async with running(tmp_path, extra="auth: [{type: token}]\n") as world:
         address = await link(world)
         await seen.goto(address)
@@ -116,7 +116,7 @@ async def test_the_pages_around_a_login(seen: Page, tmp_path: Path) -> None:
 
 
 async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
-    """The HTML page that `audit report` writes, also on a phone: a wide table scrolls, and breaks no word."""
+    """The HTML page of `audit report`, also on a phone: a wide table scrolls, and breaks no word."""
     async with running(tmp_path) as world, world.client() as client:
         for path in ("/api/products", "/api/nothing"):
             async with client.get(f"{world.site}{path}", headers={"webmcp-gateway-client": "1"}):

@@ -1,4 +1,4 @@
-"""What the configuration lets apps of an upstream do beyond the policy of MCP Apps, and what a person reads of it."""
+"""Permissions of upstream apps beyond the policy of MCP Apps, and the notices about missing ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ tell({ id: 0, method: "ui/initialize", params: { appInfo, appCapabilities: {}, p
 
 
 def maker(wanted: str) -> McpServer[Any]:
-    """A server whose app does what is wanted, and that a tool opens."""
+    """A server with an app that does `wanted`, and a tool that opens it."""
     tool = types.Tool(name="make", input_schema={"type": "object"}, _meta={"ui": {"resourceUri": URI}})
     other = types.Tool(name="count", input_schema={"type": "object"})
 
@@ -104,22 +104,22 @@ async def shown(page: Page, folder: Path, wanted: str, allow: str) -> AsyncItera
 
 
 WANTED = {"eval": ("eval", "made of text"), "worker": ("blob-workers", "at work"), "wasm": ("wasm", "compiled")}
-"""What an app does, the word that allows it, and what comes of it then."""
+"""What an app does, the keyword that allows it, and the text that it then shows."""
 
 
 @pytest.mark.parametrize("does", list(WANTED))
 async def test_an_app_does_what_its_upstream_is_allowed(page: Page, tmp_path: Path, does: str) -> None:
-    """And no word is lost about it."""
+    """The app works, and there is no notice."""
     word, comes = WANTED[does]
     async with shown(page, tmp_path, f"['{does}']", f"[{word}]") as (app, _):
         await expect(app.locator("li").last).to_have_text(f"{does}: {comes}")
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
-        await expect(app.locator("li").first).to_have_text("CSS1Compat 1")  # the page as its server wrote it
+        await expect(app.locator("li").first).to_have_text("CSS1Compat 1")  # the page as its server sent it
 
 
 @pytest.mark.parametrize("does", list(WANTED))
 async def test_a_person_reads_what_an_app_was_kept_from(page: Page, tmp_path: Path, does: str) -> None:
-    """With the words that allow it, where others are allowed, too."""
+    """The notice names the keywords that allow it, also if others are allowed."""
     word, _ = WANTED[does]
     others = ", ".join(other for other, _ in WANTED.values() if other not in (word, "eval"))
     async with shown(page, tmp_path, f"['{does}']", f"[{others if does != 'wasm' else 'blob-workers'}]") as (app, _):
@@ -129,7 +129,7 @@ async def test_a_person_reads_what_an_app_was_kept_from(page: Page, tmp_path: Pa
 
 
 async def test_a_model_s_own_call_stands_in_the_timeline(page: Page, tmp_path: Path) -> None:
-    """At the mount of the upstream whose app is shown; with what drives the view, and what does not."""
+    """Calls at the mount of the shown app's upstream are listed, whether their tool opens an app or not."""
     async with shown(page, tmp_path, "[]", "[]") as (app, mcp):
         await expect(app.locator("li")).to_have_count(1)
         async with Client(mcp, mode="2026-07-28") as model:

@@ -1,4 +1,4 @@
-"""Published apps that need more than the content security policy of MCP Apps lets them do, in the console."""
+"""Published apps that need more than the content security policy of MCP Apps allows, in the console."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ canvas.title = `${renderer.info.render.triangles} triangles`;
 
 
 def pdf(text: str) -> bytes:
-    """A document of one page (ISO 32000-1, 7.5), with a text on it."""
+    """A PDF of one page (ISO 32000-1, 7.5), with a text on it."""
     drawn = f"BT /F1 24 Tf 40 100 Td ({text}) Tj ET"
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -62,7 +62,7 @@ async def opened(page: Page, folder: Path, name: str, more: str) -> AsyncIterato
 
 
 DONE = {"pdf": "text=Hello from a file", "threejs": "canvas[title='12 triangles']"}
-"""Each app has this where it shows what it was asked for."""
+"""The element that each app has once it shows the requested content."""
 
 
 @pytest.mark.parametrize(("name", "word"), [("pdf", "blob-workers"), ("threejs", "eval")])
@@ -70,7 +70,7 @@ DONE = {"pdf": "text=Hello from a file", "threejs": "canvas[title='12 triangles'
 async def test_a_published_app_works_with_the_word_that_allows_it(
     page: Page, tmp_path: Path, name: str, word: str, runtime: str
 ) -> None:
-    """It shows what the model asked for, and nothing is named as missing."""
+    """It shows the content that the model requested, and there is no notice."""
     async with opened(page, tmp_path, name, f"{runtime}, allow: [{word}]") as app:
         await expect(app.locator(DONE[name])).to_be_attached(timeout=20_000)
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
@@ -78,7 +78,7 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
 
 @pytest.mark.parametrize(("name", "word"), [("pdf", "blob-workers"), ("threejs", "eval")])
 async def test_the_word_that_a_published_app_needs_is_named(page: Page, tmp_path: Path, name: str, word: str) -> None:
-    """That one alone, and the app shows nothing without it."""
+    """The notice names only that keyword, and the app shows nothing without it."""
     async with opened(page, tmp_path, name, "") as app:
         needed = f"write allow: [{word}] at upstreams.{name} in gateway.yaml"
         await expect(page.get_by_test_id("blocked")).to_contain_text(needed, timeout=20_000)
@@ -89,7 +89,7 @@ async def test_the_word_that_a_published_app_needs_is_named(page: Page, tmp_path
 async def test_an_app_that_only_looks_whether_it_may_make_code_needs_no_word(
     page: Page, tmp_path: Path, more: str
 ) -> None:
-    """Every app with zod makes an empty function to see whether it can; it goes on without, and works."""
+    """Every app with zod tests whether it can compile a function; it works without."""
     async with shown(page, tmp_path, "basic-vue", more) as (app, records):
         button = app.get_by_role("button", name="Get Server Time")
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{4}-\d\d-\d\dT"))

@@ -24,7 +24,7 @@ DELETE = {"url": "/api/cart/mug", "method": "DELETE", "_initiator": "model"}
 
 @dataclass
 class View:
-    """A view of the cart as the gateway sees it: calls that carry its proof."""
+    """A view of the cart as the gateway sees it: calls with its proof."""
 
     client: Client
     id: str
@@ -32,7 +32,7 @@ class View:
     count: int = 0
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What the call of `tool` gives."""
+        """The structured content of the result of `tool`."""
         self.count += 1
         digest = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
         proof = f"{self.id}.{self.count}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
@@ -44,7 +44,7 @@ class View:
 
 @dataclass
 class Asked:
-    """A request that waits for a person: the link to its approval, and at last its answer."""
+    """A request that requires approval: the link to its question, and at last its answer."""
 
     link: str
     answer: asyncio.Future[dict[str, Any]] = field(default_factory=asyncio.Future)
@@ -52,7 +52,7 @@ class Asked:
 
 @asynccontextmanager
 async def asked(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[Asked]:
-    """A model wants the mug out of the cart, or `call`; the view asks on and on what became of it."""
+    """Let a model send `call`, which removes the mug by default; the view polls for the outcome."""
     async with (
         Client(f"{world.url}/mcp/cart", mode="2026-07-28", extensions=UI) as client,
         asyncio.TaskGroup() as tasks,
@@ -77,15 +77,15 @@ async def asked(world: World, call: dict[str, Any] = DELETE) -> AsyncIterator[As
 
 
 def deleted(world: World) -> int:
-    """How many requests to delete something have reached the shop."""
+    """The number of DELETE requests that the shop received."""
     return len([line for line in world.arrived() if line["method"] == "DELETE"])
 
 
 async def test_the_buttons_work_after_800_ms(page: Page, world: World) -> None:
-    """Opening the link answers nothing, and neither does a click that comes at once."""
+    """Opening the link answers nothing, and neither does a click within 800 ms."""
     async with asked(world) as question:
         await page.clock.install(time=time.time())
-        await page.clock.pause_at(time.time() + 30)  # not before what time it is by then
+        await page.clock.pause_at(time.time() + 30)  # no earlier than that
         await page.goto(question.link)
         approve = page.get_by_test_id("approve")
         await expect(approve).to_be_visible()
@@ -101,7 +101,7 @@ async def test_the_buttons_work_after_800_ms(page: Page, world: World) -> None:
 
 
 async def test_keys_and_scripts_do_not_answer(page: Page, world: World) -> None:
-    """Enter and Space, which a person may press for something else, and clicks of no person; then a real click does."""
+    """Enter and Space, which may be meant for something else, and synthetic clicks do not answer; a real click does."""
     async with asked(world) as question:
         await page.goto(question.link)
         approve = page.get_by_test_id("approve")
@@ -138,7 +138,7 @@ COVERED = {
 
 @pytest.mark.parametrize("kind", COVERED)
 async def test_nothing_covers_a_question(page: Page, world: World, kind: str) -> None:
-    """What does is left when one comes up; what is opened over it later makes its buttons dead until it is gone."""
+    """A new question closes overlays; an overlay that is opened later disables its buttons until it is gone."""
     begin, there, end = COVERED[kind]
     await page.goto(world.console)
     await page.evaluate(f"{begin}.then(() => null)")
@@ -160,7 +160,7 @@ async def test_nothing_covers_a_question(page: Page, world: World, kind: str) ->
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
 async def test_the_page_fits_windows_of_any_width(page: Page, world: World, width: int) -> None:
-    """The whole question and both buttons are in sight, so that it can be answered: here, with no."""
+    """The whole question and both buttons are visible, so that it can be answered; here it is declined."""
     await page.set_viewport_size(ViewportSize(width=width, height=640))
     async with asked(world) as question:
         await page.goto(question.link)
@@ -180,7 +180,7 @@ async def test_the_page_fits_windows_of_any_width(page: Page, world: World, widt
 
 
 async def test_the_whole_call_can_be_read(page: Page, tmp_path: Path) -> None:
-    """Each header on its line, the size, and a body of 64 KiB to its end: as text, with nothing hidden in it."""
+    """Each header has a line, the size is shown, and a body of 64 KiB is shown to its end, as text with escapes."""
     rules = (EXAMPLE / "policy.yaml").read_text("utf-8").replace("request: 16KiB", "request: 128KiB")
     rules = rules.replace("methods: [PUT]}", "methods: [PUT], confirm: {when: always, message: Change it?}}")
     rules = rules.replace("PUT /api/cart/mug, expect: allow", "PUT /api/cart/mug, expect: confirm")
@@ -221,7 +221,7 @@ async def test_a_request_of_the_apps_own_site_is_called_so(page: Page, world: Wo
 
 
 async def test_a_policy_that_is_not_taken_is_told(page: Page, world: World) -> None:
-    """With its place, until it is mended."""
+    """The problem is shown with its place until it is fixed."""
     policy = world.folder / "policy.yaml"
     rules = policy.read_text("utf-8")
     await page.goto(world.console)
@@ -236,7 +236,7 @@ async def test_a_policy_that_is_not_taken_is_told(page: Page, world: World) -> N
 
 
 async def test_a_link_that_leads_to_nothing_says_so(page: Page, world: World) -> None:
-    """An approval that was answered, expired or never was, or of which somebody else was asked."""
+    """The approval may be answered, expired, unknown, or another person's."""
     await page.goto(f"{world.console}/approvals/no-such-one")
     await expect(page.get_by_text("No such approval")).to_be_visible()
     await expect(page.get_by_text("is for somebody else to answer")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Scripts of the backend that a page names from its start: they run in its order, as on its own site."""
+"""Scripts of the backend in the initial page run in document order, as on its own site."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ PAGE = """<!doctype html><html><head>
 
 @asynccontextmanager
 async def site() -> AsyncIterator[str]:
-    """The page on its own site; its URL."""
+    """The page on its own site; yields its URL."""
 
     async def script(request: web.Request) -> web.Response:
         code = SCRIPTS.get(request.match_info["name"])
@@ -58,7 +58,7 @@ async def site() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("keeps", [False, True])
 async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Path, keeps: bool) -> None:
-    """Before what stands behind them, also where the last one answers first; what is not there is an error of it."""
+    """They run before later scripts, even if the last one is answered first; a missing one fires its error event."""
     async with site() as url, host_server() as host_url:
         native = await page.context.new_page()
         await native.goto(url)
@@ -102,7 +102,7 @@ async def test_scripts_of_the_backend_run_in_their_turn(page: Page, tmp_path: Pa
 
 
 async def test_files_of_the_backend_are_found_however_they_are_named(page: Page, tmp_path: Path) -> None:
-    """By the origin that the policy gives the backend, and relative to the page, or to a sheet of its folder."""
+    """Files are found by the origin that the policy gives the backend, and relative to the page or a sheet's folder."""
     (tmp_path / "css").mkdir()
     (tmp_path / "css" / "s.css").write_text("p { background: url(../api/c.png) }", "utf-8")
     html = (
@@ -126,7 +126,7 @@ async def test_files_of_the_backend_are_found_however_they_are_named(page: Page,
 
 
 async def test_a_file_of_a_style_that_is_not_there_is_asked_for_once(page: Page, tmp_path: Path) -> None:
-    """Wherever the style stands; what else it names, and names that are no URL, hold up nothing."""
+    """It is requested once, wherever the style is; other files, and names that are not URLs, are not affected."""
     html = (
         "<!doctype html><style>p { background: url(/api/1.png) }</style>"
         "<p style=\"background: url('/api/2.png')\"></p><link rel=stylesheet href=/api/s.css><div></div>"

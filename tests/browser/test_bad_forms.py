@@ -1,4 +1,4 @@
-"""Forms that are tools, of pages that stand in their own way: each call has an answer, and is handled once."""
+"""Forms as tools on pages that interfere: each call has an answer, and is handled once."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PAGE = """<!doctype html><script>
 
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server, whose answers say what was asked."""
+    """A plain host on a real server, whose answers repeat the requested URL."""
     async with echoing_host(page) as echoing:
         yield echoing
 
 
 async def test_each_call_is_answered_and_handled_once(host: Host, tmp_path: Path) -> None:
-    """Whatever listener of the page stops an event, sends the form by itself, or names a place that is none."""
+    """Listeners that stop events, pages that submit the form themselves, and invalid URLs do not prevent that."""
     frame = await opened(host, tmp_path, PAGE, NAMES)
     await until_listed(host, *NAMES)
 

@@ -1,4 +1,4 @@
-"""Hosts and pages that do what nobody should: the view goes on, and answers are never swapped."""
+"""Misbehaving hosts and pages: the view keeps working, and answers are never swapped."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,13 +17,13 @@ ASKED = "async (url) => (await fetch(url)).text()"
 
 @pytest.fixture
 async def host(page: Page) -> AsyncIterator[Host]:
-    """A plain host on a real server, whose answers say what was asked."""
+    """A plain host on a real server, whose answers repeat the requested URL."""
     async with echoing_host(page) as echoing:
         yield echoing
 
 
 async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:
-    """The first answer counts, the second reaches nobody: not the page, not another request."""
+    """The first answer counts, the second is dropped: neither the page nor another request receives it."""
     await host.run(
         "() => { const { post } = host; host.post = (message) => { post(message);"
         " if (message.id !== undefined) post(message); }; }"
@@ -38,7 +38,7 @@ async def test_a_host_that_answers_twice(host: Host, tmp_path: Path) -> None:
 
 
 async def test_an_answer_after_the_end_of_its_question(host: Host, tmp_path: Path) -> None:
-    """What comes for an aborted request is nobody's answer."""
+    """The answer to an aborted request is dropped."""
     await host.answers(
         "if (args.url === '/late') await new Promise((go) => { host.go = go; });"
         " return { bodyType: 'text', body: args.url };"
@@ -56,7 +56,7 @@ async def test_an_answer_after_the_end_of_its_question(host: Host, tmp_path: Pat
 
 
 async def test_a_host_that_goes_on_after_teardown(host: Host, tmp_path: Path) -> None:
-    """It is answered, and no error is left in the page."""
+    """Its messages are answered, and the page logs no error."""
     frame = await shown(host, tmp_path)
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
@@ -68,7 +68,7 @@ async def test_a_host_that_goes_on_after_teardown(host: Host, tmp_path: Path) ->
 
 
 async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
-    """Answers to nothing, notifications and garbage; a request in between gets its own answer."""
+    """Answers without a request, notifications and garbage do not disturb a request in between."""
     frame = await shown(host, tmp_path)
     await host.run(
         "() => { for (let n = 0; n < 5000; n++) { host.post({ jsonrpc: '2.0', id: `wg-${n}`, result: { n } });"
@@ -78,7 +78,7 @@ async def test_a_flood_from_the_host(host: Host, tmp_path: Path) -> None:
 
 
 async def test_answers_that_say_nothing(host: Host, tmp_path: Path) -> None:
-    """No result, one that is no object, an error without words: the request fails, instead of waiting for another."""
+    """A missing result, one that is not an object, or an error without a message fails the request at once."""
     frame = await shown(host, tmp_path)
     await host.run(
         "() => { const before = host.answer; host.parts = [{}, { result: null }, { result: 5 }, { result: [] },"
@@ -91,7 +91,7 @@ async def test_answers_that_say_nothing(host: Host, tmp_path: Path) -> None:
 
 
 async def test_a_host_that_tells_of_progress_what_is_no_part(host: Host, tmp_path: Path) -> None:
-    """As of any other call: the stream comes to its end, and no error is left in the page."""
+    """Such progress notifications are ignored, as for any call: the stream ends, and the page logs no error."""
     errors = complaints(host.page)
     await host.answers("return { bodyType: 'text', body: 'one ', stream: 's1' };")
     parts: tuple[Any, ...] = (1, {})
@@ -110,7 +110,7 @@ async def test_a_host_that_tells_of_progress_what_is_no_part(host: Host, tmp_pat
 
 
 async def test_a_page_that_wraps_fetch(host: Host, tmp_path: Path) -> None:
-    """Its wrapper is asked first, and XMLHttpRequest goes its own way, as in a browser."""
+    """Its wrapper is called first, and XMLHttpRequest does not pass it, as in a browser."""
     page = """<!doctype html><p>XMLHttpRequest</p><script>
       window.asked = [];
       const own = window.fetch;
@@ -140,7 +140,7 @@ TIER = "() => webmcpGateway.tier"
 
 
 async def silent(host: Host, folder: Path) -> Frame:
-    """A page whose host does not answer `ui/initialize`, after the five seconds that it waits."""
+    """A page whose host does not answer `ui/initialize`, after the five seconds of its timeout."""
     await host.run("() => { host.initializes = false; }")
     frame = await host.show(CLOCK + packed(folder, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/initialize').length")
@@ -158,7 +158,7 @@ async def answer_initialize(host: Host, capabilities: str = "{ serverTools: {} }
 
 
 async def test_a_host_that_answers_late_and_then_otherwise(host: Host, tmp_path: Path) -> None:
-    """The late answer upgrades the page; another one after it changes nothing, and begins nothing anew."""
+    """The late answer upgrades the page; another one after it changes and restarts nothing."""
     frame = await silent(host, tmp_path)
     await answer_initialize(host)
     await frame.wait_for_function("() => webmcpGateway.tier === 'full'")
@@ -172,7 +172,7 @@ async def test_a_host_that_answers_late_and_then_otherwise(host: Host, tmp_path:
 
 
 async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) -> None:
-    """It ended the view before it ever began: no error in the page, and no second beginning."""
+    """The view ended before it was initialized: the page logs no error, and does not initialize again."""
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
     await silent(host, tmp_path)
@@ -185,7 +185,7 @@ async def test_a_host_that_answers_after_teardown(host: Host, tmp_path: Path) ->
 
 
 async def test_a_host_that_answers_the_attaching_late(host: Host, tmp_path: Path) -> None:
-    """Such as one that asks a person first: requests wait, then leave without proof; the late answer counts."""
+    """The host may ask a person first: requests wait, then leave without proof; the late answer counts."""
     await host.run("() => { host.tools.webmcp_attach = () => new Promise((go) => { host.attach = go; }); }")
     frame = await host.show(CLOCK + packed(tmp_path, "<!doctype html><p>page</p>"))
     await host.until("host.of('ui/notifications/initialized').length")
@@ -204,7 +204,7 @@ async def test_a_host_that_answers_the_attaching_late(host: Host, tmp_path: Path
 
 
 async def test_a_host_that_brings_a_launch_value_twice(host: Host, tmp_path: Path) -> None:
-    """The view stays the one that it was, whose calls may be on their way."""
+    """The view stays the same, as its calls may be in flight."""
     await host.attaches()
     frame = await host.show(packed(tmp_path, "<!doctype html><p>page</p>"))
     assert await frame.evaluate(ASKED, "/a") == "/a"
@@ -217,7 +217,7 @@ async def test_a_host_that_brings_a_launch_value_twice(host: Host, tmp_path: Pat
 
 
 async def test_a_host_that_writes_another_page_into_the_frame(host: Host, tmp_path: Path) -> None:
-    """As sandbox proxies may: the window is the one of the page before, and the new page is a view all the same."""
+    """Sandbox proxies may do so: the window is that of the previous page, and the new page becomes a view."""
     errors = complaints(host.page)
     await host.attaches("add")
     html = packed(tmp_path, TOOLS)
@@ -238,7 +238,7 @@ async def test_a_host_that_writes_another_page_into_the_frame(host: Host, tmp_pa
 
 
 async def test_a_host_that_ends_a_view_while_it_calls_a_tool(host: Host, tmp_path: Path) -> None:
-    """It is answered to both; the page goes on until it is taken away, without an error."""
+    """Both requests are answered; the page runs until it is removed, without an error."""
     errors = complaints(host.page)
     await host.attaches("add")
     frame = await host.show(packed(tmp_path, TOOLS))
@@ -264,7 +264,7 @@ async def test_a_host_that_ends_a_view_while_it_calls_a_tool(host: Host, tmp_pat
     ids=["empty", "words", "null", "list", "text"],
 )
 async def test_a_host_whose_answer_is_none(host: Host, tmp_path: Path, result: Any) -> None:
-    """It has no capabilities: the page is static, and says so to its requests."""
+    """The result declares no capabilities: the tier is static, and requests are refused with that reason."""
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(str(error)))
     await host.run(
@@ -281,7 +281,7 @@ async def test_a_host_whose_answer_is_none(host: Host, tmp_path: Path, result: A
 
 
 async def test_a_script_that_wraps_fetch_before_the_runtime(host: Host, tmp_path: Path) -> None:
-    """What a host put in there is not asked: it could only lead to the host's own site."""
+    """A host's wrapper in the frame is not called: it could only request the host's own site."""
     wrapper = """<script>
       window.asked = [];
       const own = window.fetch;

@@ -1,4 +1,4 @@
-"""Tools of pages that throw, hang, remove themselves or lead their page away, called by a model through the gateway."""
+"""Tools of pages that throw, hang, unregister themselves or navigate away, called by a model through the gateway."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ tools: {throws: {}, wordless: {}, deep: {}, removes: {}, hangs: {}, reloads: {},
 
 
 SOON = 1.0
-"""Seconds for a tool that never answers: fewer than those after which a quiet view is no longer waited for."""
+"""Seconds for a tool that never answers; shorter than the time after which a quiet view counts as gone."""
 
 PATIENT = 120.0
 """Seconds for one whose answer takes a busy machine long to write, four times."""
@@ -57,7 +57,7 @@ PATIENT = 120.0
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script of a host of others."""
+    """The script of a third-party host."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
@@ -69,13 +69,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def said(result: CallToolResult) -> tuple[bool, str]:
-    """Whether it is an error, and its text."""
+    """Whether the result is an error, and its text."""
     assert isinstance(result.content[0], TextContent)
     return bool(result.is_error), result.content[0].text
 
 
 async def ended(client: Client, name: str) -> tuple[bool, str]:
-    """The same of a call of that tool, collected as its first answer says where the page takes its time."""
+    """The same for a call of that tool, with polls if its first answer reports that it is running."""
     result = await client.call_tool(name, {})
     while (waits := re.search(r'\{"call": "[^"]+"\}', said(result)[1])) is not None:
         result = await client.call_tool("call_view_tool", json.loads(waits[0]))
@@ -100,7 +100,7 @@ async def model_of(page: Page, world: World, script: Path, way: str) -> AsyncIte
 async def test_each_call_has_a_clear_answer(
     page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch, way: str, away: str
 ) -> None:
-    """Whatever its tool does, a call ends with words, the next one works, and a page that went is not called."""
+    """Whatever its tool does, a call ends with a message, the next one works, and a page that left is not called."""
     async with model_of(page, world, script, way) as client:
         assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
         assert said(await client.call_tool("cart_wordless", {})) == (True, "Error")
@@ -127,7 +127,7 @@ async def test_each_call_has_a_clear_answer(
 async def test_an_answer_that_is_too_large_is_told_as_such(
     page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """In bytes, or in parts: the model reads that the tool ran, and what is the most; the next call works."""
+    """In bytes or in parts, the error states that the tool ran, and the limit; the next call works."""
     monkeypatch.setattr(forward, "DEADLINE", PATIENT)
     async with model_of(page, world, script, way) as client:
         for name, size, most in (("large", "17825", "16777216"), ("bulky", "800082", "100000 commas")):
@@ -151,7 +151,7 @@ async def offering(client: Client) -> AsyncIterator[str]:
 async def test_a_page_that_goes_elsewhere_is_closed_and_can_be_opened_again(
     page: Page, world: World, tool_name: str
 ) -> None:
-    """Its call has an answer long before its time is over, its tools are gone, and the person reads why."""
+    """Its call is answered long before its timeout, its tools are removed, and the person reads the reason."""
     await test_main_job.shown(page, world, "#page")
     async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
         await tool(client, f"cart_{tool_name}")
@@ -173,12 +173,12 @@ async def test_a_page_that_goes_elsewhere_is_closed_and_can_be_opened_again(
 
 
 CLIENTS = {"show": "bridge", "showWithEnvelope": "page"}
-"""What calls the page's tools in hosts of others, by the function that shows the page: app tools, mcp-b's envelope."""
+"""The window property that calls the page's tools in third-party hosts, by the function that shows the page."""
 
 
 @pytest.mark.parametrize("way", CLIENTS)
 async def test_each_call_of_other_hosts_has_a_clear_answer(page: Page, world: World, script: Path, way: str) -> None:
-    """The same where the host calls the page past the gateway; what was answered before the page went is an answer."""
+    """The same holds if the host calls the page past the gateway; an answer before the page leaves counts."""
 
     async with AsyncExitStack() as stack:
 

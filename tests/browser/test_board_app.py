@@ -44,7 +44,7 @@ async def shown(request: pytest.FixtureRequest, page: Page, board: Run) -> Page 
 
 
 async def test_a_person_works_on_the_board(shown: Page | FrameLocator) -> None:
-    """A form, a button, a card that is dragged, and one that is thrown away."""
+    """A card is added by a form, moved by a button, dragged, and deleted."""
     ideas, done = shown.locator("[data-column=ideas]"), shown.locator("[data-column=done]")
     await ideas.get_by_label("A new card in Ideas").fill("Oolong night")
     await ideas.get_by_role("button", name="Add", exact=True).click()
@@ -59,7 +59,7 @@ async def test_a_person_works_on_the_board(shown: Page | FrameLocator) -> None:
 
 
 async def test_the_focus_goes_with_a_card_that_is_moved_by_its_button(shown: Page | FrameLocator) -> None:
-    """By the keyboard a card goes on from column to column; at the end the focus is on its way back."""
+    """With the keyboard a card moves from column to column; at the end the focus is on the button back."""
     await shown.get_by_label("Move Open house in December to Doing").press("Enter")
     forth = shown.get_by_label("Move Open house in December to Done")
     await expect(forth).to_be_focused()
@@ -68,7 +68,7 @@ async def test_the_focus_goes_with_a_card_that_is_moved_by_its_button(shown: Pag
 
 
 async def test_the_focus_stays_beside_a_card_that_is_thrown_away(shown: Page | FrameLocator) -> None:
-    """On the next card, or else the one before; where no card is left, on the line for a new one."""
+    """It moves to the next card, else to the previous one, else to the input for a new card."""
     ideas = shown.locator("[data-column=ideas]")
     line = ideas.get_by_label("A new card in Ideas")
     await line.fill("Oolong night")
@@ -85,7 +85,7 @@ async def test_the_focus_stays_beside_a_card_that_is_thrown_away(shown: Page | F
 
 
 async def test_what_is_too_large_or_too_long_is_said_with_its_limit(page: Page, shown: Page | FrameLocator) -> None:
-    """A file by its name, in sight on a phone, too; a title is not cut, and cannot be added."""
+    """The message names the file and is visible on a phone, too; a title is not truncated, and cannot be added."""
     await page.set_viewport_size({"width": 420, "height": 900})
     await shown.get_by_label("Throw Repair the scales away").scroll_into_view_if_needed()
     large = FilePayload(name="scan.pdf", mimeType="application/pdf", buffer=bytes(2_000_001))
@@ -104,7 +104,7 @@ async def test_what_is_too_large_or_too_long_is_said_with_its_limit(page: Page, 
 
 
 async def test_a_phone_has_targets_for_fingers_and_nothing_is_missing(page: Page, board: Run) -> None:
-    """At 420 px all that is pressed has 44 px each way; every file of the site is there, its icon too."""
+    """At 420 px every control measures 44 px each way; every file of the site is found, the icon included."""
     missing: list[str] = []
     page.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
     await page.set_viewport_size({"width": 420, "height": 900})
@@ -119,7 +119,7 @@ async def test_a_phone_has_targets_for_fingers_and_nothing_is_missing(page: Page
 
 
 async def test_nothing_stands_out_of_its_column_at_any_width(page: Page, board: Run) -> None:
-    """Long words, and files of long names, from a small phone to a wide window."""
+    """Long words and file names fit, from a small phone to a wide window."""
     async with aiohttp.ClientSession() as http:
         card = {"title": "x" * 120, "note": "y" * 300, "column": "doing"}
         async with http.post(f"{board.api}/cards", json=card) as made:
@@ -137,7 +137,7 @@ async def test_nothing_stands_out_of_its_column_at_any_width(page: Page, board: 
 
 
 async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
-    """A form with a file goes out, and an image of the backend comes in."""
+    """A form with a file is sent, and an image of the backend is shown."""
     card = shown.locator("[data-card=card-1]")
     await card.get_by_label("Attach a file").set_input_files(
         {"name": "leaf.png", "mimeType": "image/png", "buffer": PICTURE}
@@ -148,7 +148,7 @@ async def test_a_picture_is_sent_and_shown(shown: Page | FrameLocator) -> None:
 
 
 async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board: Run, tmp_path: Path) -> None:
-    """From a view: the console shows name and size, Cancel saves nothing, and Save gives the very bytes."""
+    """In a view the console shows name and size; Cancel saves nothing, and Save writes the exact bytes."""
     await page.goto(board.url)
     card = app_of(page).locator("[data-card=card-1]")
     await expect(card).to_be_visible()
@@ -175,13 +175,13 @@ async def test_an_attachment_is_saved_when_the_person_says_so(page: Page, board:
 
 
 async def test_what_others_change_is_shown_at_once(shown: Page | FrameLocator, board: Run) -> None:
-    """The backend tells of it by an event stream."""
+    """The backend pushes changes by an event stream."""
     async with aiohttp.ClientSession() as other, other.post(f"{board.api}/cards", json={"title": "From elsewhere"}):
         await expect(shown.locator("li", has_text="From elsewhere")).to_be_visible()
 
 
 async def test_a_model_works_on_the_board_that_the_person_sees(page: Page, board: Run) -> None:
-    """By all of the page's own tools, in the live view: it adds a card, moves one, and reads what came of it."""
+    """All of the page's tools are called in the live view: it adds a card, moves one, and reads the result."""
     await page.goto(board.url)
     frame = app_of(page)
     await expect(frame.locator("[data-card=card-1]")).to_be_visible()

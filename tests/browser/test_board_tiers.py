@@ -1,4 +1,4 @@
-"""The board's elements in every tier, and as a web site: each works, asks the assistant, or says why it cannot."""
+"""The board's elements in every tier, and as a web site: each works, asks the assistant, or shows why it cannot."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ELEMENTS: dict[str, dict[str, str]] = {
     "attach": {"method": "POST", "path": "/api/cards/card-1/files"},
     "throw away": {"method": "DELETE", "path": "/api/cards/card-1"},
 }
-"""In the order in which they are used, and what each asks for."""
+"""The elements in the order of their use, and the request of each."""
 
 KINDS = {
     "title": "form input",
@@ -55,7 +55,7 @@ KINDS = {
     "drag": "li[data-card]",
     "file": ".files a[download]",
 }
-"""All that a person can use: the page is asked whether there is more."""
+"""All usable elements: the page is checked for others."""
 
 SHOTS = os.environ.get("WEBMCP_GATEWAY_SHOTS")
 Place = Page | Frame | FrameLocator
@@ -70,7 +70,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 @pytest.fixture(scope="module")
 async def packed() -> str:
-    """The board as one file, with a first look at it."""
+    """The board as one file, with a snapshot."""
     dist = await asyncio.to_thread(built)
     browser = built_browser()
     app = pack(dist, app="board", title="Board", runtime=browser.runtime, parts=browser.parts)
@@ -87,7 +87,7 @@ async def shown(host: Host, packed: str, capabilities: dict[str, Any]) -> Frame:
 
 
 async def use(place: Place, element: str, card: str = "card-1", title: str = "Sencha") -> None:
-    """What a person does with one of the elements; `card` stands in the middle column."""
+    """Use one of the elements as a person does; `card` is in the middle column."""
     at = place.locator(f"[data-card={card}]")
     if element == "add":
         await place.get_by_label("A new card in Ideas").fill("Oolong")
@@ -107,13 +107,13 @@ async def use(place: Place, element: str, card: str = "card-1", title: str = "Se
 
 
 async def shot(page: Page, name: str) -> None:
-    """A picture of the page, where someone wants to look at it."""
+    """Take a screenshot of the page if `SHOTS` is set."""
     if SHOTS:
         await page.screenshot(path=f"{SHOTS}/board-{name}.png")
 
 
 async def test_each_element_of_the_board_asks_the_assistant(host: Host, packed: str) -> None:
-    """Context-synced: all of them become actions, and a file that is not here is not saved."""
+    """Context-synced: all of them become actions, and a file that is not in the snapshot is not saved."""
     frame = await shown(host, packed, SYNCED)
     await tier(frame, "context-synced")
     await watch(frame, KINDS)
@@ -129,10 +129,10 @@ async def test_each_element_of_the_board_asks_the_assistant(host: Host, packed: 
 
 
 async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: str) -> None:
-    """Static: the board stays as it is, and nothing leaves the page."""
+    """Static: the board stays unchanged, and nothing leaves the page."""
     tried: set[str] = set()
     for element in ELEMENTS:
-        # Each in a page of its own: the words of one stay until something works.
+        # A page for each: the message of one stays until something works.
         await host.page.reload()
         frame = await shown(host, packed, STATIC)
         await tier(frame, "static")
@@ -153,7 +153,7 @@ async def test_each_element_of_the_board_says_why_it_cannot(host: Host, packed: 
 
 
 async def unsaved(host: Host, frame: Frame) -> None:
-    """The link to a file that nobody can get tells so; nothing goes to the host in its place."""
+    """The link to an unavailable file shows a notice; nothing is sent to the host instead."""
     async with host.page.expect_console_message(lambda message: "leaf.txt: 503" in message.text):
         await frame.get_by_role("link", name="leaf.txt").click()
     assert "File not saved leaf.txt" in await noticed(frame)
@@ -162,7 +162,7 @@ async def unsaved(host: Host, frame: Frame) -> None:
 
 @pytest.mark.parametrize("where", ["site", "full", "standalone"])
 async def test_each_element_of_the_board_works(page: Page, gateway: Run, packed: str, where: str) -> None:
-    """As a web site, in a view, and packed beside its own backend: what the person does is what the board becomes."""
+    """As a web site, in a view, and packed beside its backend, each action changes the board."""
     async with AsyncExitStack() as stack:
         place: Place = page
         api = gateway.api

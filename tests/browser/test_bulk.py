@@ -37,7 +37,7 @@ async def shown(page: Page, world: World) -> Frame:
 
 @pytest.mark.parametrize("way", ["up", "upXhr"])
 async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Page, world: World, way: str) -> None:
-    """The backend gets every byte; the page's tools answer before it is done."""
+    """The backend receives every byte; the page's tools answer before the upload is done."""
     frame = await shown(page, world)
     async with model(world) as client:
         await tool(client, "cart_ping")
@@ -49,7 +49,7 @@ async def test_fifty_megabytes_go_up_and_a_model_is_answered_meanwhile(page: Pag
 
 
 async def test_a_page_hears_how_far_its_upload_is(page: Page, world: World) -> None:
-    """As the bytes leave its host's page, and not only that they are all there."""
+    """Progress events follow the bytes that leave the host's page."""
     frame = await shown(page, world)
     session = await page.context.new_cdp_session(page)
     slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 8 * 1024 * 1024}
@@ -78,7 +78,7 @@ async def test_a_page_hears_how_far_its_upload_is(page: Page, world: World) -> N
 
 
 async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page: Page, world: World) -> None:
-    """Each byte is there, in its place."""
+    """Every byte arrives, in its place."""
     frame = await shown(page, world)
     async with model(world) as client:
         await tool(client, "cart_ping")
@@ -88,7 +88,7 @@ async def test_fifty_megabytes_come_down_and_a_model_is_answered_meanwhile(page:
 
 
 async def test_a_long_body_is_put_together_piece_by_piece(page: Page, world: World) -> None:
-    """Whatever else there is to do in the page is done between them."""
+    """Other tasks of the page run between the pieces."""
     frame = await shown(page, world)
     turns = await frame.evaluate(
         """async (chunks) => {
@@ -114,7 +114,7 @@ async def test_a_long_body_is_put_together_piece_by_piece(page: Page, world: Wor
 
 
 async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page, world: World) -> None:
-    """It is answered 413 with the reason, and stands in the record; the view goes on."""
+    """The answer is 413 with the reason, and is recorded; the view keeps working."""
     frame = await shown(page, world)
     answer = await frame.evaluate("size => up(size)", 64 * 1024 * 1024 + 1)
     assert (answer["status"], answer["reason"]) == (413, "request-too-large")
@@ -123,14 +123,14 @@ async def test_what_is_larger_than_anything_takes_is_refused_as_such(page: Page,
 
 
 async def test_a_thousand_fetches_at_once_are_no_flood(page: Page, world: World) -> None:
-    """Nor are they when they come again and again."""
+    """A thousand requests, also repeatedly, do not count as a flood."""
     frame = await shown(page, world)
     for _ in range(3):
         assert await frame.evaluate("count => many(count)", 1000) == {"status": 200}
 
 
 async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
-    """50 MB arrive; what is larger than the route takes is 413."""
+    """50 MB arrive; a body over the route's limit gets 413."""
     async with world.client(headers={"webmcp-gateway-client": "1"}) as client:
         for path, size, status in (
             ("up", SIZE, 200),
@@ -142,14 +142,14 @@ async def test_the_site_takes_as_much_as_its_policy_says(world: World) -> None:
 
 
 async def test_several_large_bodies_wait_for_each_other(page: Page, world: World) -> None:
-    """All of them arrive, though they do not fit the gateway at a time."""
+    """All of them arrive, although they exceed the gateway's buffer together."""
     frame = await shown(page, world)
     answers = await frame.evaluate("size => Promise.all([1, 2, 3].map((more) => up(size + more)))", 30 * 1024 * 1024)
     assert [answer["size"] for answer in answers] == [30 * 1024 * 1024 + more for more in (1, 2, 3)]
 
 
 async def test_an_upload_that_is_given_up_makes_room(page: Page, world: World) -> None:
-    """Its bytes do not hold up the next one."""
+    """Its bytes do not delay the next one."""
     frame = await shown(page, world)
     name = await frame.evaluate(
         """async (size) => {

@@ -1,4 +1,4 @@
-"""The cart in every tier: each element that a person can use does what it can there, and says what it cannot."""
+"""The cart in every tier: each usable element works as far as possible, and shows what it cannot do."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CLICKS = {
 }
 OTHERS = {"to cart": "#to-cart", "dismiss": "#dismiss", "retry": "#retry"}
 KINDS = {name: selector.split()[-1] for name, (selector, _) in CLICKS.items()} | OTHERS
-"""All that a person can use: the page is asked whether there is more."""
+"""All usable elements: the page is checked for others."""
 
 
 @pytest.mark.parametrize("click", CLICKS)
 async def test_the_cart_asks_the_assistant(host: Host, click: str) -> None:
-    """Context-synced: shelf and cart are there, a click becomes a report, and the person reads so."""
+    """Context-synced: shelf and cart are shown, a click becomes a report, and a message says so."""
     selector, wanted = CLICKS[click]
     frame = await shown(host, app(EXAMPLE / "web"), SYNCED)
     await frame.locator(selector).click()
@@ -42,7 +42,7 @@ async def test_the_cart_asks_the_assistant(host: Host, click: str) -> None:
 
 @pytest.mark.parametrize("click", CLICKS)
 async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None:
-    """Static: the same page, and each click says that it cannot be done here."""
+    """Static: the page is the same, and each click shows that it is impossible here."""
     frame = await shown(host, app(EXAMPLE / "web"), STATIC)
     await frame.locator(CLICKS[click][0]).click()
     await expect(frame.locator("#message")).to_contain_text("cannot reach its server from here")
@@ -51,7 +51,7 @@ async def test_the_cart_alone_shows_and_says_why(host: Host, click: str) -> None
 
 @pytest.mark.parametrize("capabilities", [SYNCED, STATIC])
 async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities: dict[str, Any]) -> None:
-    """What needs no server: to the cart, and closing a message."""
+    """The link to the cart and closing a message need no server."""
     frame = await shown(host, app(EXAMPLE / "web"), capabilities)
     await watch(frame, KINDS)
     await frame.locator("#to-cart").click()
@@ -65,7 +65,7 @@ async def test_the_carts_other_buttons_work_everywhere(host: Host, capabilities:
 
 @pytest.mark.parametrize("capabilities", [SYNCED, STATIC])
 async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host, capabilities: dict[str, Any]) -> None:
-    """Its own button tries again."""
+    """Its button tries again."""
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
     frame = await shown(host, packed.html, capabilities)
     await expect(frame.locator("#closed")).to_be_visible()
@@ -74,7 +74,7 @@ async def test_the_cart_without_a_snapshot_says_that_it_is_closed(host: Host, ca
 
 
 async def test_the_cart_opens_when_its_shop_is_there_again(host: Host) -> None:
-    """Full: its own button tries again."""
+    """Full: its button tries again, successfully."""
     await host.in_our_host()
     await host.answers("return { status: 503 };")
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
@@ -87,7 +87,7 @@ async def test_the_cart_opens_when_its_shop_is_there_again(host: Host) -> None:
 
 @pytest.mark.parametrize("where", ["full", "site", "standalone"])
 async def test_each_element_of_the_cart_works(page: Page, world: World, where: str) -> None:
-    """In a view, as a web site, and packed but in no host: the same clicks reach the shop, each once."""
+    """In a view, as a web site, and packed without a host, the same clicks reach the shop, each once."""
     place: Page | FrameLocator = page
     packed = pack(EXAMPLE / "web", app="cart", title="Cart", runtime=RUNTIME.read_text("utf-8"))
 

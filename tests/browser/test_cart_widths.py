@@ -1,4 +1,4 @@
-"""The cart on narrow and wide screens: nothing is cut off, nothing stands out of the window."""
+"""The cart on narrow and wide screens: nothing is cut off or overflows the window."""
 
 from playwright.async_api import Page, ViewportSize, expect
 
@@ -12,7 +12,7 @@ CUT_OFF = """() => [...document.querySelectorAll("main *, header *")].filter((el
 
 
 async def test_nothing_is_cut_off_at_any_width(page: Page, world: World) -> None:
-    """From the smallest phone to a wide window, with something in the cart."""
+    """The widths range from the smallest phone to a wide window, with an item in the cart."""
     await page.goto(world.site)
     await page.locator("[data-add]").first.click()
     await expect(page.locator("[data-cart-item]").first).to_be_visible()

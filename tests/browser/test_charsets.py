@@ -89,7 +89,7 @@ async def places(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_scripts(places: Places, name: str) -> None:
-    """A mark, the label, the attribute `charset`, the page's own; modules are UTF-8 (HTML, 8.1.4.2)."""
+    """Precedence: byte order mark, label, the attribute `charset`, the page's; modules are UTF-8 (HTML, 8.1.4.2)."""
     media_type, body, attributes = SCRIPTS[name]
     places.backend.answers["/only/script"] = whole(body, media_type)
     await places.same(SCRIPT, [f"/only/script?{list(SCRIPTS).index(name)}", attributes])
@@ -97,7 +97,7 @@ async def test_scripts(places: Places, name: str) -> None:
 
 @pytest.mark.parametrize("name", STYLES)
 async def test_style_sheets(places: Places, name: str) -> None:
-    """A mark, the label, `@charset`, the attribute, the page's own (CSS Syntax, 3.2)."""
+    """Precedence: byte order mark, label, `@charset`, the attribute, the page's (CSS Syntax, 3.2)."""
     media_type, body, attributes = STYLES[name]
     places.backend.answers["/only/style"] = whole(body, media_type)
     await places.same(STYLE, [f"/only/style?{list(STYLES).index(name)}", attributes])

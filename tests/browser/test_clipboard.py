@@ -1,4 +1,4 @@
-"""What a page copies in a frame to which the host gives no permission for the clipboard."""
+"""Copying in a frame to which the host gives no permission for the clipboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = """<!doctype html><button id=modern>Modern</button><button id=older>Older
 
 
 async def test_a_page_hears_that_it_may_not_copy_and_what_is_left(page: Page, tmp_path: Path) -> None:
-    """The browser's own error; the older way copies in a click, as the browser lets it."""
+    """The browser's own error is thrown; `execCommand` copies in a click, as the browser allows."""
     async with host_server() as url:
         await page.goto(url)
         frame = await shown(Host(page), tmp_path, PAGE)

@@ -20,7 +20,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def log_in(page: Page, account: str) -> None:
-    """At the server's own pages."""
+    """Log in on the server's pages."""
     await page.get_by_placeholder("Enter any login").fill(account)
     await page.get_by_placeholder("and password").fill("x")
     await page.get_by_role("button", name="Sign-in").click()
@@ -28,7 +28,7 @@ async def log_in(page: Page, account: str) -> None:
 
 
 async def test_a_person_connects_and_disconnects(home: House, page: Page) -> None:
-    """From the address in the refusal, through the login, back to a page that says as whom; then it is ended."""
+    """A person follows the address in the refusal, logs in, sees the account on the page, and disconnects it."""
     _, told = await home.get("person")
     await page.goto(told["connect_url"])
     await expect(page.get_by_role("heading", name="Connect The shop for local")).to_be_visible()
@@ -47,7 +47,7 @@ async def test_a_person_connects_and_disconnects(home: House, page: Page) -> Non
 
 
 async def test_a_login_that_began_elsewhere_is_not_ended_here(home: House, page: Page) -> None:
-    """Somebody who is led to the end of another's login does not get their account (RFC 6749 10.12)."""
+    """A person who is led to the end of another's login does not get their account (RFC 6749 10.12)."""
     _, begun = await home.api("connections/person", {})
     async with aiohttp.ClientSession() as mallory:
         end = await sign_in(mallory, begun["location"], "mallory", f"{home.console}/oauth/callback")
@@ -57,7 +57,7 @@ async def test_a_login_that_began_elsewhere_is_not_ended_here(home: House, page:
 
 
 async def test_a_link_of_somebody_else_offers_nothing(home: House, page: Page) -> None:
-    """The page says so, and has no button."""
+    """The page says that the link is another person's, and has no button."""
     await page.goto(f"{home.console}/connect/person?for=0123456789abcdef")
     await expect(page.get_by_text("This link was made for somebody else")).to_be_visible()
     await expect(page.get_by_role("button", name="Connect")).to_have_count(0)

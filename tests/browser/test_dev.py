@@ -1,4 +1,4 @@
-"""The command `dev` in front of an author's browser: a change is seen as soon as the file is saved."""
+"""The command `dev` with an author's browser: a change is visible as soon as the file is saved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def page_of(word: str, more: str = "") -> str:
 
 
 async def test_a_saved_file_is_shown_at_once(page: Page, tmp_path: Path) -> None:
-    """The view opens again with the new page and its tools; what cannot be packed is said, and the page stays."""
+    """The view reopens with the new page and its tools; if packing fails, the problem is shown, and the page stays."""
     port = free_port()
     write(tmp_path, port)
     rules = (tmp_path / "policy.yaml").read_text("utf-8")

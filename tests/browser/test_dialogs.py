@@ -1,4 +1,4 @@
-"""`alert`, `confirm` and `prompt` in a view: no script can wait for a person there, and the person still answers."""
+"""`alert`, `confirm` and `prompt` in a view: no script can block on a dialog there, but the person's answer arrives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = """<!doctype html><p id=out></p><button id=ask>Ask</button>
 
 
 async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:
-    """What asks gets the answer when the event comes again, each question's own; a dialog that is left is a no."""
+    """The event is dispatched again, and each call returns its answer; a dismissed dialog means no."""
     frame = await shown(host, tmp_path, PAGE)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     await frame.locator("#ask").click()
@@ -49,7 +49,7 @@ async def test_who_is_asked_answers(host: Host, tmp_path: Path) -> None:
 
 
 async def test_where_nothing_can_come_again_the_console_says_so(host: Host, tmp_path: Path) -> None:
-    """A script that asks by itself, such as one behind a request, is told no."""
+    """A call outside of an event, for instance after a request, returns false."""
     frame = await shown(host, tmp_path, "<!doctype html><script>const ask = () => confirm('Really?')</script>")
     async with host.page.expect_console_message(lambda message: "confirm() cannot wait" in message.text):
         assert await frame.evaluate("ask()") is False
@@ -69,11 +69,11 @@ EACH = """<!doctype html><p id=out></p><button id=ask>Ask</button><script>
 
 
 async def test_each_question_is_asked_in_its_turn(host: Host, tmp_path: Path) -> None:
-    """What follows from a no comes behind it, and an answer is that of one question, also where others are the same."""
+    """Dialogs caused by an answer follow it, and each answer belongs to one call, even if the texts are equal."""
     frame = await shown(host, tmp_path, EACH)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     await frame.locator("#ask").click()
-    for key in ("Escape", "Enter"):  # nobody, and that nobody said so
+    for key in ("Escape", "Enter"):  # no name, and the message about that
         await expect(dialog).to_have_count(1)
         await host.page.keyboard.press(key)
     await expect(dialog).to_have_count(0)
@@ -92,7 +92,7 @@ FORM = """<!doctype html><form method=post action=/api/orders><input name=gift><
 
 
 async def test_a_submission_waits_for_the_answer_and_goes_once(host: Host, tmp_path: Path) -> None:
-    """Also where a no does not keep it from going."""
+    """The form is submitted once, also after a no."""
     await host.in_our_host()
     await host.answers("return {}")
     frame = await shown(host, tmp_path, FORM)
@@ -124,7 +124,7 @@ CONTROLS = """<!doctype html><p id=out></p><input id=box type=checkbox><input id
 
 
 async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp_path: Path) -> None:
-    """Also where a no, which the page hears at first, puts it back; and a no that was one leaves it so."""
+    """The control keeps the person's value, also if the page resets it on the provisional no; a real no resets it."""
     frame = await shown(host, tmp_path, CONTROLS)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     for control in ("#box", "#careful"):
@@ -144,7 +144,7 @@ async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp
 
 
 async def test_a_question_that_the_page_took_away_holds_no_other_up(host: Host, tmp_path: Path) -> None:
-    """What asks after all that stood there has gone is asked."""
+    """After the dialog's removal the next call shows one."""
     frame = await shown(host, tmp_path, PAGE)
     await frame.locator("#ask").click()
     await expect(frame.locator("webmcp-gateway-dialog")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""Every kind of host, tier, frame and page with every other: one speaker, and each tool listed and called once."""
+"""Pairwise combinations of hosts, tiers, frames and pages: one speaker, and each tool is listed and called once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = [
     (HOSTS[host], TIERS[(page + 2 * host) % 3], FRAMES[(page + host) % 4], PAGES[page])
     for host, page in product(range(len(HOSTS)), range(len(PAGES)))
 ]
-"""Each two of them meet; the frame of the sandbox proxy is its own."""
+"""Each pair of values occurs; the sandbox proxy has its own kind of frame."""
 
 POLICY = CSP.replace("frame-src", "frame-src 'self' http://proxy.test")
 WRITTEN = CSP.replace("'none'", "'self' 'unsafe-inline'", 1)
@@ -82,7 +82,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 @pytest.fixture(scope="module")
 async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Page, str]]:
-    """A page of the browser, and where the hosts are served for it."""
+    """A browser page, and the URL of the hosts for it."""
     script = bundled(tmp_path_factory.mktemp("every"), "every.ts")
     proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
 
@@ -109,7 +109,7 @@ async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
 async def test_a_page_in_a_host(
     place: tuple[Page, str], pages: Callable[[str], str], host: str, tier: str, frame: str, kind: str
 ) -> None:
-    """One `ui/initialize`, no error on a console, its requests answered, and its tools in the one way of that host."""
+    """One `ui/initialize`, no console error, answered requests, and tools by that host's mechanism only."""
     page, url = place
     errors = complaints(page)
     before = {"calls": CLOCK, "wrapping": WRAPPING}.get(host, "")
@@ -129,7 +129,7 @@ async def test_a_page_in_a_host(
         assert await view.evaluate(f"() => {asked}.then((result) => result.structuredContent.body)") == "other /two"
     if host == "calls":
         await passed(view, 4)
-    reached = host != "calls" or tier == "full"  # past the gateway it can be asked nothing
+    reached = host != "calls" or tier == "full"  # no call passes the gateway there
     tools = ["add", "own"][: 1 + with_client] if reached else []
     names = "async () => (await way.list()).map(({ name }) => name).sort().join()"
     await page.wait_for_function(f"async (wanted) => await ({names})() === wanted", arg=",".join(tools))

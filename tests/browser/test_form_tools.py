@@ -36,7 +36,7 @@ FORM = """<!doctype html><body><p>page</p><script>
 
 
 def choices(**titles: str) -> dict[str, Any]:
-    """What one of these is, with its label where it has one."""
+    """The schema of an enumeration, with the labels."""
     options = [
         {"type": "string", "const": value} | ({"title": title} if title else {}) for value, title in titles.items()
     ]
@@ -59,7 +59,7 @@ SCHEMA = {
 
 
 async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:
-    """Its controls are the schema; what is hidden, secret or a button is not asked for."""
+    """Its controls define the schema, except hidden fields, passwords and buttons."""
     await opened(host, tmp_path, FORM)
     tools = await until_listed(host, "book")
     assert tools["book"]["description"] == "Books a table."
@@ -67,7 +67,7 @@ async def test_a_form_is_a_tool(host: Host, tmp_path: Path) -> None:
 
 
 async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> None:
-    """The page handles its own submit event, told that an agent did it, and may answer."""
+    """The page handles the submit event, which is marked as an agent's, and may respond."""
     frame = await opened(host, tmp_path, FORM)
     given = {
         "seats": 4, "day": "2027-01-02", "room": "garden", "meal": "dinner", "dog": True, "extras": ["wine"],
@@ -85,7 +85,7 @@ async def test_a_call_fills_and_submits_the_form(host: Host, tmp_path: Path) -> 
 
 
 async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: Path) -> None:
-    """The answer names the field."""
+    """The error names the field."""
     frame = await opened(host, tmp_path, FORM)
     answer = await called(host, "book", {"seats": 9})
     assert answer["result"]["isError"]
@@ -94,7 +94,7 @@ async def test_a_form_that_is_not_valid_is_not_submitted(host: Host, tmp_path: P
 
 
 async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
-    """What it responds with is the error; one that says nothing was submitted."""
+    """Its response is the error; without a response the form counts as submitted."""
     frame = await opened(host, tmp_path, FORM)
     await frame.evaluate("book.dataset.fails = 'yes'")
     answer = await called(host, "book", {"seats": 1})
@@ -105,7 +105,10 @@ async def test_a_form_that_fails_says_so(host: Host, tmp_path: Path) -> None:
 
 
 async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tmp_path: Path) -> None:
-    """With what came, as JSON or text; what was refused, or never came, is an error. What nobody can edit is left."""
+    """The result is the answer as JSON or text; a refused or lost request is an error.
+
+    Read-only controls stay unset.
+    """
     form = "<form toolname=find tooldescription=Finds action=/api/find method=post><input name=what>"
     rest = "<input name=why value=so><input name=fixed readonly><fieldset disabled><input name=off></fieldset></form>"
     await opened(host, tmp_path, form + rest)
@@ -133,7 +136,7 @@ async def test_a_form_without_a_script_answers_as_its_backend_did(host: Host, tm
 
 
 async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_path: Path) -> None:
-    """Nobody sends it, so nothing of a backend is waited for."""
+    """The form is removed while it is filled, so no answer of a backend is awaited."""
     goes = "<input name=what onchange=this.form.remove()>"
     form = f"<form toolname=find tooldescription=Finds action=/api/find>{goes}</form>"
     await opened(host, tmp_path, form)
@@ -142,7 +145,7 @@ async def test_a_form_that_goes_as_it_is_filled_has_an_answer(host: Host, tmp_pa
 
 
 async def test_forms_that_come_change_and_go_are_followed(host: Host, tmp_path: Path) -> None:
-    """Attributes, controls, whole forms; the host is told of each change."""
+    """Changes of attributes, controls and whole forms are each announced to the host."""
     frame = await opened(host, tmp_path, FORM)
     await until_listed(host, "book")
     await frame.evaluate("book.elements.seats.max = 2")
@@ -167,7 +170,7 @@ ADDING = {
 
 @pytest.mark.parametrize("adding", ADDING)
 async def test_a_form_of_fetched_markup_is_a_tool(host: Host, tmp_path: Path, adding: str) -> None:
-    """In a page that names no such form itself, and no tool."""
+    """The page itself contains no such form, and no tool."""
     await host.answers(
         "return { bodyType: 'text', headers: { 'content-type': 'text/html' },"
         " body: '<form toolname=find tooldescription=Finds><input name=what></form>' };"
@@ -180,7 +183,7 @@ async def test_a_form_of_fetched_markup_is_a_tool(host: Host, tmp_path: Path, ad
 
 
 async def test_a_form_is_a_tool_on_its_own_site_too(page: Page, tmp_path: Path) -> None:
-    """Where there is no host, and the browser has no WebMCP of its own: for the page's scripts, such as a library."""
+    """Without a host and native WebMCP, the page's scripts (for instance a library) see the tool."""
     html = packed(tmp_path, FORM)
     async with host_server() as url:
         await page.route("**/site.html", lambda route: route.fulfill(body=html, content_type="text/html"))
@@ -202,7 +205,7 @@ async def test_a_form_is_a_tool_on_its_own_site_too(page: Page, tmp_path: Path) 
 
 
 async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: Host, tmp_path: Path) -> None:
-    """It comes and goes with the element around it, also one whose own element stands in another's shadow."""
+    """The tool exists while its element is in the page, also in nested shadow roots."""
     inside = "<form toolname=find tooldescription=Finds><input name=what></form>"
     html = f"""<!doctype html><form toolname=book tooldescription=Books></form><script>
       const made = (html) => {{
@@ -223,7 +226,7 @@ async def test_a_form_in_a_shadow_root_is_a_tool_while_it_is_in_the_page(host: H
 
 
 async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, tmp_path: Path) -> None:
-    """No script attached it; what comes into it later is one, too."""
+    """No script attached that root; a form that is added to it later is a tool, too."""
     root = "<template shadowrootmode=open><form toolname=find tooldescription=Finds></form></template>"
     frame = await opened(host, tmp_path, f"<!doctype html><div id=holder>{root}</div>")
     await until_listed(host, "find")
@@ -233,7 +236,7 @@ async def test_a_form_in_a_shadow_root_that_html_declares_is_a_tool(host: Host, 
 
 
 async def test_a_form_with_the_name_of_another_tool_is_left_out(host: Host, tmp_path: Path) -> None:
-    """The first of a name stays; so does one without a description."""
+    """The first form of a name is the tool; a form without a description is none."""
     more = "<form toolname=book tooldescription=Other></form><form toolname=bare></form></body>"
     await opened(host, tmp_path, FORM.replace("</body>", more))
     tools = await until_listed(host, "book")
@@ -279,7 +282,7 @@ REFUSED: list[tuple[str, Any]] = [
 
 
 async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, tmp_path: Path) -> None:
-    """What is sent is what was given; where a value would be changed or dropped, nothing is filled in or sent."""
+    """The given value is submitted; if it would be changed or dropped, nothing is filled in or submitted."""
     await host.answers(
         "return { bodyType: 'json', body: { sent: args.body }, headers: { 'content-type': 'application/json' } };"
     )
@@ -298,13 +301,13 @@ async def test_each_control_gets_what_it_takes_and_refuses_the_rest(host: Host, 
         result = (await called(host, "book", {"text": "filled", name: value}))["result"]
         assert result.get("isError"), (name, value, result)
         assert name in result["content"][0]["text"]
-        if name not in ("letters", "number", "date", "email", "emails", "url"):  # which the form itself finds not valid
+        if name not in ("letters", "number", "date", "email", "emails", "url"):  # which the form's validation rejects
             assert await frame.evaluate("all.elements.text.value") == "", (name, value)
     assert await host.run("() => host.calls('http_request').length") == sent_before
 
 
 async def test_a_refused_value_says_what_the_control_takes(host: Host, tmp_path: Path) -> None:
-    """In the words of the form that it has."""
+    """The message describes the format, or the existing fields."""
     await opened(host, tmp_path, CONTROLS)
     tools = await until_listed(host, "book")
     properties = tools["book"]["inputSchema"]["properties"]

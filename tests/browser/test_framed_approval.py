@@ -1,4 +1,4 @@
-"""The page of an approval in the hands of other pages: in their frames, under their pictures, in their windows."""
+"""The approval page under attack by other pages: in frames, under images, in windows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FRAMES = """async (url) => {
 
 @pytest.fixture
 async def elsewhere() -> AsyncIterator[str]:
-    """The origin of a page that means no good."""
+    """The origin of a hostile page."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="<!doctype html><title>A game</title><body>", content_type="text/html")
@@ -59,7 +59,7 @@ async def elsewhere() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("whose", ["another site's", "the app's", "the console's"])
 async def test_no_page_frames_it(world: World, page: Page, elsewhere: str, whose: str) -> None:
-    """However it is put into a page, the browser shows an error in its place, and clicks there answer nothing."""
+    """In every kind of frame the browser shows an error instead, and clicks there answer nothing."""
     origin = {"another site's": elsewhere, "the app's": world.site, "the console's": world.console}[whose]
     async with asked(world) as question, person(world) as ann:
         await page.goto(origin)
@@ -79,7 +79,7 @@ async def test_no_page_frames_it(world: World, page: Page, elsewhere: str, whose
 
 
 async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page, elsewhere: str) -> None:
-    """The opener is cut off: it cannot script the window, move it, close it, or say anything to it."""
+    """The opener is severed: it cannot script, navigate or close the window, or send it messages."""
     async with asked(world) as question, person(world) as ann:
         await page.goto(elsewhere)
         await page.evaluate("document.body.innerHTML = '<button>Play</button>'")
@@ -104,7 +104,7 @@ async def test_who_opened_its_window_has_no_hold_of_it(world: World, page: Page,
             }""",
             id,
         )
-        assert await page.evaluate("held.closed")  # for its opener
+        assert await page.evaluate("held.closed")  # as its opener sees it
         assert not window.is_closed()
         await expect(window.get_by_test_id("approve")).to_be_enabled()
         assert (deleted(world), len(await questions(ann, world))) == (0, 1)

@@ -1,4 +1,4 @@
-"""Pages of other sites in frames of an app, as far as its policy names them."""
+"""Frames of other sites in an app are limited to those in its policy."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.world import running, served
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_frame_of_another_site_shows_where_the_policy_names_it(page: Page, tmp_path: Path, named: bool) -> None:
-    """One that the page's script makes, too; another site's stays empty."""
+    """A frame that a script creates is allowed, too; a frame of another site stays empty."""
 
     async def maps(_: web.Request) -> web.Response:
         return web.Response(text="<p>the map", content_type="text/html")
@@ -42,7 +42,7 @@ async def test_a_frame_of_another_site_shows_where_the_policy_names_it(page: Pag
 
 
 async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Path) -> None:
-    """The site is asked for nothing, the person reads why the view is closed; one that loads again has its frames."""
+    """The site gets no request, the view is closed with a reason; after a reload the page has its frames."""
     asked: list[str] = []
 
     async def maps(request: web.Request) -> web.Response:
@@ -64,7 +64,7 @@ async def test_a_page_does_not_go_where_its_frames_may(page: Page, tmp_path: Pat
         async with running(tmp_path, source=folder, policy=f"version: 1\nframes: [{site}]\n") as world:
             await page.goto(world.console)
             app = app_of(page)
-            # Before it is there, its frame changes to another process, and a look at it fails.
+            # The frame's process changes first, and reading it meanwhile fails.
             await expect(app.locator("body[data-map]")).to_be_visible()
             await expect(app.frame_locator("iframe").locator("p")).to_have_text("the map")
             await app.locator("body").evaluate("(body) => { body.dataset.before = 'yes'; }")

@@ -1,4 +1,4 @@
-"""What the sandbox proxy takes for a person's gesture: an input of the browser's own, in this app, and nothing else."""
+"""The sandbox proxy attests a gesture only for real input of the browser in this app."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ IDLE = "begin().then(() => setInterval(() => call('idle'), 50));"
 
 
 def called(end: FarEnd, name: str) -> list[Any]:
-    """The calls of this tool that the gateway was told of."""
+    """The calls of this tool that the gateway received."""
     told: list[Any] = end.messages(Channel.UI, CALLS)
     return [message for message in told if message["params"]["name"] == name]
 
 
 async def test_no_script_makes_a_gesture(page: Page) -> None:
-    """Whatever a page does by itself; then a person clicks, and that is one."""
+    """No action of a page counts as a gesture; a click of a person does."""
     async with far_end(one=ATTACKS) as end:
         await page.goto(end.url("one"))
         await end.until(lambda: called(end, "over"))
@@ -103,7 +103,7 @@ async def test_no_script_makes_a_gesture(page: Page) -> None:
 
 
 async def test_a_gesture_counts_in_its_own_app_alone(page: Page) -> None:
-    """Not in another one beside it, whose proxy is of the same origin, and none in the host's page in either."""
+    """A click does not count for another app with a proxy of the same origin, nor one in the host's page for any."""
     async with far_end(one=IDLE, two=IDLE) as end:
         await page.goto(end.url("one", "two"))
         await end.until(lambda: len({frame.view for frame in end.of(mux.Message)}) == 2 and called(end, "idle"))
@@ -124,11 +124,11 @@ async def test_a_gesture_counts_in_its_own_app_alone(page: Page) -> None:
 
 @pytest.mark.parametrize("gesture", [False, True])
 async def test_a_debugger_may_say_that_it_is_a_person(page: Page, gesture: bool) -> None:
-    """As Playwright does with all that it evaluates, and with each answer of a binding that it exposed."""
+    """Playwright does so with every evaluation, and with each result of an exposed binding."""
     async with far_end(one="begin().then(() => call('auto'));") as end:
         await page.goto(end.url("one"))
         await end.until(lambda: called(end, "auto"))
-        # Playwright may hear of the frame after the far end did.
+        # Playwright may know the frame later than the far end.
         await end.until(lambda: page.frames[-1].url == "about:srcdoc")
         session = await page.context.new_cdp_session(page.frames[-1])
         said = await session.send("Runtime.evaluate", {"expression": "call('debugged')", "userGesture": gesture})

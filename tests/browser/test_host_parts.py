@@ -22,12 +22,15 @@ def shown(page: Page, app: str = "one") -> FrameLocator:
 
 
 async def out(page: Page, text: str, app: str = "one") -> None:
-    """Wait until the app shows `text`. Not before a gesture is looked for: Playwright's looking counts as one."""
+    """Wait until the app shows `text`.
+
+    Not for use before a check for gestures: Playwright's evaluation counts as one.
+    """
     await expect(shown(page, app).locator("#out")).to_contain_text(text)
 
 
 async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
-    """Capabilities are those that work, the host says that its bridge is there, a call comes back."""
+    """Only working capabilities are declared, the host announces its bridge, and a call is answered."""
     script = """begin().then(async ({ hostCapabilities, hostContext }) => {
       show(Object.keys(hostCapabilities).sort().join() + " " + JSON.stringify(hostContext["webmcp-gateway"]));
       show(JSON.stringify((await call("now", { a: 1 })).result.structuredContent));
@@ -40,7 +43,7 @@ async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
 
 
 async def test_a_page_is_told_what_is_logged_of_its_call(page: Page) -> None:
-    """Word for word, and before the answer."""
+    """The log message arrives unchanged, and before the answer."""
     script = """addEventListener("message", ({ data }) => {
         if (data.method === "notifications/message") show("logged " + JSON.stringify(data.params));
       });
@@ -60,7 +63,7 @@ async def test_a_page_is_told_what_is_logged_of_its_call(page: Page) -> None:
 
 
 async def test_a_page_asks_for_completions(page: Page) -> None:
-    """Through the host to the gateway and back."""
+    """The request passes the host to the gateway, and back."""
     script = """begin().then(async () => {
       const asked = { ref: { type: "ref/prompt", name: "greet" }, argument: { name: "city", value: "Pa" } };
       show((await ask("completion/complete", asked)).result.completion.values.join());
@@ -71,7 +74,7 @@ async def test_a_page_asks_for_completions(page: Page) -> None:
 
 
 async def test_a_large_body_goes_both_ways_beside_the_frames(page: Page) -> None:
-    """Over 256 KiB, a body is handed over by HTTP and arrives whole."""
+    """A body over 256 KiB is transferred by HTTP, and arrives complete."""
     script = """begin().then(async () => {
       const body = "é".repeat(400000);
       const { result } = await call("big", { body });
@@ -84,7 +87,7 @@ async def test_a_large_body_goes_both_ways_beside_the_frames(page: Page) -> None
 
 
 async def test_an_aborted_call_is_cancelled_at_the_gateway(page: Page) -> None:
-    """The page's `notifications/cancelled` reaches the gateway under the gateway's own id."""
+    """The page's `notifications/cancelled` arrives with the gateway's id of the call."""
     script = """begin().then(() => {
       void call("hang");
       setTimeout(() => tell({ method: "notifications/cancelled", params: { requestId: prefix + count } }), 200);
@@ -99,7 +102,7 @@ async def test_an_aborted_call_is_cancelled_at_the_gateway(page: Page) -> None:
 
 
 async def test_a_real_click_is_attested_before_its_call(page: Page) -> None:
-    """The proxy sees the person's gesture; a call that the page makes by itself has none."""
+    """The proxy detects the person's gesture; a call without one is not attested."""
     async with far_end(one="begin().then(() => call('auto').then(() => show('auto')));") as end:
         await page.goto(end.url("one"))
         await end.until(lambda: end.messages(Channel.UI, CALLS))
@@ -112,7 +115,7 @@ async def test_a_real_click_is_attested_before_its_call(page: Page) -> None:
 
 
 async def test_a_page_can_not_attest_for_itself(page: Page) -> None:
-    """Its own `click()`, and a gesture that it writes itself, attest nothing."""
+    """Neither `click()` nor a forged gesture message attests anything."""
     script = """begin().then(async () => {
       tell({ method: "ui/notifications/sandbox-gesture", params: { age: 0 } });
       top.postMessage({ jsonrpc: "2.0", method: "ui/notifications/sandbox-gesture", params: { age: 0 } }, "*");
@@ -126,7 +129,7 @@ async def test_a_page_can_not_attest_for_itself(page: Page) -> None:
 
 @pytest.mark.parametrize("place", ["", "&shadow"], ids=["document", "shadow"])
 async def test_the_gateway_hears_which_app_has_the_focus(page: Page, place: str) -> None:
-    """Wherever the host page put its frame."""
+    """Focus is reported wherever the host page put the app's frame."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one") + place)
         await out(page, "tool-input")
@@ -136,7 +139,7 @@ async def test_the_gateway_hears_which_app_has_the_focus(page: Page, place: str)
 
 
 async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:
-    """No origin, no storage, no way to its embedder, no navigation elsewhere, no second page."""
+    """It has no origin, no storage, no access to its embedder, cannot navigate, and accepts no second page."""
     script = """begin().then(() => {
       const tries = { origin: () => origin, storage: () => localStorage.length, parent: () => parent.document.title,
         top: () => (top.location.href = "about:blank") };
@@ -160,7 +163,7 @@ async def test_the_frame_is_opaque_and_stays_where_it_is(page: Page) -> None:
 
 
 async def test_a_proxy_speaks_to_its_own_host_alone(page: Page) -> None:
-    """Named another host, or none, it stays silent, whatever page stands above it."""
+    """With another host in its URL, or none, it sends nothing to the embedding page."""
     async with far_end(one="") as end:
         await page.goto(end.url())
         for address in (end.sandbox.replace("gateway.", "other."), end.sandbox.split("?")[0]):
@@ -175,7 +178,7 @@ async def test_a_proxy_speaks_to_its_own_host_alone(page: Page) -> None:
 
 
 async def test_what_a_host_says_to_its_proxy_is_not_the_pages(page: Page) -> None:
-    """A second page, and other words of theirs, end in the proxy."""
+    """A second page, and unknown sandbox messages of the host, are not forwarded."""
     script = "addEventListener('message', ({ data }) => data.n && show('heard ' + data.n)); begin();"
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
@@ -192,7 +195,7 @@ async def test_what_a_host_says_to_its_proxy_is_not_the_pages(page: Page) -> Non
 
 
 async def test_an_app_is_shown_at_the_origin_of_its_sandbox_alone(page: Page) -> None:
-    """An address elsewhere, even if the gateway's word for it, is not loaded."""
+    """Another URL is not loaded, even if the gateway sends it."""
     async with far_end(one="begin();") as end:
         end.shown = {"sandbox": end.sandbox.replace("sandbox.", "elsewhere.")}
         await page.goto(end.url("one"))
@@ -201,7 +204,7 @@ async def test_an_app_is_shown_at_the_origin_of_its_sandbox_alone(page: Page) ->
 
 
 async def test_tools_answer_on_their_own_channel(page: Page) -> None:
-    """Messages of the gateway wait for the page's tools; payloads pass unchanged, both ways."""
+    """The gateway's messages wait for the page's tools; payloads pass unchanged, both ways."""
     script = """const changed = { jsonrpc: "2.0", method: "notifications/tools/list_changed" };
       window.ontool = (got) => { serve({ jsonrpc: "2.0", id: got.id, result: { got } }); serve(changed); };
       begin();"""
@@ -218,7 +221,7 @@ async def test_tools_answer_on_their_own_channel(page: Page) -> None:
 
 
 async def test_a_proxy_that_loads_slowly_is_not_spoken_to(page: Page) -> None:
-    """The browser has nothing to complain of, and the page's tools are asked once they are there."""
+    """The browser reports no error, and the page's tools are listed once they are there."""
     said: list[str] = []
     page.on("console", lambda line: said.append(line.text))
 
@@ -238,7 +241,7 @@ async def test_a_proxy_that_loads_slowly_is_not_spoken_to(page: Page) -> None:
 
 
 async def test_a_spoofed_channel_reaches_nothing(page: Page) -> None:
-    """An answer on the other channel settles no call, and a method of the other channel is refused."""
+    """An answer on the wrong channel settles no call, and a method of the other channel is refused."""
     script = """window.ontool = (message) => {
         tell({ id: message.id, result: { tools: [] } });
         serve({ jsonrpc: "2.0", id: "s", method: "tools/call", params: { name: "x", arguments: {} } });
@@ -256,7 +259,7 @@ async def test_a_spoofed_channel_reaches_nothing(page: Page) -> None:
 
 
 async def test_a_page_that_reloads_is_another_view(page: Page) -> None:
-    """The old view is closed with its reason, the new one hears the page from its start."""
+    """The old view is closed with its reason, the new one starts from the page's first message."""
     script = """begin().then(async () => {
       show(JSON.stringify((await call("loaded")).result.content));
       window.ontool = (message) => { if (message.method === "ping") location.reload(); };
@@ -275,7 +278,7 @@ async def test_a_page_that_reloads_is_another_view(page: Page) -> None:
 
 
 async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
-    """The view stays, the call in flight fails and is not run twice, the next one works."""
+    """The view stays, the call in flight fails and is not repeated, the next one works."""
     script = """begin().then(async () => show((await call("first")).error?.message));"""
     async with far_end(one=script) as end:
         end.on_call = lambda params: None if params["name"] == "first" else echo(params)
@@ -292,7 +295,7 @@ async def test_a_dropped_connection_is_taken_up_again(page: Page) -> None:
 
 
 async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:
-    """A gateway that has forgotten the view is asked for a new one; the page need not load again."""
+    """A gateway without the view opens a new one; the page need not reload."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one"))
         await out(page, "tool-input")
@@ -307,7 +310,7 @@ async def test_after_a_restart_the_page_gets_another_view(page: Page) -> None:
 
 
 async def test_a_flood_ends_the_page_that_sent_it(page: Page) -> None:
-    """It is closed with a notice; the other app on the same page goes on."""
+    """Its view is closed with a notice; the other app on the same page keeps working."""
     flood = """begin().then(() => {
       const method = "ui/notifications/size-changed";
       for (let height = 0; height < 20000; height++) tell({ method, params: { height } });
@@ -322,7 +325,7 @@ async def test_a_flood_ends_the_page_that_sent_it(page: Page) -> None:
 
 
 async def test_garbage_harms_nobody(page: Page) -> None:
-    """Whatever a page posts, its own next call and the other app's work."""
+    """After any message of a page, its next call and the other app still work."""
     garbage = """begin().then(async () => {
       const deep = JSON.parse("[".repeat(500) + "]".repeat(500));
       const junk = [null, 1, "x", [], {}, { jsonrpc: "2.0" }, { jsonrpc: "2.0", id: 1 }, { channel: "mcp-iframe" },
@@ -343,7 +346,7 @@ async def test_garbage_harms_nobody(page: Page) -> None:
 
 
 async def test_two_apps_do_not_hear_each_other(page: Page) -> None:
-    """An answer and a tool call reach the page that they are for."""
+    """Answers and tool calls reach only the page that they are for."""
     listen = "window.ontool = (message) => show('tool ' + message.method); begin();"
     async with far_end(one=listen, two=listen) as end:
         await page.goto(end.url("one", "two"))
@@ -358,7 +361,7 @@ async def test_two_apps_do_not_hear_each_other(page: Page) -> None:
 
 
 async def test_closing_and_reloading_by_the_host(page: Page) -> None:
-    """A reload is another view in another frame; after a close nothing is left."""
+    """A reload creates another view in another frame; a close removes everything."""
     async with far_end(one="begin();") as end:
         await page.goto(end.url("one"))
         await out(page, "tool-input")
@@ -376,7 +379,7 @@ def names(calls: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
-    """As it is written, when it is given up, and what came of it, in a view of its own: each is told of one call."""
+    """The page receives partial input, input, cancellation and result of one call, which has its own view."""
     script = """addEventListener("message", ({ data }) => {
       if (/^ui\\/notifications\\/tool-/.test(data.method)) show(data.method.slice(17) + JSON.stringify(data.params));
     });
@@ -402,7 +405,7 @@ async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
             "tool-input",
             "tool-input",
             "tool-result",
-        ]  # the page itself names the input, too
+        ]  # the page itself repeats the input, too
         gives_up: dict[str, Json] = {"jsonrpc": "2.0", "method": "ui/notifications/tool-input", "params": {}}
         await end.say(mux.Message(view, Channel.UI, gives_up))
         await end.until(lambda: len(end.of(mux.Close)) == 2)
@@ -418,7 +421,7 @@ async def test_a_models_call_is_told_to_the_page(page: Page) -> None:
 
 
 async def test_a_page_that_speaks_json_rpc_alone_hears_nothing_else(page: Page) -> None:
-    """However long it lives; and nothing but answers before it is initialized."""
+    """No other message follows, at any time; before initialization there are only answers."""
     script = """const heard = [];
       addEventListener("message", ({ data }) => heard.push(data));
       const wait = (time) => new Promise((go) => setTimeout(go, time));

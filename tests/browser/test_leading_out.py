@@ -1,4 +1,4 @@
-"""Where a page leads, in an opaque frame that may neither navigate, open nor save: links, files, forms, refreshes."""
+"""Links, downloads, forms and refreshes of a page in an opaque frame that may neither navigate, open nor save."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -52,12 +52,12 @@ async def asked(host: Host, method: str) -> list[Any]:
 
 
 async def click(frame: Frame, id: str) -> None:
-    """As a person does."""
+    """Click the element with this id."""
     await frame.locator(f"#{id}").click()
 
 
 async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_path: Path) -> None:
-    """Other origins, letters, new windows, clicks stopped or of the middle button; what its router takes stays."""
+    """Other origins, mail, new windows, stopped clicks and middle clicks are opened; the router's own links stay."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
     for id in ("out", "mail", "call", "blank", "stopped", "taken", "moved"):
@@ -81,7 +81,7 @@ async def test_links_that_lead_outside_are_opened_by_the_host(host: Host, tmp_pa
 
 
 async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
-    """A link with `download`, one whose answer is an attachment, and the ways in which pages save what they made."""
+    """A `download` link, a link to an attachment, and the common ways to save generated files are handled."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
     await click(frame, "save")
@@ -120,7 +120,7 @@ async def test_files_are_saved_by_the_host(host: Host, tmp_path: Path) -> None:
     ],
 )
 async def test_a_file_is_named_as_its_backend_says(host: Host, tmp_path: Path, disposition: str, name: str) -> None:
-    """Coded, or in UTF-8 or Latin-1 as it is, of which a header's value shows each byte."""
+    """The name may be encoded, or raw UTF-8 or Latin-1, of which a header's value shows each byte."""
     headers = f"{{ 'content-disposition': `{disposition}` }}"
     await host.answers(f"return {{ bodyType: 'text', body: '', headers: {headers} }};")
     frame = await shown(host, tmp_path, PAGE)
@@ -137,7 +137,7 @@ async def test_a_file_is_named_as_its_backend_says(host: Host, tmp_path: Path, d
 async def test_what_a_host_does_not_do_is_told_to_the_person(
     host: Host, tmp_path: Path, id: str, method: str, how: str
 ) -> None:
-    """A host without the capability is not asked; of one that says no, or fails, nobody thinks that it was done."""
+    """A host without the capability gets no request; a refusal or failure is shown to the person."""
     await host.answers(REPORT)
     answer = {"cannot": "{}", "refuses": "{ isError: true }", "fails": "{ failure: { code: -32000, message: 'no' } }"}
     await host.run(
@@ -156,7 +156,7 @@ async def test_what_a_host_does_not_do_is_told_to_the_person(
 
 
 async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_path: Path) -> None:
-    """Where no host carries it; what the backend refuses is for the page to say."""
+    """A notice is shown if no host carries the request; a refusal by the backend is left to the page."""
     await host.answers("return { status: 422 };")
     html = '<form action="/contact" method="post"><input name="a"><button>Send</button></form>'
     frame = await shown(host, tmp_path, html)
@@ -174,7 +174,7 @@ async def test_a_form_that_goes_nowhere_is_told_to_the_person(host: Host, tmp_pa
 
 
 async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, tmp_path: Path) -> None:
-    """Its answer would take the view's place: however it is submitted, it goes the way of requests."""
+    """The answer would replace the view: every kind of submission becomes a request."""
     await host.run("() => { host.sandbox += ' allow-forms'; }")
     await host.answers("return { bodyType: 'text', body: 'thanks' };")
     frame = await shown(
@@ -189,7 +189,7 @@ async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, t
         partial(frame.evaluate, "() => document.forms[0].requestSubmit()"),
         partial(frame.evaluate, "() => document.forms[0].submit()"),
     )
-    # Of submissions at one time a form sends the last alone: each waits for the one before.
+    # A form sends only the last of simultaneous submissions: each waits for the one before.
     for count, submit in enumerate(ways):
         await submit()
         await host.until(f"host.calls('http_request').length > {count}")
@@ -203,7 +203,7 @@ async def test_no_form_leaves_the_page_where_the_host_would_let_it(host: Host, t
 
 
 async def test_a_view_stays_at_its_page(host: Host, tmp_path: Path) -> None:
-    """Another page of the app is named on the console; a fragment is gone to."""
+    """A link to another page of the app is logged on the console; one to a fragment scrolls."""
     await host.answers(REPORT)
     frame = await shown(host, tmp_path, PAGE)
     async with host.page.expect_console_message(lambda message: "/other.html: another page" in message.text):
@@ -227,7 +227,7 @@ REFRESHING = """<!doctype html><html><head><meta http-equiv="Refresh" content="0
 
 
 async def test_a_refresh_goes_where_a_link_does(host: Host, tmp_path: Path) -> None:
-    """Elsewhere by the host, to the page itself by loading it anew; the frame is the app's as before."""
+    """Other sites are opened by the host, the page itself is reloaded; the frame stays the app's."""
     frame = await shown(host, tmp_path, REFRESHING)
     await host.until("host.of('ui/open-link').length > 4")
     urls = [params["url"].removeprefix("https://elsewhere.example/") for params in await asked(host, "ui/open-link")]
@@ -249,7 +249,7 @@ UNNAMED = """() => {
 
 
 async def test_a_refresh_that_no_word_of_the_page_tells_of_is_nothing(host: Host, tmp_path: Path) -> None:
-    """It may come in HTML of the backend: the view stays, and the browser's own `navigation` leads nowhere, either."""
+    """A refresh in the backend's HTML has no effect, and neither has the browser's `navigation` API."""
     frame = await shown(host, tmp_path, "<p>page<script>window.here = 1</script>")
     assert await frame.evaluate(UNNAMED) == [1, False]
     assert await frame.evaluate("location.href") == "about:srcdoc"

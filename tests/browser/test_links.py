@@ -1,4 +1,4 @@
-"""Links in Chromium: the console opens what the app's policy allows, and asks the person where it says so."""
+"""Links in Chromium: the console opens those that the app's policy allows, after a confirmation if it requires one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ ACTIVATION = 5.5
 
 @pytest.fixture
 async def links(tmp_path: Path, context: BrowserContext) -> AsyncIterator[World]:
-    """A gateway for a page that asks for links; the places that they lead to are in the browser alone."""
+    """A gateway for a page that requests links; their targets are served within the browser."""
 
     async def elsewhere(route: Route) -> None:
         await route.fulfill(body="elsewhere")
@@ -41,7 +41,7 @@ async def shown(page: Page, world: World) -> FrameLocator:
 
 
 async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserContext, links: World) -> None:
-    """Cancel opens nothing, nor does a key on Open; a click does, in a tab that does not know the console."""
+    """Cancel and a key on Open open nothing; a click does, in a tab without access to the console."""
     app = await shown(page, links)
     dialog = page.get_by_test_id("link-dialog")
     await app.locator("#docs").click()
@@ -68,7 +68,7 @@ async def test_a_person_is_asked_and_opens_a_link(page: Page, context: BrowserCo
 
 
 async def test_escape_is_a_no(page: Page, links: World) -> None:
-    """As in every dialog."""
+    """Escape declines, as in every dialog."""
     app = await shown(page, links)
     await app.locator("#docs").click()
     await expect(page.get_by_test_id("link-cancel")).to_be_focused()
@@ -78,7 +78,7 @@ async def test_escape_is_a_no(page: Page, links: World) -> None:
 
 
 async def test_other_links_do_not_open(page: Page, context: BrowserContext, links: World) -> None:
-    """The person is told that the policy does not open it; the app learns only that nothing opened."""
+    """The person reads that the policy does not open it; the app learns only that nothing was opened."""
     app = await shown(page, links)
     await app.locator("#evil").click()
     refused = page.get_by_test_id("link-refused")
@@ -93,9 +93,9 @@ async def test_other_links_do_not_open(page: Page, context: BrowserContext, link
 
 
 async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserContext, links: World) -> None:
-    """A model's call cannot open a window by itself, nor bring up a question."""
+    """A model's call can neither open a window, nor bring up a question."""
     app = await shown(page, links)
-    await asyncio.sleep(ACTIVATION)  # Playwright's own looks at a page count as gestures in it
+    await asyncio.sleep(ACTIVATION)  # Playwright's own evaluations count as gestures
     async with Client(f"{links.url}/mcp", mode="2026-07-28") as client:
         assert not (await client.call_tool("cart_leave", {})).is_error
     await expect(app.locator("#said")).to_have_text("not opened")
@@ -104,7 +104,7 @@ async def test_without_a_gesture_nothing_opens(page: Page, context: BrowserConte
 
 
 async def test_a_question_goes_with_its_app(page: Page, links: World) -> None:
-    """Nobody is asked for an app that is closed, and the record has no answer of it."""
+    """A closed app's question is withdrawn, and no answer is recorded."""
     app = await shown(page, links)
     await app.locator("#docs").click()
     await expect(page.get_by_test_id("link-cancel")).to_be_focused()

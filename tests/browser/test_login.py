@@ -1,4 +1,4 @@
-"""A person logs in to the console at a real authorization server, in Chromium; uses an app's own site, and leaves."""
+"""A person logs in to the console at a real authorization server in Chromium, uses an app's site, and logs out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Town]:
 
 
 async def sign_in(page: Page, account: str) -> None:
-    """The pages of the authorization server."""
+    """Fill in the pages of the authorization server."""
     await page.locator("input[name=login]").fill(account)
     await page.locator("input[name=password]").fill("x")
     await page.locator("button[type=submit]").click()
@@ -30,7 +30,7 @@ async def sign_in(page: Page, account: str) -> None:
 
 
 async def test_a_login_at_the_issuer_opens_console_and_site(place: Town, page: Page, context: BrowserContext) -> None:
-    """The console leads there by itself; the site of an app asks nothing more; both cookies are out of reach."""
+    """The console redirects by itself; an app's site needs no further login; scripts can read neither cookie."""
     world = place.world
     await page.goto(f"{world.console}/#/apps/cart")
     await sign_in(page, "alice")
@@ -51,7 +51,7 @@ async def test_a_login_at_the_issuer_opens_console_and_site(place: Town, page: P
 
 
 async def test_a_logout_ends_console_and_site(place: Town, page: Page) -> None:
-    """The page says so, and the site's session is over with it, and the issuer's, which asks who comes again."""
+    """The page confirms it; the site's session and the issuer's have ended, so the issuer asks for a login again."""
     world = place.world
     await page.goto(world.console)
     await sign_in(page, "alice")
@@ -68,7 +68,7 @@ async def test_a_logout_ends_console_and_site(place: Town, page: Page) -> None:
 
 
 async def test_another_site_cannot_use_a_login(place: Town, page: Page) -> None:
-    """Its page sends no cookie, and what it posts is refused."""
+    """Its requests carry no cookie, and its posts are refused."""
     world = place.world
     await page.goto(world.console)
     await sign_in(page, "alice")
@@ -92,7 +92,7 @@ async def alone(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_a_link_logs_in(alone: World, page: Page) -> None:
-    """Without it the console says where to get one; with it the app's frame works over the bridge."""
+    """Without a link the console explains how to get one; with it the app's frame works over the bridge."""
     await page.goto(alone.console)
     await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     await page.goto(await link(alone))
@@ -105,7 +105,7 @@ async def test_a_link_logs_in(alone: World, page: Page) -> None:
 
 
 async def test_the_pages_of_a_login_are_dark_where_the_person_wants_that(place: Town, page: Page) -> None:
-    """Their style is what their policy allows."""
+    """Their content security policy admits the style."""
     faults: list[str] = []
     page.on("console", lambda message: faults.append(message.text))
     await page.emulate_media(color_scheme="dark")

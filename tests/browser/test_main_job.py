@@ -20,7 +20,7 @@ PROBE = Path(__file__).parent / "probe"
 
 @pytest.fixture
 async def probe(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway for a page that tries things, in place of the cart."""
+    """A gateway for a page of experiments, instead of the cart."""
     policy = (PROBE / "policy.yaml").read_text("utf-8")
     async with running(tmp_path, policy=policy, source=PROBE) as world:
         yield world
@@ -47,7 +47,7 @@ async def model(world: World) -> AsyncIterator[Client]:
 
 
 async def tool(client: Client, name: str) -> dict[str, Any]:
-    """The tool once it is listed, as a dictionary; asked for again and again, as by clients that keep no stream."""
+    """The tool once it is listed, as a dictionary; polled, as by clients without a stream."""
     async with asyncio.timeout(20):
         while True:
             for listed in (await client.list_tools()).tools:
@@ -57,7 +57,7 @@ async def tool(client: Client, name: str) -> dict[str, Any]:
 
 
 async def gone(client: Client, name: str) -> None:
-    """Wait until the tool is not listed any more."""
+    """Wait until the tool is no longer listed."""
     async with asyncio.timeout(20):
         while name in {listed.name for listed in (await client.list_tools()).tools}:
             await asyncio.sleep(0.05)
@@ -65,7 +65,7 @@ async def gone(client: Client, name: str) -> None:
 
 @pytest.mark.parametrize("title", ["", "Add"])
 async def test_a_tool_says_its_description_once(page: Page, tmp_path: Path, title: str) -> None:
-    """On one line, and in full when it is opened; beside its title, where it has one."""
+    """The description is shown on one line, and in full when opened, next to the title if there is one."""
     tool = {"name": "add", "title": title, "description": "Adds a thing."}
     script = f"document.modelContext.registerTool({{...{json.dumps(tool)}, execute: () => 'added'}});"
     folder = tmp_path / "app"
@@ -82,7 +82,7 @@ async def test_a_tool_says_its_description_once(page: Page, tmp_path: Path, titl
 
 
 async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -> None:
-    """Both add to the cart that the browser shows; both reach the shop with a token; the record tells them apart."""
+    """Both add to the cart in the browser; both reach the shop with a token; the record tells them apart."""
     frame = await shown(page, world)
     cards = frame.locator("[data-item-id]")
     first, second = [str(await cards.nth(place).get_attribute("data-item-id")) for place in (0, 1)]
@@ -103,7 +103,7 @@ async def test_a_click_and_a_model_use_the_same_page(page: Page, world: World) -
 
 
 async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: Page, world: World) -> None:
-    """They go by a port of their own, before and after the page loads again, and not through the proxy's window."""
+    """They use a separate message port, before and after a reload of the page, and not the proxy's window."""
     frame = await shown(page, world)
     proxy = page.frames[1]
     await proxy.evaluate("heard = []; addEventListener('message', ({data}) => heard.push(data.channel ?? 'ui'))")
@@ -116,7 +116,7 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
             assert "mcp-iframe" not in await proxy.evaluate("heard.splice(0)")
             if reload:
                 await page.frames[2].evaluate("location.reload()")
-                async with asyncio.timeout(20):  # it is asked whether it has tools, with another port
+                async with asyncio.timeout(20):  # its tools are requested, over another port
                     while "mcp-iframe" not in await proxy.evaluate("heard"):
                         await asyncio.sleep(0.05)
                 await tool(client, "cart_add_to_cart")
@@ -124,7 +124,7 @@ async def test_a_models_calls_reach_the_page_past_all_that_it_says_itself(page: 
 
 
 async def test_a_models_delete_waits_for_a_person(page: Page, world: World) -> None:
-    """The console asks; until a person approves, the shop hears nothing."""
+    """The console asks; until a person approves, the shop receives nothing."""
     frame = await shown(page, world)
     item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
     async with model(world) as client:
@@ -143,7 +143,7 @@ async def test_a_models_delete_waits_for_a_person(page: Page, world: World) -> N
 
 
 async def test_a_persons_delete_does_not_wait(page: Page, world: World) -> None:
-    """A real click is the person's own word."""
+    """A real click counts as the person's decision."""
     frame = await shown(page, world)
     card = frame.locator("[data-item-id]").first
     item = str(await card.get_attribute("data-item-id"))
@@ -156,7 +156,7 @@ async def test_a_persons_delete_does_not_wait(page: Page, world: World) -> None:
 
 
 async def test_the_pages_own_click_after_a_models_call_waits(page: Page, probe: World) -> None:
-    """A page can not launder a model's wish through a click that no person made."""
+    """A page cannot pass a model's request off as a person's by a synthetic click."""
     await shown(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_later")
@@ -166,7 +166,7 @@ async def test_the_pages_own_click_after_a_models_call_waits(page: Page, probe: 
 
 
 async def test_a_declined_call_is_told_to_the_page_and_the_model(page: Page, probe: World) -> None:
-    """Both learn that a person said no."""
+    """Both receive the reason of the refusal."""
     frame = await shown(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_now")
@@ -181,7 +181,7 @@ async def test_a_declined_call_is_told_to_the_page_and_the_model(page: Page, pro
 
 
 async def test_a_path_outside_the_policy_is_a_problem_for_the_page(page: Page, probe: World) -> None:
-    """An ordinary response, 403, with a reason."""
+    """It is an ordinary 403 response with a reason."""
     frame = await shown(page, probe, "#admin")
     await frame.locator("#admin").click()
     await expect(frame.locator("#said")).to_contain_text("403 application/problem+json policy-denied")
@@ -189,7 +189,7 @@ async def test_a_path_outside_the_policy_is_a_problem_for_the_page(page: Page, p
 
 
 async def test_the_page_holds_no_credential(page: Page, probe: World) -> None:
-    """No variable, header, answer or markup of the page has the token, the client's secret or a key."""
+    """No variable, header, answer or markup of the page contains the token, the client's secret or a key."""
     await shown(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_look_for_secrets")
@@ -203,7 +203,7 @@ async def test_the_page_holds_no_credential(page: Page, probe: World) -> None:
 
 
 async def test_a_tool_that_the_policy_does_not_name_is_not_there(page: Page, probe: World) -> None:
-    """Deny by default holds for tools too."""
+    """Tools are denied by default, too."""
     await shown(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_remove_now")
@@ -212,7 +212,7 @@ async def test_a_tool_that_the_policy_does_not_name_is_not_there(page: Page, pro
 
 
 async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None:
-    """The view is a new one, with the same tools, and the host goes on."""
+    """The view is new, with the same tools, and the host keeps working."""
     await shown(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
@@ -232,7 +232,7 @@ async def test_reloading_keeps_the_tools_fresh(page: Page, world: World) -> None
 
 
 async def test_closing_the_view_removes_its_tools(page: Page, world: World) -> None:
-    """And a call of one says what to do."""
+    """A call of one of its tools gets a remedy."""
     await shown(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
@@ -244,7 +244,7 @@ async def test_closing_the_view_removes_its_tools(page: Page, world: World) -> N
 
 
 async def test_leaving_the_console_removes_the_tools(page: Page, world: World) -> None:
-    """A tab that is closed is a view that is gone."""
+    """A closed tab removes its view."""
     await shown(page, world)
     async with model(world) as client:
         await tool(client, "cart_get_cart")
@@ -253,7 +253,7 @@ async def test_leaving_the_console_removes_the_tools(page: Page, world: World) -
 
 
 async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> None:
-    """A call without a handle is refused, one with a handle reaches that page alone."""
+    """A call without a handle is refused, one with a handle reaches only that page."""
     frame = await shown(page, world)
     other = await page.context.new_page()
     await shown(other, world)
@@ -279,7 +279,7 @@ async def test_two_views_do_not_hear_each_other(page: Page, world: World) -> Non
 
 
 async def test_a_page_that_floods_and_spoofs_harms_only_itself(page: Page, probe: World) -> None:
-    """The console goes on, nobody is approved, and a new view works."""
+    """The console keeps working, nothing is approved, and a new view works."""
     frame = await shown(page, probe, "#remove")
     async with model(probe) as client:
         await tool(client, "cart_spoof")
@@ -332,7 +332,7 @@ attempt().then((read) => { document.title = "done"; document.body.textContent = 
 
 @pytest.mark.parametrize("host", ["evil.localhost", "localhost", "127.0.0.1"])
 async def test_another_web_site_cannot_use_the_gateway(page: Page, world: World, host: str) -> None:
-    """Simple posts and gets, images, sockets of a page of this machine: nothing is read, the shop hears nothing."""
+    """Simple requests, images and sockets of a page on this machine read nothing, and the shop receives nothing."""
 
     async def evil(_: web.Request) -> web.Response:
         return web.Response(text=EVIL.replace("PORT", str(world.gateway.port)), content_type="text/html")
@@ -347,7 +347,7 @@ async def test_another_web_site_cannot_use_the_gateway(page: Page, world: World,
 
 
 async def test_the_apps_origin_cannot_reach_the_console(page: Page, world: World) -> None:
-    """Not its state, not its approvals, not the bridge, and it cannot frame it."""
+    """It can neither read the console's state or approvals, nor use the bridge, nor frame the console."""
     await page.goto(world.site)
     await expect(page.locator("[data-item-id]").first).to_be_visible()
     reached = await page.evaluate(
@@ -374,7 +374,7 @@ async def test_the_apps_origin_cannot_reach_the_console(page: Page, world: World
 
 
 async def test_the_cart_is_an_ordinary_web_site_too(page: Page, world: World) -> None:
-    """On its own origin, without a host, its calls go the same way."""
+    """On its own origin, without a host, its calls are handled alike."""
     await page.goto(world.site)
     card = page.locator("[data-item-id]").first
     item = str(await card.get_attribute("data-item-id"))
@@ -385,7 +385,7 @@ async def test_the_cart_is_an_ordinary_web_site_too(page: Page, world: World) ->
 
 
 async def test_the_story_is_told_without_a_key(page: Page, world: World) -> None:
-    """The console's scripted model adds, and waits for the person before it removes."""
+    """The console's scripted model adds an item, and waits for the person before it removes one."""
     await shown(page, world)
     await page.get_by_test_id("story").click()
     approve = page.get_by_test_id("approve").first

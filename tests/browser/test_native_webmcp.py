@@ -1,4 +1,4 @@
-"""Chromium with WebMCP of its own: a page's tool is one tool, for the browser's agent and for every host."""
+"""Chromium with native WebMCP: a page's tool is one tool, for the browser's agent and for every host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.browser.test_webmcp import called, until_listed
 
 LISTED = "document.modelContext.getTools().then((tools) => tools.map(({ inputSchema }) => inputSchema))"
 
-# mcp-b hands a tool its input alone.
+# mcp-b passes a tool its input alone.
 ALONE = TOOLS.replace("{signal})", "{signal} = new AbortController())")
 PAGES = {
     "plain": TOOLS,
@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "isTrusted of an event": "no script can make a trusted event",
     "styles of a form that is filled": "no script can add a pseudo-class",
 }
-"""What a view does not do as the browser, with the reason: docs/app-authors.md says each of them."""
+"""Differences of a view from the browser, with their reasons: docs/app-authors.md lists each of them."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ async def native() -> AsyncIterator[Browser]:
 
 
 class Agent:
-    """The browser's agent, played through its debugging domain."""
+    """The browser's agent, simulated by its debugging domain."""
 
     def __init__(self, session: CDPSession) -> None:
         self._session = session
@@ -78,13 +78,13 @@ class Agent:
             self.tools[tool["name"]].pop()
 
     async def until(self, *names: str) -> None:
-        """Wait until these are the tools, each once."""
+        """Wait until exactly these tools are listed, each once."""
         async with asyncio.timeout(20):
             while {name: len(found) for name, found in self.tools.items() if found} != dict.fromkeys(names, 1):
                 await asyncio.sleep(0.02)
 
     async def call(self, name: str) -> dict[str, Any]:
-        """What a tool answers."""
+        """Call a tool, and return its answer."""
         given = {"frameId": self.tools[name][0]["frameId"], "toolName": name, "input": {"n": 3}}
         await self._session.send("WebMCP.invokeTool", given)
         async with asyncio.timeout(20):
@@ -93,7 +93,7 @@ class Agent:
 
 @pytest.mark.parametrize("kind", PAGES)
 async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_path: Path, kind: str) -> None:
-    """By the browser's agent, by a host with the envelope, by one with app tools; also when it goes."""
+    """The browser's agent, a host with the envelope and one with app tools see it, also when it is removed."""
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         await page.goto(url)
@@ -128,7 +128,7 @@ async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_
 
 
 async def test_a_page_with_mcp_b_has_its_tools_where_the_browser_has_none(native: Browser, tmp_path: Path) -> None:
-    """In a frame without `allow="tools"`, of which hosts know nothing, it asks the browser before it registers one."""
+    """In a frame without `allow="tools"`, which hosts do not know, the browser would refuse the registration."""
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         errors = complaints(page)
@@ -143,7 +143,7 @@ async def test_a_page_with_mcp_b_has_its_tools_where_the_browser_has_none(native
 
 
 async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
-    """In a view its call has the page's answer, as without; on its own site it is the browser's alone."""
+    """In a view the page's response is the result; on its own site the tool is the browser's alone."""
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         errors = complaints(page)
@@ -164,12 +164,12 @@ async def test_a_form_is_one_tool_too(native: Browser, tmp_path: Path) -> None:
         )
         await page.goto(f"{url}/../site.html")
         (own,) = await page.evaluate(LISTED)
-        assert "multipleOf" in own["properties"]["seats"]  # as no schema of ours says
+        assert "multipleOf" in own["properties"]["seats"]  # unlike our schemas
     assert errors == []
 
 
 async def test_a_form_is_no_tool_past_the_rules(native: Browser, tmp_path: Path) -> None:
-    """Of forms, too, the browser's agent sees the free ones alone, wherever they stand; what they cause is marked."""
+    """The browser's agent sees only the free forms, wherever they are; the requests that they cause are marked."""
     form = "<form toolname={0} tooldescription=Does toolautosubmit onsubmit='{1}'><input name=n></form>"
     sends = 'event.preventDefault(); event.respondWith(fetch("/api/add").then(() => "done"))'
     html = f"<!doctype html><body>{form.format('held', sends)}{form.format('add', sends)}</body>"
@@ -202,7 +202,7 @@ async def test_a_form_is_no_tool_past_the_rules(native: Browser, tmp_path: Path)
 
 
 async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browser, tmp_path: Path) -> None:
-    """In a page that names no such form: the browser's agent sees the free one of two, once, as in all pages."""
+    """In a page without such a form, the browser's agent sees only the free one of two, once."""
     forms = "".join(f"<form toolname={name} tooldescription=Does><input name=n></form>" for name in ("held", "add"))
     script = "fetch('/api/part').then((answer) => answer.text()).then((text) => { document.body.innerHTML = text; });"
     async with await native.new_context() as context, host_server() as url:
@@ -223,7 +223,7 @@ async def test_a_form_of_fetched_markup_is_no_tool_past_the_rules(native: Browse
 
 
 async def opened(host: Host, folder: Path, html: str) -> Frame:
-    """The page in a host of others, attached."""
+    """The attached page in a third-party host."""
     await host.attaches("add", "clear", "late", "book")
     await host.answers("return { status: 204 };")
     frame = await host.show(packed(folder, html))
@@ -233,7 +233,7 @@ async def opened(host: Host, folder: Path, html: str) -> Frame:
 
 @pytest.mark.parametrize("kind", ["plain", "mcp-b"])
 async def test_on_its_own_site_a_tool_is_the_browsers(native: Browser, tmp_path: Path, kind: str) -> None:
-    """Where there is no host: under the older name, too, and each once."""
+    """Without a host, also under the older name, each tool is registered natively, once."""
     older = PAGES[kind].replace("document.modelContext.registerTool({\n", "navigator.modelContext.registerTool({\n")
     assert older != PAGES[kind]
     async with await native.new_context() as context, host_server() as url:
@@ -251,7 +251,7 @@ async def test_on_its_own_site_a_tool_is_the_browsers(native: Browser, tmp_path:
 
 
 async def test_a_page_sees_the_same_of_webmcp(native: Browser, tmp_path: Path) -> None:
-    """A page's own use of it: what is listed and called, events, errors, and the end of a tool and of a call."""
+    """Listing and calling, events, errors, and the end of a tool and of a call look the same to a page."""
     observe = (Path(__file__).parent / "native" / "webmcp.js").read_text("utf-8").partition("*/")[2]
     async with host_server() as url:
         site, page = await native.new_page(), await native.new_page()
@@ -264,7 +264,7 @@ async def test_a_page_sees_the_same_of_webmcp(native: Browser, tmp_path: Path) -
 
 
 async def test_each_member_is_as_in_the_browser(native: Browser, page: Page, tmp_path: Path) -> None:
-    """A page where the browser has WebMCP, and a view where it has none, observe the same but for `EXCEPTIONS`."""
+    """A page with native WebMCP, and a view without it, observe the same except for `EXCEPTIONS`."""
     observe = (Path(__file__).parent / "native" / "members.js").read_text("utf-8").partition("*/")[2]
     async with host_server() as url:
         site = await native.new_page()
@@ -312,11 +312,11 @@ FORMS = """<!doctype html><meta charset=utf-8><body>
 <input name=outside form=outer><form id=outer toolname=outer tooldescription=Outer></form></body>"""
 
 LOCAL_FORMS = {"t1", "t2", "t3", "t4", "l1", "l2", "month", "week", "color"}
-"""What Chromium writes as `format`, which has no such words, is a `pattern`."""
+"""Fields whose Chromium `format` is not in JSON Schema; ours have a `pattern`."""
 
 
 async def test_the_schemas_of_forms_are_as_in_the_browser(native: Browser, page: Page, tmp_path: Path) -> None:
-    """But for local forms, which are patterns, and the note on dates, which `format` says."""
+    """Local times are patterns instead, and there is no note on dates, which `format` covers."""
     listing = "document.modelContext.getTools().then((all) => all.map(({window, origin, ...tool}) => tool))"
     async with host_server() as url:
         site = await native.new_page()

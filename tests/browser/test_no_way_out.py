@@ -1,4 +1,4 @@
-"""A hostile page in the console reaches no address of its own, in the ways that no content security policy knows."""
+"""A hostile page in the console reaches no address of its choice, by means that no content security policy covers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ WAYS = {
 
 
 class Contacted(asyncio.DatagramProtocol):
-    """Notes that somebody came to a port, by UDP or TCP."""
+    """Notes connections or datagrams to a port, by TCP or UDP."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -40,7 +40,7 @@ class Contacted(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """An address, and whether anybody came there."""
+    """An address, and an event for contact there."""
     contacted = Contacted()
 
     async def came(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,7 +60,7 @@ async def listening() -> AsyncIterator[tuple[str, asyncio.Event]]:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_page_connects_to_nothing(context: BrowserContext, tmp_path: Path, way: str) -> None:
-    """What gets an ordinary web site to a listener, tried later, does not get an app there."""
+    """The same attempt reaches a listener from an ordinary web site, tried later, but not from an app."""
     folder = tmp_path / "app"
     folder.mkdir()
     (folder / "index.html").write_text("<!doctype html><html><body><p>app</body></html>", "utf-8")

@@ -34,7 +34,7 @@ TSCONFIG = {
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command prints; what goes wrong is shown."""
+    """The output of a command; on failure it is shown."""
     done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -42,7 +42,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Vite app that has installed the tarball."""
+    """A Vite app with the tarball installed."""
     folder = tmp_path_factory.mktemp("npm")
     run("npm", "pack", "--pack-destination", folder, cwd=BROWSER)
     (tarball,) = folder.glob("*.tgz")
@@ -63,14 +63,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def script(project: Path) -> str:
-    """The script that Vite builds of it."""
+    """The script that Vite builds of the app."""
     run(BROWSER / "node_modules" / ".bin" / "vite", "build", "--logLevel", "error", cwd=project)
     (built,) = (project / "dist" / "assets").glob("*.js")
     return built.read_text("utf-8").replace("</script", "<\\/script")
 
 
 async def ready(host: Host, html: str) -> Frame:
-    """The app, connected."""
+    """The connected app."""
     frame = await host.show(html)
     await frame.wait_for_function("() => window.ready")
     return frame
@@ -89,18 +89,18 @@ async def sent(host: Host) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("resolution", ["bundler", "nodenext"])
 def test_its_types_are_right_for_strict_apps(project: Path, resolution: str) -> None:
-    """With ext-apps' own `App`, React, and exact optional properties; as bundlers find files, and as Node does."""
+    """Strict apps compile with ext-apps' own `App`, React, and exact optional properties, for bundlers and Node."""
     modules = "ESNext" if resolution == "bundler" else "NodeNext"
     command = [str(BROWSER / "node_modules" / ".bin" / "tsc"), "-p", ".", "--module", modules]
     command += ["--moduleResolution", resolution]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    # ext-apps' own declarations want packages that only some of its users have.
+    # ext-apps' own declarations need packages that only some of its users have.
     others = "node_modules/@modelcontextprotocol/"
     assert [line for line in done.stdout.splitlines() if line and not line.startswith(others)] == []
 
 
 def test_it_holds_what_it_promises_and_nothing_else(project: Path) -> None:
-    """The built files, the types, the README, the license; no source, no test."""
+    """It contains the built files, the types, the README and the license; no source, no test."""
     installed = project / "node_modules" / "webmcp-gateway-view"
     exports = json.loads((installed / "package.json").read_text("utf-8"))["exports"]
     named = [place for one in exports.values() for place in (one.values() if isinstance(one, dict) else [one])]
@@ -111,7 +111,7 @@ def test_it_holds_what_it_promises_and_nothing_else(project: Path) -> None:
 
 
 async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, script: str) -> None:
-    """Without the view runtime: calls of the `App`, under the published options."""
+    """Without the view runtime they are calls of the `App`, under the published options."""
     await host.answers("return { bodyType: 'json', body: { url: args.url, got: args.body } };")
     frame = await ready(host, bare(script))
     fetched = await frame.evaluate(
@@ -128,7 +128,7 @@ async def test_fetch_and_xhr_are_carried_by_the_apps_own_client(host: Host, scri
 
 
 async def test_an_answer_may_tell_its_length(host: Host, script: str) -> None:
-    """As servers of others do: once, and progress is told by it."""
+    """Other servers send content-length: it appears once, and progress uses it."""
     await host.answers(
         "return { bodyType: 'text', body: 'hello world',"
         " headers: {'content-length': '11', 'content-type': 'text/plain'} };"
@@ -149,7 +149,7 @@ async def test_an_answer_may_tell_its_length(host: Host, script: str) -> None:
 
 
 async def test_a_request_that_is_not_carried_is_the_browsers_own_xhr(host: Host, script: str) -> None:
-    """As `open()` finds: what was set before goes with it, and it may wait for its answer; what is carried may not."""
+    """`open()` decides: earlier settings are applied; only a native request may be synchronous."""
     await host.answers("return { bodyType: 'text', body: 'carried' };")
     frame = await ready(host, bare(script))
     seen = await frame.evaluate(
@@ -205,7 +205,7 @@ async def test_a_request_that_is_not_carried_is_the_browsers_own_xhr(host: Host,
 async def test_a_limit_in_time_is_one_that_the_tool_takes(
     host: Host, script: str, given: str, sent_limit: int | None
 ) -> None:
-    """Whatever a page gives as `timeoutMs`."""
+    """Any `timeoutMs` of a page is converted to a valid limit."""
     await host.answers("return { bodyType: 'text', body: 'ok' };")
     frame = await ready(host, bare(script))
     await frame.evaluate(f"handle.restore(), init(app, {{installGlobal: false, timeoutMs: {given}}}).fetch('/api/x')")
@@ -213,7 +213,7 @@ async def test_a_limit_in_time_is_one_that_the_tool_takes(
 
 
 async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str) -> None:
-    """Other paths, other origins, a stopped handle; here the content policy refuses them all."""
+    """Other paths, other origins and a stopped handle use native requests; here the content policy refuses them."""
     await host.answers("return { bodyType: 'text', body: 'carried' };")
     frame = await ready(host, bare(script))
     tried = "async (url) => fetch(url).then((r) => r.text(), (error) => error.name)"
@@ -265,7 +265,7 @@ async def test_the_options_decide(host: Host, script: str) -> None:
 
 
 async def test_what_the_tool_says_in_place_of_an_answer_is_the_error(host: Host, script: str) -> None:
-    """As the published adapter has it, also of a tool that says nothing; an `XMLHttpRequest` fails."""
+    """An error result of the tool is the error, as in the published adapter; an `XMLHttpRequest` fails."""
     frame = await ready(host, bare(script))
     seen = []
     for content in ("[{ type: 'text', text: 'boom' }]", "[]"):
@@ -286,7 +286,7 @@ async def test_what_the_tool_says_in_place_of_an_answer_is_the_error(host: Host,
 
 
 async def test_each_half_is_there_alone(host: Host, script: str) -> None:
-    """`initMcpFetch`, `initMcpXhr` with its own `shouldIntercept`, `patchFetch` and `patchXhr`: the other is left."""
+    """`initMcpFetch`, `initMcpXhr` with `shouldIntercept`, `patchFetch` and `patchXhr` leave the other API alone."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     frame = await ready(host, bare(script))
     seen = await frame.evaluate(
@@ -322,7 +322,7 @@ async def test_each_half_is_there_alone(host: Host, script: str) -> None:
 
 
 async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: str, tmp_path: Path) -> None:
-    """One `App`, one initialize; the runtime proves what the module sends."""
+    """There is one `App` and one initialize; the runtime adds proofs to the module's requests."""
     await host.attaches()
     await host.answers("return { bodyType: 'text', body: 'ok' };")
     frame = await ready(host, packed(tmp_path, bare(script)))
@@ -333,7 +333,7 @@ async def test_with_the_view_runtime_its_calls_are_proven(host: Host, script: st
 
 
 async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -> None:
-    """The gate is shut where nothing can be done; what a person does is reported with the component's name."""
+    """The gate is closed in tier static; actions are reported with the component's name."""
     await host.run("() => { host.capabilities = { updateModelContext: {} }; }")
     frame = await ready(host, packed(tmp_path, bare(script)))
     await expect(frame.locator("#tier")).to_have_text("context-synced")
@@ -349,7 +349,7 @@ async def test_react_follows_the_tier(host: Host, script: str, tmp_path: Path) -
 
 
 async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_path: Path) -> None:
-    """With the newest closure, registered anew only when its description changes."""
+    """The newest closure is called; the tool is re-registered only when its description changes."""
     await host.attaches("count")
     frame = await ready(host, packed(tmp_path, bare(script)))
     await host.until("host.calls('webmcp_attach').length")
@@ -366,7 +366,7 @@ async def test_react_offers_tools_while_mounted(host: Host, script: str, tmp_pat
 
 
 async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host, script: str) -> None:
-    """Nothing throws, and style sheets know."""
+    """No call throws, and style sheets see the tier."""
     frame = await ready(host, bare(script))
     await expect(frame.locator("#tier")).to_have_text("standalone")
     await expect(frame.locator("html")).to_have_attribute("data-tier", "standalone")
@@ -375,7 +375,7 @@ async def test_without_the_runtime_the_rest_says_that_nobody_is_there(host: Host
 
 
 async def test_others_that_replace_fetch_before_and_after_stay(host: Host, script: str) -> None:
-    """What was there before gets what is not carried; what came later stays when the module goes."""
+    """The previous `fetch` gets the requests that are not carried; a later wrapper stays when the module is removed."""
     await host.answers("return { bodyType: 'text', body: 'carried' };")
     frame = await ready(host, bare(script))
     seen = await frame.evaluate(
@@ -420,7 +420,7 @@ window.ready = true;
 
 
 async def test_the_whole_runtime_serves_a_page_that_nobody_packed(host: Host, project: Path) -> None:
-    """Imported first: view proof, `EventSource`, forms as tools, beacons."""
+    """Imported first, it provides view proof, `EventSource`, forms as tools, and beacons."""
     folder = project / "whole"
     folder.mkdir()
     (folder / "whole.ts").write_text(WHOLE, "utf-8")

@@ -1,4 +1,4 @@
-"""Sides that speak MCP Apps alone: a published app in the console, and a host of ext-apps around a packed page."""
+"""Peers that speak MCP Apps alone: a published app in the console, and a host of ext-apps around a packed page."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from tests.browser.test_upstream_apps import shown as in_console
 from tests.world import World
 
 RECORDER = "window.told = []; addEventListener('message', ({ data }) => told.push(data))"
-"""Before any script of a page, in each frame."""
+"""A script that runs before any script of a page, in each frame."""
 
 UNKNOWN = ("Ignoring", "Failed to parse", "Unknown message")
-"""With these words ext-apps logs what it takes for no message."""
+"""Parts of ext-apps' log messages about invalid messages."""
 
 
 def strangers(messages: list[Any]) -> list[Any]:
-    """Those that are not JSON-RPC."""
+    """The messages that are not JSON-RPC."""
     return [one for one in messages if not (isinstance(one, dict) and one.get("jsonrpc") == "2.0")]
 
 
 def logged(page: Page) -> list[str]:
-    """What the page and its frames log of messages that they do not know."""
+    """The log lines of the page and its frames about unknown messages."""
     lines: list[str] = []
     page.on("console", lambda line: lines.append(line.text) if any(word in line.text for word in UNKNOWN) else None)
     return lines
 
 
 async def told(frame: Page | Frame) -> list[Any]:
-    """What came to a window until now."""
+    """The messages that a window has received."""
     messages: list[Any] = await frame.evaluate("told")
     return messages
 
 
 async def test_a_published_app_is_told_json_rpc_alone(page: Page, tmp_path: Path) -> None:
-    """From its beginning, through calls and the time between them, where a question would be asked again and again."""
+    """From the start, through calls, and for longer than the interval of a poll."""
     unknown, errors = logged(page), complaints(page)
     await page.add_init_script(RECORDER)
     async with in_console(page, tmp_path, "basic-react") as (app, _):
@@ -62,18 +62,18 @@ async def test_a_published_app_is_told_json_rpc_alone(page: Page, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host's script."""
+    """The script of the host."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
 async def test_a_stock_host_hears_of_the_other_channel_once(page: Page, world: World, script: Path) -> None:
-    """One announcement, after the page is initialized, is all that its log has; the page is told JSON-RPC alone."""
+    """Its log has one announcement, after the page's initialization; the page receives JSON-RPC alone."""
     unknown, errors = logged(page), complaints(page)
     await page.add_init_script(RECORDER)
     async with in_stock_host(page, world, script) as frame:
         await frame.locator("[data-add]").first.click()
         await outcome(world, method="POST", url="/api/cart")
-        await asyncio.sleep(1.5)  # questions of a third of a second would come again
+        await asyncio.sleep(1.5)  # polls every third of a second would be repeated
         heard = await told(page)
         initialized = [one.get("method") for one in heard].index("ui/notifications/initialized")
         ready = {"channel": "mcp-iframe", "type": "mcp", "direction": "server-to-client", "payload": "mcp-server-ready"}

@@ -1,4 +1,4 @@
-"""A model's call that opens an app, told to the view that shows it in our own host page."""
+"""A model's call that opens an app reaches the view that shows it in our own host page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ window.addEventListener("message", ({ data }) => {
 
 
 async def told(frame: FrameLocator, what: str, count: int) -> dict[str, object]:
-    """The last notice of this kind, once there are so many."""
+    """The last notice of this kind, once there are `count`."""
     lines = frame.locator(f"[data-told='{what}']")
     await expect(lines).to_have_count(count)
     value: dict[str, object] = json.loads(await lines.last.inner_text())
@@ -37,7 +37,7 @@ async def told(frame: FrameLocator, what: str, count: int) -> dict[str, object]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The page that lists what it is told."""
+    """A page that lists the notices that it receives."""
     source = tmp_path / "page"
     source.mkdir()
     (source / "index.html").write_text(PAGE, "utf-8")
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_a_models_call_reaches_the_view_that_is_open(page: Page, tmp_path: Path, folder: Path) -> None:
-    """A new one in the same place, with the result without secrets, and as the cause of what the page does then."""
+    """A new view takes its place, with the result without secrets, and the call is the cause of its requests."""
     async with running(tmp_path, source=folder) as world:
         frame = await shown(page, world, "[data-told='tool-input']")
         assert await told(frame, "tool-input", 1) == {"arguments": {}}
@@ -66,7 +66,7 @@ async def test_a_models_call_reaches_the_view_that_is_open(page: Page, tmp_path:
 
 
 async def test_a_call_without_arguments_leaves_the_page_as_it_is(page: Page, tmp_path: Path, folder: Path) -> None:
-    """There is nothing to tell, and the person's work in it stays."""
+    """There is no input to send, and the person's work in the page stays."""
     async with running(tmp_path, source=folder) as world:
         frame = await shown(page, world, "[data-told='tool-input']")
         view = await page.get_by_test_id("view").text_content()
@@ -79,7 +79,7 @@ async def test_a_call_without_arguments_leaves_the_page_as_it_is(page: Page, tmp
 
 
 async def test_each_of_several_calls_has_its_own_view(page: Page, tmp_path: Path, folder: Path) -> None:
-    """Each page is told one input, and then its own result; the last call's page stands at the end."""
+    """Each page receives one input, and then its own result; the last call's page remains."""
     async with running(tmp_path, source=folder) as world:
         frame = await shown(page, world, "[data-told='tool-input']")
         async with model(world) as client:
@@ -93,7 +93,7 @@ async def test_each_of_several_calls_has_its_own_view(page: Page, tmp_path: Path
 
 
 async def test_of_two_views_none_is_told(page: Page, tmp_path: Path, folder: Path) -> None:
-    """Another conversation's view is never picked."""
+    """A view of another conversation is never picked."""
     async with running(tmp_path, source=folder) as world:
         frame = await shown(page, world, "[data-told='tool-input']")
         view = await page.get_by_test_id("view").text_content()
@@ -107,7 +107,7 @@ async def test_of_two_views_none_is_told(page: Page, tmp_path: Path, folder: Pat
 
 
 async def test_a_client_that_shows_apps_shows_its_own(page: Page, tmp_path: Path, folder: Path) -> None:
-    """Its host tells the view itself."""
+    """Its host notifies the view itself."""
     async with running(tmp_path, source=folder) as world:
         frame = await shown(page, world, "[data-told='tool-input']")
         view = await page.get_by_test_id("view").text_content()

@@ -1,4 +1,4 @@
-"""The output schema of a tool that a page's own client has, the whole way to a model at `/mcp`."""
+"""The output schema of a tool of a page's own client reaches a model at `/mcp`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ tools: {sum: {}, wrong: {}}
 async def test_the_output_schema_of_a_registered_app_tool_reaches_the_model(
     page: Page, tmp_path: Path, way: str
 ) -> None:
-    """With structured content that the model's client checks; an answer that does not fit is an error in words."""
+    """The model's client checks the structured content; an answer that does not fit is an error with a message."""
     source = tmp_path / "page"
     source.mkdir()
     (source / "index.html").write_text(PAGE, "utf-8")

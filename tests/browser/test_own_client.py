@@ -1,4 +1,4 @@
-"""Pages that bring the published client of MCP Apps along: it goes on working, and its tools are among the page's."""
+"""Pages that bundle the published client of MCP Apps: it keeps working, and its tools are among the page's."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tests.browser.runtime_host import ROOT, Host, packed
 
 
 def page_with_app(body: str, package: str = "@modelcontextprotocol/ext-apps") -> str:
-    """A page that brings the published client of MCP Apps along."""
+    """A page that bundles the published client of MCP Apps."""
     source = ROOT / "browser/node_modules" / package / "dist/src/app-with-deps.js"
     code = source.read_text("utf-8").replace("</script", "<\\/script")
     name = re.search(r"([\w$]+) as App\b", code)
@@ -39,7 +39,7 @@ OWN_APP = """
 
 
 def own_app(capabilities: str = "{}", delay: str = "0") -> str:
-    """Such a page, with its capabilities and what it waits for."""
+    """Such a page, with the client's capabilities and a delay before it connects."""
     return page_with_app(OWN_APP.replace("CAPABILITIES", capabilities).replace("DELAY", delay))
 
 
@@ -52,7 +52,7 @@ async def connected(host: Host, html: str) -> Frame:
 
 
 async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: Path) -> None:
-    """One initialize with both; its calls proven; each side gets its own answers; it answers what a view is asked."""
+    """There is one initialize for both; its calls are proven, and each side gets its own answers and requests."""
     await host.attaches("add")
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other = async (args) => ({ content: [{ type: 'text', text: 'other' }] }); }")
@@ -86,7 +86,7 @@ async def test_a_page_with_its_own_client_goes_on_working(host: Host, tmp_path: 
 
 
 async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_path: Path) -> None:
-    """Its client gets the answer that the host gave before, and the tool result that it missed."""
+    """Its client gets the host's earlier answer, and the tool result that it missed."""
     await host.attaches()
     delay = "new Promise((resolve) => setTimeout(resolve, 600))"
     frame = await host.show(packed(tmp_path, own_app(delay=delay)))
@@ -100,7 +100,7 @@ async def test_a_page_that_connects_late_is_not_a_second_view(host: Host, tmp_pa
 
 
 async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, tmp_path: Path) -> None:
-    """Each call goes to whom the tool belongs, and is answered once."""
+    """Each call reaches the owner of the tool, and is answered once."""
     await host.attaches("add", "own_tool")
     await connected(host, packed(tmp_path, own_app("{tools: {}}")))
     listed = await host.run("() => host.ask(1, 'tools/list')")
@@ -118,7 +118,7 @@ async def test_app_tools_of_the_page_and_of_its_client_are_one_list(host: Host, 
 
 
 async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> None:
-    """Where its host only says that a large call failed; of a small one it reads what the host said."""
+    """The host only reports that a large call failed; for a small one the client reads the host's error."""
     await host.attaches()
     await host.run(
         "() => { host.tools.http_request = () => ({ failure: { code: -32000, message: 'HTTP 413' } }); }",
@@ -135,7 +135,7 @@ async def test_the_pages_own_client_reads_a_413(host: Host, tmp_path: Path) -> N
 
 
 async def test_an_approval_holds_the_call_of_the_pages_own_client(host: Host, tmp_path: Path) -> None:
-    """The published clients would take the waiting answer for the last one."""
+    """The published clients would take the pending answer for the final one."""
     await host.attaches()
     await host.answers(
         "return { status: 202, bodyType: 'json', headers: { 'gateway-pending': 'p1' },"

@@ -79,7 +79,7 @@ async def host(page: Page) -> AsyncIterator[Host]:
 
 @pytest.mark.parametrize("kind", ["srcdoc", "src", "blob", "write"])
 async def test_each_entry_has_its_url_in_every_frame(host: Host, tmp_path: Path, kind: str) -> None:
-    """Pushed, of a fragment, gone back to, forward, and replaced."""
+    """Entries are pushed, changed by fragment, traversed both ways, and replaced."""
     html = packed(tmp_path, PAGE)
     await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
     await host.page.route("**/empty.html", lambda route: route.fulfill(body="", content_type="text/html"))
@@ -88,7 +88,7 @@ async def test_each_entry_has_its_url_in_every_frame(host: Host, tmp_path: Path,
 
 
 async def test_outside_of_a_host_a_packed_page_reads_where_it_is(host: Host, tmp_path: Path) -> None:
-    """It is a page like any other there."""
+    """Without a host it is a page like any other."""
     html = packed(tmp_path, PAGE)
     await host.page.route("**/app.html*", lambda route: route.fulfill(body=html, content_type="text/html"))
     await host.page.goto(host.page.url.replace("host.html", "app.html?own"))
@@ -96,7 +96,7 @@ async def test_outside_of_a_host_a_packed_page_reads_where_it_is(host: Host, tmp
 
 
 async def shown(host: Host, html: str) -> Frame:
-    """The page in our own host, with nothing at its backend."""
+    """The page in our own host, with an empty backend."""
     await host.in_our_host()
     await host.answers("return { status: 404 }")
     frame = await host.show(html)
@@ -105,14 +105,14 @@ async def shown(host: Host, html: str) -> Frame:
 
 
 async def anew(frame: Frame, how: str, to: str | None = None) -> Any:
-    """Where the app is, once it was loaded anew by that."""
+    """The app's location after a reload by this method."""
     await frame.evaluate("(given) => { window.before = true; setTimeout(() => go(...given)); }", [how, to])
     await frame.wait_for_function("() => !window.before && typeof place === 'function'")
     return (await frame.evaluate("place()"))[0]
 
 
 async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -> None:
-    """By a reload, and by going to a path that the app had; the name of the window stays."""
+    """A reload, and navigation to an earlier path, reload the app; the window's name stays."""
     frame = await shown(host, packed(tmp_path, PAGE))
     await frame.evaluate("() => { window.name = 'mine'; history.pushState(null, '', '/orders/5?x#y'); }")
     assert await anew(frame, "reload") == "/orders/5?x#y"
@@ -125,7 +125,7 @@ async def test_the_app_is_loaded_anew_where_it_was(host: Host, tmp_path: Path) -
 
 
 async def test_the_way_elsewhere_is_that_of_a_link(host: Host, tmp_path: Path) -> None:
-    """To other sites through the host; another page of the app is not there, which the console says; the app stays."""
+    """Other sites are opened by the host; a missing page of the app is logged on the console; the app stays."""
     frame = await shown(host, packed(tmp_path, PAGE))
     for how in ("href", "", "assign", "replace"):
         await frame.evaluate("(how) => go(how, `https://docs.example/${how}`)", how)
@@ -140,7 +140,7 @@ async def test_the_way_elsewhere_is_that_of_a_link(host: Host, tmp_path: Path) -
 
 
 async def test_a_base_counts_as_it_says(host: Host, tmp_path: Path) -> None:
-    """For relative URLs, wherever the app is; and for routers, which look for the element."""
+    """Relative URLs resolve against it at any location, and routers find the element."""
     frame = await shown(host, packed(tmp_path, PAGE.replace("<body>", "<head><base href='/shop/'></head><body>")))
     seen = """() => {
       history.pushState(null, "", "orders/5");
@@ -154,7 +154,7 @@ async def test_a_base_counts_as_it_says(host: Host, tmp_path: Path) -> None:
 
 
 async def test_requests_and_links_are_relative_to_where_the_app_is(host: Host, tmp_path: Path) -> None:
-    """As on its own site, where a fragment of another path is one of another page."""
+    """A fragment of another path is on another page, as on the app's own site."""
     frame = await shown(host, packed(tmp_path, PAGE))
     await frame.evaluate("() => { history.pushState(null, '', '/orders/5'); void fetch('lines'); }")
     await host.until("host.calls('http_request').some(({ url }) => url === '/orders/lines')")
@@ -169,7 +169,7 @@ async def test_requests_and_links_are_relative_to_where_the_app_is(host: Host, t
 
 
 async def test_each_form_of_a_read_gives_what_it_does_on_the_apps_own_site(host: Host, tmp_path: Path) -> None:
-    """However a script writes it."""
+    """Every syntax of a read is covered."""
     page = READS.read_text("utf-8")
     own = await host.page.context.new_page()
     await own.route("**/*", lambda route: route.fulfill(body=page, content_type="text/html"))
@@ -181,7 +181,7 @@ async def test_each_form_of_a_read_gives_what_it_does_on_the_apps_own_site(host:
 
 
 async def test_scripts_that_are_loaded_later_read_what_they_write_out(host: Host, tmp_path: Path) -> None:
-    """As those of the backend, and parts of an app that webpack loads."""
+    """Scripts of the backend, and chunks that webpack loads, read the app's location."""
     late = "late = [location.pathname, window.location.search, (({ location: a }) => a.protocol)(window)]"
     page = f"<!doctype html><body><script src=/api/one.js></script><script>{SCRIPT}</script></body>"
     own = await host.page.context.new_page()
@@ -203,7 +203,7 @@ async def test_scripts_that_are_loaded_later_read_what_they_write_out(host: Host
     frame = await host.show(packed(tmp_path, page))
     await frame.wait_for_function("() => typeof late === 'object'")
     seen = await frame.evaluate(later)
-    # Behind another name it is the frame's.
+    # An alias refers to the frame's location.
     assert [one.pop() for one in seen] == ["about:", "about:"]
     assert seen == [one[:2] for one in native] == [["/", ""], ["/orders/5", "?x"]]
 
@@ -236,7 +236,7 @@ SPEAKING = """
 
 
 async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path) -> None:
-    """The one that it reads everywhere, and sends messages to; those to others go as ever."""
+    """Messages to the origin that it reads arrive; those to other origins are handled as usual."""
     frame = await shown(host, packed(tmp_path, PAGE.replace("function go(", f"{SPEAKING} function go(")))
     assert await frame.evaluate("heard()") == [[said, True, True] for said in ("*", "/", "own", "kept", "page", "last")]
     await host.until("host.of('x/heard').length")
@@ -244,7 +244,7 @@ async def test_a_page_hears_itself_by_its_own_origin(host: Host, tmp_path: Path)
 
 
 async def test_forms_lead_where_links_do(host: Host, tmp_path: Path) -> None:
-    """Their addresses are relative to where the app is; with none, they are its own."""
+    """Their actions are relative to the app's location; without one, they are the location itself."""
     frame = await shown(host, packed(tmp_path, PAGE))
     await frame.evaluate("history.pushState(null, '', '/orders/5?x')")
     seen = """() => {
@@ -263,7 +263,7 @@ async def test_forms_lead_where_links_do(host: Host, tmp_path: Path) -> None:
 
 
 async def test_pages_that_htmx_swaps_are_there_again_on_the_way_back(host: Host, tmp_path: Path) -> None:
-    """It goes by the history, as the browser's Navigation API, which it asks first, would tell it nothing there."""
+    """htmx uses the history, since the browser's Navigation API, which it prefers, would not notify it there."""
     (tmp_path / "htmx.js").write_bytes((ROOT / "browser/node_modules/htmx.org/dist/htmx.min.js").read_bytes())
     page = '<body hx-boost:inherited=true><h1>First</h1><a href="/api/one">Go</a></body>'
     html = packed(tmp_path, f"<!doctype html><script src=htmx.js></script>{page}")
@@ -279,6 +279,6 @@ async def test_pages_that_htmx_swaps_are_there_again_on_the_way_back(host: Host,
 
 
 def test_what_is_added_is_small(tmp_path: Path) -> None:
-    """And only where a script reads `location`."""
+    """It is added only if a script reads `location`."""
     without = packed(tmp_path, PAGE.replace("location", "elsewhere"))
     assert 0 < len(packed(tmp_path, PAGE)) - len(without) < 8_000

@@ -1,4 +1,4 @@
-"""A site of several pages is the same in the strictest frame, as one packed page."""
+"""A site of several pages behaves the same in the strictest frame, as one packed page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WRITE = """(html) => {
 
 
 async def walked(place: Frame | Page) -> list[Any]:
-    """What each page sees on a way through all of them."""
+    """The observations of each page on a way through all of them."""
     steps = {
         "About": "About!",
         "Go": "Foundnull",
@@ -73,7 +73,7 @@ async def walked(place: Frame | Page) -> list[Any]:
 
 
 async def test_pages_lead_to_each_other(page: Page, tmp_path: Path) -> None:
-    """By links, forms and scripts, with their own scripts, styles and pictures, and the storage that they share."""
+    """Links, forms and scripts work, with each page's scripts, styles and images, and their shared storage."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js=SITE)
     write(tmp_path, about__css="body { color: rgb(1, 2, 3) }", name__js="export const name = '!'")
     async with served(Backend(tmp_path).app()) as port:
@@ -95,7 +95,7 @@ async def test_pages_lead_to_each_other(page: Page, tmp_path: Path) -> None:
 
 
 async def test_the_page_of_a_folder_is_at_its_address(page: Page, tmp_path: Path) -> None:
-    """With a slash behind it and without; what it names is relative to the folder."""
+    """Its address works with and without a trailing slash; relative URLs resolve against the folder."""
     script = "<script>document.title = location.pathname</script>"
     links = "<a href=news>News</a><a href=/news/>All news</a>"
     write(tmp_path, index__html=f"<!doctype html><title>Home</title>{script}{links}")
@@ -112,7 +112,7 @@ async def test_the_page_of_a_folder_is_at_its_address(page: Page, tmp_path: Path
 
 
 async def test_a_page_that_refreshes_itself_leads_to_another(page: Page, tmp_path: Path) -> None:
-    """As many first pages do that are nothing else; where the host wrote the page it stays, and the console says so."""
+    """Many start pages only do that; a page written by the host stays, with a message on the console."""
     refresh = '<!doctype html><title>First</title><meta http-equiv="refresh" content="0; url={0}">'
     write(tmp_path, index__html=refresh.format("about.html"), about__html="<!doctype html><title>About</title>")
     async with host_server() as url:
@@ -127,7 +127,7 @@ async def test_a_page_that_refreshes_itself_leads_to_another(page: Page, tmp_pat
 
 
 async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> None:
-    """It cannot be loaded anew there: the console says of a link that it leads to another page."""
+    """It cannot be reloaded there: the console reports that a link leads to another page."""
     write(tmp_path, index__html=INDEX, about__html=ABOUT, docs_of_found__html=FOUND, site__js="const whole = 0")
     write(tmp_path, about__css="", name__js="export const name = '!'")
     html = packed(tmp_path, INDEX)
@@ -139,7 +139,7 @@ async def test_a_page_that_a_host_wrote_stays(page: Page, tmp_path: Path) -> Non
 
 
 async def test_a_page_that_a_host_wrote_is_not_lost_by_loading_anew(page: Page, tmp_path: Path) -> None:
-    """The frame would come back with what its address says, which is not the app: it stays, and the console says so."""
+    """A reload would show the frame's URL, which is not the app: the page stays, with a message on the console."""
     ways = ("location.reload()", "history.pushState(null, '', '/a'); location.href = '/'", "location.assign('/a')")
     buttons = "".join(f'<button onclick="{way}">{way}</button>' for way in ways)
     html = packed(tmp_path, f"<!doctype html><title>App</title>{buttons}")

@@ -1,4 +1,4 @@
-"""Pages as bundlers write them do the same on a plain server and packed, in the frame that hosts give."""
+"""Pages built by bundlers behave the same on a plain server and packed, in the frame that hosts provide."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "js_of_main__js": "const main = document.currentScript; seen.push(main.getAttribute('src'));"
             "seen.push(document.querySelectorAll('script[src^=\"js/main.js?\"]').length, new URL(main.src).search);"
-            # A request after all that the script itself might have caused.
+            # A request after all those that the script itself might have caused.
             "setTimeout(() => fetch('/api/last').then(({ status }) => seen.push(status, 'end')))"
         },
     ),
@@ -116,7 +116,7 @@ _ENDED = "() => seen.at(-1) === 'end'"
 
 @pytest.mark.parametrize("name", PAGES)
 async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: str) -> None:
-    """What it notes down, in that order, and without asking the backend for what is packed."""
+    """The observations agree in content and order, and packed files are not requested from the backend."""
     html, files = PAGES[name]
     html = f"<!doctype html><html><head><script>window.seen = []</script>{html}</head><body id=body></body></html>"
     app, door = web.Application(), Server(bound())
@@ -140,7 +140,7 @@ async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: 
 
 
 async def test_a_declared_shadow_root_has_its_pictures_on_its_own_site(page: Page, tmp_path: Path) -> None:
-    """What the packer held back for a view comes where the packed page stands beside its backend."""
+    """Images that the packer deferred for a view are loaded if the packed page is served beside its backend."""
     declared = '<template shadowrootmode=open><img src="/api/pixel.png"></template>'
     html = packed(tmp_path, f"<!doctype html><div>{declared}</div>")
     async with served(Backend(write(tmp_path, index__html=html)).app()) as port:

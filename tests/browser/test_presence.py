@@ -1,4 +1,4 @@
-"""`presence: webauthn` in Chromium: a key is added, and touched for each approval; grants; desktop notifications."""
+"""`presence: webauthn` in Chromium: a key is added, and touched for each approval; grants; notifications."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHOTS = os.environ.get("WEBMCP_GATEWAY_SHOTS")
 
 
 async def shot(page: Page, name: str) -> None:
-    """A picture of the page, where someone wants to look at it."""
+    """Take a screenshot of the page if `SHOTS` is set."""
     if SHOTS:
         await page.screenshot(path=f"{SHOTS}/{name}.png")
 
 
 @asynccontextmanager
 async def needing_touch(folder: Path, **options: Any) -> AsyncIterator[World]:
-    """A gateway whose approvals take the touch of a key."""
+    """A gateway whose approvals require the touch of a key."""
     async with running(folder, extra="approvals: {presence: webauthn}", **options) as world:
         yield world
 
@@ -48,14 +48,14 @@ async def authenticator(context: BrowserContext, page: Page) -> tuple[CDPSession
 
 
 async def so(page: Page, expression: str) -> None:
-    """Wait until something holds on the page, whose CSP forbids Playwright's own way of waiting."""
+    """Wait for a condition on a page whose CSP forbids Playwright's own way of waiting."""
     async with asyncio.timeout(20):
         while not await page.evaluate(expression):
             await page.evaluate("new Promise((done) => setTimeout(done, 20))")
 
 
 async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: BrowserContext, page: Page) -> None:
-    """Without a key nothing is approved; one is added on the page, and touched; the record says that it was."""
+    """Without a key nothing is approved; one is added on the page, and touched; the record contains that."""
     async with needing_touch(tmp_path) as world, asked(world) as question:
         await authenticator(context, page)
         await page.goto(question.link)
@@ -79,7 +79,7 @@ async def test_an_approval_takes_the_touch_of_a_key(tmp_path: Path, context: Bro
 
 
 def said(request: Request) -> dict[str, Any]:
-    """The answer to a question that a request carries; empty for another request."""
+    """The answer to a question in a request's body; empty for another request."""
     body = json.loads(request.post_data or "null")
     return body if isinstance(body, dict) and "answer" in body else {}
 
@@ -87,7 +87,7 @@ def said(request: Request) -> dict[str, Any]:
 async def test_a_click_alone_or_an_old_touch_approves_nothing(
     tmp_path: Path, context: BrowserContext, page: Page
 ) -> None:
-    """The assertion is of one question: without it, with garbage, and with that of another question it is refused."""
+    """The assertion belongs to one question: a missing, invalid or foreign one is refused."""
     async with needing_touch(tmp_path) as world, person(world) as ann:
         async with asked(world) as first:
             await authenticator(context, page)
@@ -110,7 +110,7 @@ async def test_a_click_alone_or_an_old_touch_approves_nothing(
 
 
 async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: BrowserContext, page: Page) -> None:
-    """Whoever is in the session alone adds none and removes none."""
+    """The session alone can neither add nor remove a key."""
     async with needing_touch(tmp_path) as world, person(world) as ann:
         await authenticator(context, page)
         async with asked(world) as question:
@@ -133,7 +133,7 @@ async def test_a_second_key_takes_a_touch_of_the_first(tmp_path: Path, context: 
 
 
 async def test_a_loosened_policy_waits_for_a_touch(tmp_path: Path, context: BrowserContext, page: Page) -> None:
-    """What it opens is shown; until it is approved the policy of before holds. A tightened one asks nobody."""
+    """The changes are shown, and the previous policy holds until approval; a stricter policy requires none."""
     async with needing_touch(tmp_path) as world, person(world) as ann:
         file = world.folder / "policy.yaml"
         rules = file.read_text("utf-8")
@@ -157,7 +157,7 @@ async def test_a_loosened_policy_waits_for_a_touch(tmp_path: Path, context: Brow
         await expect(page.get_by_test_id("key")).to_have_count(1)
         await page.get_by_test_id("approve").click()
         async with asyncio.timeout(20):
-            while await status(world, "/api/x") != 404:  # the shop has no such thing, which it says itself
+            while await status(world, "/api/x") != 404:  # the shop itself answers that it does not exist
                 await asyncio.sleep(0.1)
         file.write_text(rules, "utf-8")
         async with asyncio.timeout(20):
@@ -168,14 +168,14 @@ async def test_a_loosened_policy_waits_for_a_touch(tmp_path: Path, context: Brow
 
 
 async def status(world: World, path: str) -> int:
-    """What a request of the cart's own page gets."""
+    """The status of a request from the cart's own page."""
     headers = {"origin": world.site, "sec-fetch-site": "same-origin"}
     async with world.client(headers=headers) as client, client.get(f"{world.site}{path}") as answer:
         return answer.status
 
 
 async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -> None:
-    """The card offers it where the policy does; the console shows it until it is ended there."""
+    """The card offers a grant if the policy does; the console lists it until it is revoked there."""
     async with running(tmp_path, policy=GRANTS) as world:
         await page.goto(f"{world.console}/")
         async with asked(world) as question:
@@ -195,7 +195,7 @@ async def test_a_grant_is_given_listed_and_revoked(tmp_path: Path, page: Page) -
 async def test_a_notification_is_shown_only_after_a_click_allowed_it(
     world: World, context: BrowserContext, page: Page
 ) -> None:
-    """The page asks for nothing by itself; a notification says what is asked, and goes when that is over."""
+    """The page requests no permission by itself; a notification shows the question, and closes when it is over."""
     await page.add_init_script(
         """
         globalThis.notes = [];
@@ -212,7 +212,7 @@ async def test_a_notification_is_shown_only_after_a_click_allowed_it(
     await page.goto(f"{world.console}/")
     await expect(page.get_by_test_id("notify")).to_be_visible()
     assert await page.evaluate("Notification.permission") != "granted"
-    await context.grant_permissions(["notifications"], origin=world.console)  # as the person does at the browser's ask
+    await context.grant_permissions(["notifications"], origin=world.console)  # as by the person in the browser's prompt
     await page.get_by_test_id("notify").click()
     await expect(page.get_by_test_id("notify")).to_have_count(0)
     devtools = await context.new_cdp_session(page)

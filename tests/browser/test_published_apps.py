@@ -1,4 +1,4 @@
-"""A web app that others publish, unchanged and as a person uses it, in the console in front of a real backend."""
+"""A published web app, unchanged and used by a person, in the console in front of a real backend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPECIFICATION = {
 
 
 def backend(pets: list[dict[str, Any]]) -> web.Application:
-    """What the app describes, and calls."""
+    """The API that the app describes, and calls."""
 
     async def specification(_: web.Request) -> web.Response:
         return web.json_response(SPECIFICATION)
@@ -57,7 +57,7 @@ def backend(pets: list[dict[str, Any]]) -> web.Application:
 
 
 def swagger(folder: Path) -> None:
-    """Swagger UI (React, Redux) as it is published, but for the URL in its settings."""
+    """Swagger UI (React, Redux) as published, except for the URL in its settings."""
     shutil.copytree(MODULES / "swagger-ui-dist", folder, ignore=shutil.ignore_patterns("*.map", "*-es-*"))
     settings = folder / "swagger-initializer.js"
     words = settings.read_text("utf-8").replace("https://petstore.swagger.io/v2/swagger.json", "/api/openapi.json")
@@ -65,7 +65,7 @@ def swagger(folder: Path) -> None:
 
 
 async def test_swagger_ui_works_unchanged(page: Page, tmp_path: Path) -> None:
-    """It shows what its backend says, and what a person does in it reaches the backend."""
+    """It shows the backend's API, and a person's actions in it reach the backend."""
     pets: list[dict[str, Any]] = []
     swagger(tmp_path / "app")
     async with served(backend(pets)) as port:

@@ -1,4 +1,4 @@
-"""Parts of a streamed body over our own bridge: they come when the backend has them, without being asked for."""
+"""Parts of a streamed body are pushed over our own bridge as the backend sends them, without polls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = 12
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway in front of a backend whose lines come when somebody says so."""
+    """A gateway in front of a backend that sends lines on demand."""
     source = tmp_path / "page"
     source.mkdir()
     (source / "index.html").write_text(
@@ -39,13 +39,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Frames:
-    """What went over a bridge in one direction."""
+    """The frames of one direction of a bridge."""
 
     def __init__(self) -> None:
         self._all: list[dict[str, Any]] = []
 
     def take(self, frame: str | bytes) -> None:
-        """One more frame."""
+        """Add a frame."""
         self._all.append(json.loads(frame))
 
     def messages(self, method: str) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ class Frames:
 
 
 async def test_parts_of_a_stream_are_pushed(page: Page, world: World) -> None:
-    """The page reads all lines as they come, and asks for the next parts once."""
+    """The page reads all lines as they come, and requests the further parts once."""
     sent, received = Frames(), Frames()
 
     def listen(socket: WebSocket) -> None:
@@ -88,7 +88,7 @@ async def test_parts_of_a_stream_are_pushed(page: Page, world: World) -> None:
 
 
 async def test_plain_answers_come_while_all_streams_are_open(page: Page, world: World) -> None:
-    """Short ones and long ones; a stream too many comes when another ends."""
+    """Short and long answers arrive; an excess stream starts when another ends."""
     await page.goto(world.url)
     await expect(app_of(page).locator("#ready")).to_be_visible()
     open_now = "sources.filter(({ readyState }) => readyState === 1).length"

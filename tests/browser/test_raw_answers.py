@@ -1,6 +1,6 @@
-"""Answers at the edges of HTTP/1.1, byte by byte: a view, the app's site and the backend itself give a page the same.
+"""Answers at the edges of HTTP/1.1, byte by byte, are the same for a view, the app's site and the backend's page.
 
-Where RFC 9112 has an intermediary refuse what browsers mend, the gateway refuses, and says so.
+Where RFC 9112 requires an intermediary to refuse what browsers repair, the gateway refuses, with a reason.
 """
 
 from asyncio import StreamWriter
@@ -47,7 +47,7 @@ def chunked(rest: bytes, fields: bytes = b"") -> bytes:
 
 
 def framed(field: bytes) -> bytes:
-    """An answer whose length is told by `field`."""
+    """An answer that `field` frames."""
     return b"HTTP/1.1 200 OK\r\n%b\r\n\r\nhi" % field
 
 
@@ -78,7 +78,7 @@ SAME: dict[str, bytes] = {
     "no type": ok(b"", b"plain"),
     "no media type": ok(b"Content-Type: plain\r\n"),
     "two types in one": ok(b"Content-Type: application/json, text/html\r\n", b'{"a":1}'),
-    # what comes before the answer
+    # before the answer
     "100": b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"X-A: 1\r\n"),
     "103": b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\nX-B: 1\r\n\r\n" + ok(b"X-A: 1\r\n"),
     "many of 102": b"HTTP/1.1 102 P\r\n\r\n" * 20 + ok(b"X-A: 1\r\n"),
@@ -149,7 +149,7 @@ EARLY: dict[str, bytes] = {
 REFUSED: dict[str, bytes] = {
     # RFC 9112, 6.3: an intermediary sends 502
     **{f"length {text}": framed(f"Content-Length: {text}".encode()) for text in ("+2", "-2", "two", "", "2.0")},
-    # 6.1, 6.3 and 7: what another recipient could read in another way
+    # 6.1, 6.3 and 7: another recipient could interpret these differently
     "chunks and a length": chunked(b"2\r\nhi\r\n0\r\n\r\n", b"Content-Length: 2\r\n"),
     "chunks in HTTP/1.0": chunked(b"2\r\nhi\r\n0\r\n\r\n").replace(b"1.1", b"1.0"),
     "chunks twice": chunked(b"2\r\nhi\r\n0\r\n\r\n", b"Transfer-Encoding: chunked\r\n"),
@@ -173,7 +173,7 @@ REFUSED: dict[str, bytes] = {
 
 
 def serves(data: bytes) -> Serve:
-    """Answers with `data`, and closes the connection."""
+    """Send `data`, and close the connection."""
 
     async def answer(_: Asked, writer: StreamWriter) -> None:
         writer.write(data)
@@ -186,7 +186,7 @@ def serves(data: bytes) -> Serve:
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize(("under", "method"), [("", "GET"), ("/streamed", "GET"), ("", "POST")])
 async def test_answers_at_the_edges(places: Places, name: str, under: str, method: str) -> None:
-    """Each is one and the same."""
+    """All three places see the same."""
     places.backend.answers[f"{under}/raw"] = serves(SAME[name])
     seen = await places.same(READ, [f"{under}/raw", method])
     if under == "" and name == "latin-1":
@@ -195,7 +195,7 @@ async def test_answers_at_the_edges(places: Places, name: str, under: str, metho
 
 @pytest.mark.parametrize("name", EARLY)
 async def test_answers_that_end_too_early(places: Places, name: str) -> None:
-    """Where the route streams, their body fails behind their head; else there is no answer."""
+    """On a streaming route the body fails after its head; else there is no answer."""
     places.backend.answers |= {"/streamed/early": serves(EARLY[name]), "/early": serves(EARLY[name])}
     assert (await places.same(READ, ["/streamed/early", "GET"]))[-1] == "TypeError"
     assert await places.seen(READ, ["/early", "GET"]) | {"backend": ""} == {
@@ -208,7 +208,7 @@ async def test_answers_that_end_too_early(places: Places, name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("under", ["", "/streamed"])
 async def test_answers_that_are_refused(places: Places, name: str, under: str) -> None:
-    """What a browser makes something of, and an intermediary must not."""
+    """A browser repairs these, and an intermediary must not."""
     places.backend.answers[f"{under}/raw"] = serves(REFUSED[name])
     seen = await places.seen(READ, [f"{under}/raw", "GET"])
     assert (seen["site"], seen["view"], seen["backend"] != "failed") == ("failed", "failed", True)
@@ -227,17 +227,17 @@ HEADS = {
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("behind", [b"", b"12345"])
 async def test_answers_to_head(places: Places, name: str, behind: bytes) -> None:
-    """A body that comes nevertheless is none."""
+    """A body is ignored."""
     places.backend.answers["/head"] = serves(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (HEADS[name], behind))
     seen = await places.seen(READ, ["/head", "HEAD"])
-    if name == "a coding":  # what is undone has another length
+    if name == "a coding":  # a decoded body has another length
         seen["backend"][4][-1] = None
     assert seen == dict.fromkeys(seen, seen["backend"])
 
 
 @pytest.mark.parametrize("status", [b"204 No", b"304 Not"])
 async def test_what_follows_an_answer_without_body_is_none(places: Places, status: bytes) -> None:
-    """Nor is it the answer to the next request."""
+    """It is not the answer to the next request, either."""
 
     async def kept(_: Asked, writer: StreamWriter) -> None:
         writer.write(b"HTTP/1.1 %b\r\n\r\n%b" % (status, whole(b"wrong")))
@@ -250,7 +250,7 @@ async def test_what_follows_an_answer_without_body_is_none(places: Places, statu
 
 @pytest.mark.parametrize("name", ["204", "204 with a body", "205 with a body", "status 201", "no type", "status 500"])
 async def test_what_ends_an_event_source(places: Places, name: str) -> None:
-    """It fails, and does not try again (HTML, 9.2.3)."""
+    """It fails, and does not reconnect (HTML, 9.2.3)."""
     places.backend.answers["/streamed/events"] = serves(SAME[name])
     listen = """async () => {
       const source = new EventSource("/streamed/events");

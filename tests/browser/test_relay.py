@@ -1,4 +1,4 @@
-"""A host that knows nothing but `tools/call`: a model's MCP client sees the page's tools in ours, and calls them."""
+"""A host that knows only `tools/call`: a model's MCP client lists the page's tools at our server, and calls them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,23 +19,23 @@ from tests.browser.stock_host import bundled
 from tests.world import World
 
 OTHERS_FIRST = 3000
-"""Milliseconds that a host has to show that it calls the tools itself."""
+"""Milliseconds within which a host can show that it calls the tools itself."""
 SLEEPS = 3.0
-"""Seconds, here, after which a view that does not ask is taken for one that sleeps."""
+"""Seconds, here, after which a view that does not poll counts as asleep."""
 GIVEN_UP = 50_000
-"""Milliseconds after which a view takes a poll for lost that could wait for 20 seconds."""
+"""Milliseconds after which a view gives up a poll that may take 20 seconds."""
 TOOLS = {"cart_add_to_cart", "cart_get_cart", "cart_remove_from_cart"}
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host's script."""
+    """The script of the host."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
 @asynccontextmanager
 async def shown(page: Page, world: World, script: Path, **host: Any) -> AsyncIterator[FrameLocator]:
-    """The cart in the stock host, which has let its time pass."""
+    """The cart in the stock host, after the time in which that could call tools itself."""
     await page.clock.install()
     async with stock_host.shown(page, world, script, **host) as frame:
         await page.clock.fast_forward(OTHERS_FIRST)
@@ -44,20 +44,20 @@ async def shown(page: Page, world: World, script: Path, **host: Any) -> AsyncIte
 
 @asynccontextmanager
 async def model(world: World) -> AsyncIterator[Client]:
-    """The model's MCP client, which shows no apps, and knows nothing of views."""
+    """The model's MCP client, which supports no apps and no views."""
     async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
         yield client
 
 
 async def offered(client: Client, *, there: bool = True) -> None:
-    """Wait until the page's tools are listed, or are not any more."""
+    """Wait until the page's tools are listed, or no longer are."""
     async with asyncio.timeout(20):
         while ({tool.name for tool in (await client.list_tools()).tools} >= TOOLS) is not there:
             await asyncio.sleep(0.1)
 
 
 async def item_of(frame: FrameLocator) -> str:
-    """The id of the first thing in the shop."""
+    """The id of the first item in the shop."""
     return str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
 
 
@@ -68,7 +68,7 @@ def said(result: CallToolResult) -> str:
 
 
 async def test_the_model_calls_the_pages_tools(page: Page, world: World, script: Path) -> None:
-    """What the page does for it is the model's, tied to the call, and the tool is listed once."""
+    """Requests of the page during the call are the model's, tied to the call, and the tool is listed once."""
     async with shown(page, world, script) as frame, model(world) as client:
         item = await item_of(frame)
         await offered(client)
@@ -83,7 +83,7 @@ async def test_the_model_calls_the_pages_tools(page: Page, world: World, script:
 
 
 async def test_where_calls_run_side_by_side_a_poll_waits(page: Page, world: World, script: Path) -> None:
-    """So the page is told at once, and asks no more often than it is called."""
+    """The page receives a call at once, and polls no more often than it is called."""
     carried: list[str] = []
     async with shown(page, world, script, carried=carried), model(world) as client:
         await offered(client)
@@ -96,7 +96,7 @@ async def test_where_calls_run_side_by_side_a_poll_waits(page: Page, world: Worl
 
 
 async def test_one_call_at_a_time_in_the_view(page: Page, world: World, script: Path) -> None:
-    """The view finds out, and asks again and again: its own requests never stand behind a poll that waits."""
+    """The view detects this, and polls without waiting: its own requests are never queued behind a long poll."""
     turns = asyncio.Lock()
     carried: list[str] = []
     async with shown(page, world, script, turns=turns, carried=carried) as frame, model(world) as client:
@@ -111,7 +111,7 @@ async def test_one_call_at_a_time_in_the_view(page: Page, world: World, script: 
 
 
 async def test_a_page_that_asks_all_the_time_is_called_all_the_same(page: Page, world: World, script: Path) -> None:
-    """One call at a time: each answer to the page tells of calls that wait, and no request takes one from the view."""
+    """One call at a time: each answer to the page announces waiting calls, and none of them is lost."""
     turns = asyncio.Lock()
     async with shown(page, world, script, turns=turns) as frame, model(world) as client:
         await offered(client)
@@ -125,7 +125,7 @@ async def test_a_page_that_asks_all_the_time_is_called_all_the_same(page: Page, 
 
 
 async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path) -> None:
-    """The model's own call keeps the page from asking: it is told where to collect the answer, and does."""
+    """The model's own call blocks the page's polls: it is told where to collect the answer, and does."""
     turns = asyncio.Lock()
 
     async def call(client: Client, name: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -147,7 +147,7 @@ async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path)
 
 
 async def test_a_host_that_calls_the_tools_itself_is_left_alone(page: Page, world: World, script: Path) -> None:
-    """As soon as it asks the page for its tools, only those that the gateway must guard are listed here."""
+    """Once it lists the page's tools, only those that the gateway must guard are listed here."""
     async with shown(page, world, script), model(world) as client:
         await offered(client)
         await page.evaluate("() => window.bridge.listTools({})")
@@ -155,7 +155,7 @@ async def test_a_host_that_calls_the_tools_itself_is_left_alone(page: Page, worl
 
 
 async def test_a_closed_view_is_gone_at_once(page: Page, world: World, script: Path) -> None:
-    """The host says that it ends; the model is told to open the app."""
+    """The host announces the end; the model is told to open the app."""
     async with shown(page, world, script), model(world) as client:
         await offered(client)
         await page.evaluate("() => window.bridge.teardownResource({})")
@@ -166,7 +166,7 @@ async def test_a_closed_view_is_gone_at_once(page: Page, world: World, script: P
 
 
 async def test_a_view_that_loads_again_is_reached_again(page: Page, world: World, script: Path) -> None:
-    """Hosts re-render old results: the newest page is the one that is called; until it tells its tools, none is."""
+    """Hosts re-render old results: the newest page is called, and no page until it has declared its tools."""
     carried: list[str] = []
     async with model(world) as client:
         attaching = Attaching(client, carried)
@@ -184,7 +184,7 @@ async def test_a_view_that_loads_again_is_reached_again(page: Page, world: World
 
 
 class Attaching:
-    """Around the calls of a view: looks whether its tools are offered when it has attached, and has not heard so."""
+    """Wraps the calls of a view: records whether its tools are offered before it gets the answer to its attach."""
 
     def __init__(self, client: Client, carried: list[str]) -> None:
         self._client = client
@@ -202,13 +202,13 @@ class Attaching:
 
 
 async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No timer of it runs: the model is told so, and its call does not run when the tab wakes; the next one does."""
+    """Its timers do not run: the model is told so, and its call is not run when the tab wakes; the next one is."""
     monkeypatch.setattr(relay, "LOST", SLEEPS)
     async with shown(page, world, script, turns=asyncio.Lock()) as frame, model(world) as client:
         item = await item_of(frame)
         await offered(client)
         await page.clock.pause_at(datetime.fromtimestamp(await page.evaluate("Date.now() / 1000 + 1"), UTC))
-        # One call at a time: what the view had asked for before is answered with this.
+        # One call at a time: this request answers the view's earlier poll.
         await frame.locator("body").evaluate("() => fetch('/api/products')")
         result = await client.call_tool("cart_add_to_cart", {"item_id": item})
         while (result.structured_content or {}).get("status") == "running":
@@ -224,7 +224,7 @@ async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeyp
 
 
 async def test_a_launch_value_that_comes_late_makes_no_second_view(page: Page, world: World, script: Path) -> None:
-    """Until then the page is an unproven view: that goes, and a model that names none reaches the page."""
+    """Until then the page is an unproven view, which is replaced; a call without a handle reaches the page."""
     carried: list[str] = []
     async with shown(page, world, script, drop_meta=True, carried=carried), model(world) as client:
         await offered(client)
@@ -242,7 +242,7 @@ async def test_a_launch_value_that_comes_late_makes_no_second_view(page: Page, w
 
 
 async def test_another_result_for_the_same_page_makes_no_second_view(page: Page, world: World, script: Path) -> None:
-    """A model opens the app anew, and its host shows that in the page that is there: once, and twice in a moment."""
+    """A model opens the app again, and its host reuses the page: once, and twice in quick succession."""
     carried: list[str] = []
     async with shown(page, world, script, carried=carried), model(world) as client:
         await offered(client)
@@ -264,7 +264,7 @@ async def test_another_result_for_the_same_page_makes_no_second_view(page: Page,
 
 
 async def test_a_page_that_was_to_go_and_stays_is_called_again(page: Page, world: World, script: Path) -> None:
-    """Its tools go with the event that tells it, as nobody could say so later; a download, for one, leaves it there."""
+    """Its tools are removed at `beforeunload`, maybe its last event; a download, for one, leaves the page open."""
     async with shown(page, world, script) as frame, model(world) as client:
         await offered(client)
         await page.clock.pause_at(datetime.fromtimestamp(await page.evaluate("Date.now() / 1000 + 1"), UTC))
@@ -277,7 +277,7 @@ async def test_a_page_that_was_to_go_and_stays_is_called_again(page: Page, world
 
 
 async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: World, script: Path) -> None:
-    """Its host lost the answer, and the call in it: the page is told of that once more, and runs it once."""
+    """The host lost the answer with a call in it: the page receives the call again, and runs it once."""
     carried: list[str] = []
     losing = Losing(carried)
     async with shown(page, world, script, turns=losing, carried=carried) as frame, model(world) as client:
@@ -299,7 +299,7 @@ async def test_a_poll_that_is_never_answered_is_made_again(page: Page, world: Wo
 
 
 class Losing:
-    """Around the calls of a view: from when it has `begun` the answers to polls get no further, until it is `over`."""
+    """Wraps the calls of a view: from `begun` on, the answers to polls are held back until `over`."""
 
     def __init__(self, carried: list[str]) -> None:
         self._carried = carried
@@ -319,7 +319,7 @@ class Losing:
 
 
 async def test_two_views_must_be_told_apart(page: Page, world: World, script: Path) -> None:
-    """Without a handle none of them is picked; with it each is reached."""
+    """A call without a handle picks none of them; with it each is reached."""
     second = await page.context.new_page()
     async with shown(page, world, script), shown(second, world, script), model(world) as client:
         await offered(client)

@@ -1,4 +1,4 @@
-"""What a backend gets of a page's `fetch` is the same from a view, from the app's own site and from its own page."""
+"""A backend gets the same from a page's `fetch` in a view, on the app's own site and on its own page."""
 
 from collections.abc import AsyncIterator
 
@@ -38,17 +38,17 @@ def get(more: str) -> str:
 
 
 def url(text: str) -> str:
-    """A request for an address."""
+    """A request for a URL."""
     return f"fetch({text})"
 
 
 def typed(body: str, media_type: str) -> str:
-    """A body with a type of its own."""
+    """A body with this content type."""
     return post(body, f"headers: {{'Content-Type': {media_type!r}}}")
 
 
 def requested(init: str, more: str = "") -> str:
-    """By way of a `Request`."""
+    """The same with a `Request` object."""
     return f"fetch(new Request('/e/x', {{{init}}}), {{{more}}})"
 
 
@@ -105,7 +105,7 @@ ASKED: dict[str, str] = {
     "a stream that fails": post("new ReadableStream({start(c) { c.error(new Error('mine')); }})", "duplex: 'half'"),
     "a stream without duplex": post("new Blob(['s']).stream()"),
     "a body of GET": get("body: 'x'"),
-    # addresses
+    # URLs
     "beyond ASCII": url("'/e/\\u00e9\\u65e5?\\u00e9\\u65e5\\u{1f600}'"),
     "half a character": url("'/e/\\ud83d?\\ud83d'"),
     "a query of signs": url("'/e/x?\\'()*!$&,;=:@/?#f\\'?'"),
@@ -161,10 +161,10 @@ ASKED: dict[str, str] = {
 
 @pytest.mark.parametrize("name", ASKED)
 async def test_requests_as_they_are_sent(places: Places, name: str) -> None:
-    """Method, address, header fields and bytes, and what becomes of it."""
+    """Method, URL, header fields and bytes agree, and so does the outcome."""
     places.backend.asked.clear()
     result = await places.same(ASK, ASKED[name])
-    fresh = FRESHNESS if "cache:" in ASKED[name] else ()  # reloading and conditions are the browser's own
+    fresh = FRESHNESS if "cache:" in ASKED[name] else ()  # reloading and revalidation are the browser's own
     sent = [
         (one.method, one.target, {field: one.headers.get(field) for field in FIELDS + fresh}, one.body)
         for one in places.backend.asked

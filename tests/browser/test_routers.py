@@ -1,4 +1,4 @@
-"""Apps whose routers use the history do the same on a plain server and packed, in the strictest frame."""
+"""Apps whose routers use the history behave the same on a plain server and packed, in the strictest frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ APPS = ("react.tsx", "vue.ts", "tanstack.tsx")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the apps are built."""
+    """The folder of the built apps."""
     return tmp_path_factory.mktemp("routers")
 
 
 def page_of(folder: Path, app: str) -> str:
-    """The page, built as its makers would."""
+    """The page, built as its authors would."""
     sources = ROOT / "browser" / "node_modules" / ".cache" / "routers"
     shutil.copytree(ROUTERS, sources, dirs_exist_ok=True)
     script = folder / f"{app}.js"
@@ -41,14 +41,14 @@ def page_of(folder: Path, app: str) -> str:
 
 
 async def walked(frame: Frame | Page) -> Any:
-    """What the app sees on its way, without the origin that it is at."""
+    """The app's observations on its way, without its origin."""
     seen = await frame.evaluate("() => walk().then(JSON.stringify)")
     return re.sub(r"https?://(?!other)[^/\"\\ ]+", "<origin>", seen)
 
 
 @pytest.mark.parametrize("app", APPS)
 async def test_a_router_goes_the_same_way(page: Page, folder: Path, app: str) -> None:
-    """Links, calls, parameters, queries, redirects, back and forward, fragments, states; and no error."""
+    """Links, calls, parameters, queries, redirects, back and forward, fragments and states agree, without an error."""
     html = page_of(folder, app)
 
     async def any_path(_: web.Request) -> web.Response:

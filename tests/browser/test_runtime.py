@@ -12,7 +12,7 @@ from tests.browser.runtime_host import CSP, Host, host_server, packed, proof, sh
 
 
 async def test_fetch_reaches_the_host_from_an_opaque_frame(host: Host, tmp_path: Path) -> None:
-    """Every way to name a URL of the app gives its path and query; none is taken for the host's."""
+    """Every way to write a URL of the app gives its path and query; none resolves against the host's."""
     await host.answers("return { bodyType: 'json', body: { url: args.url } };")
     frame = await shown(host, tmp_path)
     urls = await frame.evaluate(
@@ -27,7 +27,7 @@ async def test_fetch_reaches_the_host_from_an_opaque_frame(host: Host, tmp_path:
 
 
 async def test_fetch_works_in_a_blob_document(host: Host, tmp_path: Path) -> None:
-    """There is no base URL at all there; even the browser's own Request throws."""
+    """There is no base URL at all; even the browser's own Request throws."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.in_our_host()
     html = packed(tmp_path, "<p>page</p>")
@@ -46,7 +46,7 @@ async def test_fetch_works_in_a_blob_document(host: Host, tmp_path: Path) -> Non
 
 
 async def test_bodies_arrive_as_the_browser_would_send_them(host: Host, tmp_path: Path) -> None:
-    """JSON, text, forms, files, bytes and streams."""
+    """JSON, text, forms, files, bytes and streams are sent alike."""
     await host.answers("return { bodyType: 'json', body: args };")
     frame = await shown(host, tmp_path)
     sent = await frame.evaluate(
@@ -82,7 +82,7 @@ async def test_bodies_arrive_as_the_browser_would_send_them(host: Host, tmp_path
 
 
 async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> None:
-    """Status, headers, url, redirected, type; on a clone too; bytes, null bodies, no cookies."""
+    """Status, headers, url, redirected and type agree, on a clone too; bytes, null bodies, no cookies."""
     await host.answers(
         "if (args.url === '/empty') return { status: 204 };"
         "if (args.url === '/hop' && args.redirect === 'manual') return { status: 302, headers: { location: '/y' } };"
@@ -111,7 +111,7 @@ async def test_responses_look_like_the_browsers(host: Host, tmp_path: Path) -> N
 
 
 async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> None:
-    """The content policy lets the browser's own fetch read neither."""
+    """The content security policy allows the browser's own fetch neither."""
     page = "<!doctype html><script>const made = (text) => URL.createObjectURL(new Blob([text]));</script>"
     frame = await shown(host, tmp_path, page)
     texts = await frame.evaluate(
@@ -125,7 +125,7 @@ async def test_data_and_blob_urls_need_no_host(host: Host, tmp_path: Path) -> No
 
 
 async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) -> None:
-    """Before it leaves, while the host works (which hears of it), and while the body is read."""
+    """It may come before the request, during the host's work (which is notified), or while the body is read."""
     await host.answers("if (args.url === '/slow') await new Promise(() => 0); return { bodyType: 'text', body: 'x' };")
     frame = await shown(host, tmp_path)
     reasons = await frame.evaluate(
@@ -150,7 +150,7 @@ async def test_an_abort_ends_a_fetch_at_every_stage(host: Host, tmp_path: Path) 
 
 
 async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp_path: Path) -> None:
-    """The page gets words for people; the author the cause, and the command that explains it."""
+    """The page gets text for people; the author gets the cause, and the command that explains it."""
     await host.answers(
         "return { status: 403, bodyType: 'json', body: { detail: 'Not allowed.', cause: 'No rule.' },"
         " headers: { 'content-type': 'application/problem+json', 'gateway-reason': 'policy-denied' } };"
@@ -168,7 +168,7 @@ async def test_a_refusal_is_a_response_and_a_line_on_the_console(host: Host, tmp
 
 
 async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -> None:
-    """As a network failure does, with the cause beside it."""
+    """It rejects as a network failure does, with the cause beside it."""
     frame = await shown(host, tmp_path)
     seen = await frame.evaluate(
         "async () => { try { await fetch('/x'); } catch (e) { return [e.name, e.message, String(e.cause)]; } }"
@@ -178,7 +178,7 @@ async def test_what_ends_without_an_answer_rejects(host: Host, tmp_path: Path) -
 
 
 async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
-    """The standard errors of one that cannot be made, and of what it may not have; the next one works."""
+    """The standard errors are thrown for `send` and for forbidden properties; the next request works."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     frame = await shown(host, tmp_path, "<!doctype html><p>XMLHttpRequest</p>")
     seen = await frame.evaluate(
@@ -200,7 +200,7 @@ async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
 
 
 async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
-    """A frame whose parent knows no MCP Apps: 503 after five seconds, and a late host is taken."""
+    """A parent without MCP Apps: 503 after five seconds, and a late host is accepted."""
     await host.run("() => { host.initializes = false; }")
     await host.answers("return { status: 204 };")
     frame = await shown(host, tmp_path)
@@ -220,7 +220,7 @@ async def test_without_a_host_fetch_says_so(host: Host, tmp_path: Path) -> None:
 
 
 async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: Path) -> None:
-    """The launch value goes to attach alone; the numbers count up; the page sees neither value nor key."""
+    """The launch value is sent to attach only; the numbers increase; the page sees neither value nor key."""
     await host.attaches()
     await host.answers("return { status: 204 };")
     spy = (Path(__file__).parent / "runtime" / "spy.html").read_text("utf-8")
@@ -250,7 +250,7 @@ async def test_each_call_is_proven_and_no_secret_is_left(host: Host, tmp_path: P
 
 
 async def test_an_event_of_a_script_is_no_gesture(host: Host, tmp_path: Path) -> None:
-    """A request tells how long ago the person's own click was, whatever the page clicked since."""
+    """A request contains the age of the person's own click, whatever the page clicked since."""
     await host.attaches()
     await host.answers("return { status: 204 };")
     frame = await host.show(packed(tmp_path, "<!doctype html><button type=button>Here</button>"))
@@ -271,7 +271,7 @@ async def test_an_event_of_a_script_is_no_gesture(host: Host, tmp_path: Path) ->
 
 
 async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp_path: Path) -> None:
-    """Hosts may drop what brings it: requests wait three seconds, then leave with the key of an unproven view."""
+    """Hosts may drop the launch value: requests wait three seconds, then leave with the key of an unproven view."""
     await host.run(
         "key => { host.tools.webmcp_attach = async () => ({ content: [{ type: 'text', text: JSON.stringify("
         "{ view: 'view1', key, proven: false, free: [] }) }] }); }",
@@ -285,7 +285,7 @@ async def test_without_a_launch_value_the_view_attaches_unproven(host: Host, tmp
 
 
 async def test_in_our_host_the_socket_is_the_proof(host: Host, tmp_path: Path) -> None:
-    """Neither attach nor signature."""
+    """There is neither attach nor signature."""
     await host.answers("return { status: 204 };")
     frame = await shown(host, tmp_path)
     await frame.evaluate("() => fetch('/1')")
@@ -302,7 +302,7 @@ PENDING = (
 
 
 async def test_fetch_stays_open_while_a_person_is_asked(host: Host, tmp_path: Path) -> None:
-    """A notice with a way to the approval; the answer is the real one; then the notice is gone."""
+    """A notice links to the approval; the final answer is the result; then the notice is gone."""
     await host.answers(PENDING)
     await host.run("() => { host.tools.http_stream = (args) => new Promise((resolve) => { host.decide = resolve; }); }")
     frame = await shown(host, tmp_path)
@@ -333,7 +333,7 @@ SPOILING = "<style>:not(:root) { display: none !important; position: static !imp
 
 @pytest.mark.parametrize("styles", ["'self' 'unsafe-inline'", "'none'"], ids=["inline", "none"])
 async def test_the_notice_looks_the_same_everywhere(page: Page, tmp_path: Path, styles: str) -> None:
-    """A small card in the corner, said aloud; neither a strict content policy nor the page's styles spoil it."""
+    """It is a small card in the corner, announced to screen readers, despite a strict CSP and the page's styles."""
     async with host_server(CSP.replace("style-src 'self' 'unsafe-inline'", f"style-src {styles}")) as url:
         await page.goto(url)
         host = Host(page)
@@ -356,7 +356,7 @@ async def test_the_notice_looks_the_same_everywhere(page: Page, tmp_path: Path, 
 
 
 async def test_an_abort_gives_the_question_up(host: Host, tmp_path: Path) -> None:
-    """The gateway hears that nobody waits any more."""
+    """The gateway is notified that no caller waits any more."""
     await host.answers(PENDING)
     await host.run(
         "() => { host.tools.http_stream = ({ cancel }) => cancel ? { content: [] } : new Promise(() => 0); }"

@@ -1,4 +1,4 @@
-"""Files of the backend that a packed page names: they come, and no browser tries them itself."""
+"""Files of the backend in a packed page are loaded, without an attempt by the browser itself."""
 
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -28,7 +28,7 @@ LINKS = """async () => {
 
 
 async def test_sheets_that_a_page_adds_are_nothing_that_the_browser_tries(host: Host, tmp_path: Path) -> None:
-    """In whatever order a script says what they are: no request is refused, and nothing is on the console."""
+    """In any order of its attributes a sheet loads, no request is refused, and the console is empty."""
     await host.answers(
         "return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }', headers: { 'content-type': 'text/css' } };"
     )
@@ -65,7 +65,7 @@ LOADED = """() => document.images.length === 3 && [...document.images].every((on
 
 
 async def test_files_that_stand_in_a_page_are_nothing_that_the_browser_tries(host: Host, tmp_path: Path) -> None:
-    """Pictures and sheets of the backend come, nothing is on the console, and the page reads what it wrote."""
+    """Images and sheets of the backend load, the console is empty, and the page reads the URLs that it wrote."""
     await host.answers(
         "if (/css/.test(args.url)) return { bodyType: 'text', body: 'body { color: rgb(1, 2, 3) }',"
         " headers: { 'content-type': 'text/css' } };"
@@ -94,14 +94,14 @@ AGAIN = """async () => {
 
 
 async def test_a_picture_that_is_what_it_was_is_loaded_again(host: Host, tmp_path: Path) -> None:
-    """As the frames of a camera may be: Firefox tells nothing of a value that stood there before."""
+    """Frames of a camera are an example: Firefox fires nothing for an unchanged value."""
     await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
     frame = await shown(host, tmp_path, PAGE)
     assert await frame.evaluate(AGAIN) == 3
 
 
 async def test_on_its_own_a_packed_page_loads_its_files_itself(page: Page, tmp_path: Path) -> None:
-    """No host keeps the browser from them."""
+    """Without a host the browser loads them."""
     files = {
         "/": (packed(tmp_path, NAMING).encode(), "text/html"),
         "/api/color.css": (b"body { color: rgb(1, 2, 3) }", "text/css"),
@@ -154,7 +154,7 @@ PREVIEWS = """async ([pixel, sound]) => {
 
 
 async def test_previews_that_the_host_refuses_are_shown(host: Host, tmp_path: Path) -> None:
-    """`blob:` URLs of a page: what it hears and reads of them is as where they are admitted."""
+    """Events and properties of `blob:` URLs are the same as in frames that admit them."""
     await host.answers(f"return {{ bodyType: 'base64', body: '{PIXEL}', headers: {{ 'content-type': 'image/png' }} }};")
     frame = await shown(host, tmp_path, f"{PAGE}<script>URL.createObjectURL, decode(), Audio()</script>")
     assert await frame.evaluate(PREVIEWS, [PIXEL, b64encode(SOUND).decode()]) == [

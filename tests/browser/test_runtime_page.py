@@ -1,4 +1,4 @@
-"""What a page does besides requests, in an opaque frame that may not store: documents anew, older interfaces, shims."""
+"""Page features besides requests, in an opaque frame without storage: rewritten documents, older APIs, shims."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,7 +44,7 @@ function rewrite(open) {
     [("() => rewrite(true)", ""), ("() => rewrite()", ""), ("() => rewrite()", "<script src=/api/1></script>")],
 )
 async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, way: str, late: str) -> None:
-    """By `open` or without it: links, forms, requests and tools are the runtime's as before, and its events its own."""
+    """With or without `open`, the runtime handles links, forms, requests and tools, and the page gets its events."""
     await host.answers("return { bodyType: 'text', body: args.url === '/api/1' ? 'window.ran = 1' : args.url };")
     frame = await shown(host, tmp_path, late + REWRITTEN)
     await frame.wait_for_function("late => document.readyState === 'complete' && (!late || window.ran)", arg=late)
@@ -64,7 +64,7 @@ async def test_a_page_may_write_its_document_anew(host: Host, tmp_path: Path, wa
 
 
 async def test_a_host_may_write_another_page(host: Host, tmp_path: Path) -> None:
-    """Into the same window: what is kept of the one before does not stand between the next one and the host."""
+    """State of the page before in the same window does not separate the new page from its host."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.in_our_host()
     for number in range(2):
@@ -84,7 +84,7 @@ document.querySelector("a").onclick = (event) => contentWindow.Event.prototype.s
 
 
 async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_path: Path) -> None:
-    """Which a page has where its host writes it into a frame with an origin: the link is still opened by the host."""
+    """A host that writes the page into a frame with an origin gives it this method: the host still opens the link."""
     await host.in_our_host()
     await host.run(WRITE, packed(tmp_path, STOPPED))
     frame = next(frame for frame in host.page.frames if frame.parent_frame == host.page.main_frame)
@@ -95,7 +95,7 @@ async def test_a_click_may_be_stopped_by_the_method_of_a_frame(host: Host, tmp_p
 
 
 async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> None:
-    """It fails as the browser's own does."""
+    """It fails as a native one does, with a message."""
     frame = await shown(host, tmp_path, f"{PAGE}<script>WebSocket</script>")
     async with host.page.expect_console_message(lambda message: "no WebSocket" in message.text):
         failed = await frame.evaluate(
@@ -106,7 +106,7 @@ async def test_a_web_socket_says_why_it_fails(host: Host, tmp_path: Path) -> Non
 
 
 async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: Path) -> None:
-    """Where only one field asks for text; else nothing, as in a browser."""
+    """Only a form with a single text field is sent, as in a browser."""
     await host.answers("return { status: 204 };")
     html = '<form action="/one" method="post"><input id="a" name="a"></form>'
     frame = await shown(
@@ -122,7 +122,7 @@ async def test_enter_in_a_form_without_a_button_sends_it(host: Host, tmp_path: P
 
 @pytest.mark.parametrize("names", ["XMLHttpRequest", 'document.createElement( "script" )', "document.write(tag)"])
 async def test_requests_of_the_older_kind_are_carried(host: Host, tmp_path: Path, names: str) -> None:
-    """In a page that names them, or adds scripts that may."""
+    """Pages that use XMLHttpRequest, or add scripts that may, have it."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
     seen = await frame.evaluate(
@@ -146,7 +146,7 @@ HEARD = """() => new Promise((go) => {
     ("names", "own"), [("XMLHttpRequest", True), ("XMLHttpRequest; ({ selfRequestsOnly: true })", False)]
 )
 async def test_a_message_is_of_the_origin_that_a_page_reads(host: Host, tmp_path: Path, names: str, own: bool) -> None:
-    """But in htmx 2, which asks no site but that: there it is the backend's."""
+    """The exception is htmx 2, which requests only that site: there the origin is the backend's."""
     frame = await shown(host, tmp_path, f"{PAGE}<script>{names}</script>")
     assert await frame.evaluate(HEARD) == [own, True]
     assert await frame.evaluate("new URL('/x', origin).origin === origin") is not own
@@ -174,7 +174,7 @@ async def test_what_opaque_origins_refuse_is_there(host: Host, tmp_path: Path, n
 
 
 async def test_the_author_of_a_router_that_needs_an_address_is_told(host: Host, tmp_path: Path) -> None:
-    """Once, and not where a router keeps to the fragment."""
+    """The message appears once, and not for a router that uses the fragment."""
     frame = await shown(host, tmp_path, f"{PAGE}<script>history.pushState</script>")
     async with frame.page.expect_console_message(lambda message: message.text == "end") as end:
         said: list[str] = []
@@ -216,13 +216,13 @@ KEEPING = """<!doctype html><p>page</p><script>
 
 
 async def test_a_page_that_keeps_listeners_itself_can_remove_them(host: Host, tmp_path: Path) -> None:
-    """As zone.js does: it replaces the methods of `EventTarget`, and puts functions of its own in their place."""
+    """zone.js does so: it replaces the methods of `EventTarget`, and registers its own functions instead."""
     frame = await shown(host, tmp_path, KEEPING)
     assert await frame.evaluate("heard") == []
 
 
 async def test_a_comment_behind_the_page_is_no_error(host: Host, tmp_path: Path) -> None:
-    """It stands in the document itself; what a script adds with it is loaded all the same."""
+    """The comment is a child of the document; later additions of a script are still loaded."""
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(error.message))
     await host.answers("return { bodyType: 'base64', body: 'AAAA', headers: { 'content-type': 'image/png' } };")

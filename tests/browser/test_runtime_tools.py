@@ -1,4 +1,4 @@
-"""The page's tools as hosts reach them: each way by itself, and never one through the other."""
+"""The page's tools as hosts reach them: each mechanism separately, and never one through the other."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ def rpc(id: int | str, method: str, params: dict[str, Any] | None = None) -> dic
 
 
 async def enveloped(host: Host) -> list[Any]:
-    """What the page sent on the webmcp channel so far."""
+    """The payloads that the page has sent on the webmcp channel."""
     found: list[Any] = await host.run("() => host.log.filter((m) => m.channel === 'mcp-iframe').map((m) => m.payload)")
     return found
 
@@ -76,7 +76,7 @@ async def opened(host: Host, folder: Path, *free: str) -> Frame:
 
 
 async def test_our_host_calls_tools_in_the_envelope(host: Host, tmp_path: Path) -> None:
-    """A whole MCP session: initialize, list, call, list_changed; the gateway forwarded it, so no request is marked."""
+    """A full MCP session: initialize, list, call, list_changed; the gateway forwarded it, so no request is marked."""
     frame = await connected(host, tmp_path)
     listed = await ask(host, 2, "tools/list")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add", "clear"]
@@ -101,7 +101,7 @@ async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
     await frame.wait_for_function("() => runs.length")
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5, "reason": "stop"}}
     await host.run("m => host.post(m)", envelope(cancel))
-    await host.until("host.calls('http_request').length")  # which the page makes all the same
+    await host.until("host.calls('http_request').length")  # which the page sends all the same
     await host.settled()
     assert (await ask(host, 6, "ping"))["result"] == {}
     assert ["aborted", "stop"] in await frame.evaluate("runs")
@@ -109,14 +109,14 @@ async def test_cancelling_reaches_the_page(host: Host, tmp_path: Path) -> None:
 
 
 async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> None:
-    """No word on the webmcp channel before it was asked; nor any before the view is initialized."""
+    """It sends nothing on the webmcp channel before a request, nor before the view is initialized."""
     await host.run("() => { host.initializes = false; }")
     await shown(host, tmp_path, TOOLS)
     for message in ("mcp-check-ready", rpc(1, "initialize", CLIENT), rpc(2, "tools/list")):
         await host.run("m => host.post(m)", envelope(message))
     await host.until("host.of('ui/initialize').length")
     await host.run("m => host.post(m)", rpc(3, "tools/list"))
-    await host.page.wait_for_timeout(200)  # for what must not come
+    await host.page.wait_for_timeout(200)  # for messages that must not come
     assert await enveloped(host) == []
     assert await host.run("() => host.log.map((m) => m.method)") == ["ui/initialize"]
 
@@ -125,7 +125,7 @@ async def test_the_page_answers_and_never_begins(host: Host, tmp_path: Path) -> 
 
 
 async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
-    """On ui itself; what these calls cause is marked as the model's, and what the gateway must guard is not there."""
+    """They work on the ui channel; their requests are marked as the model's, and guarded tools are not listed."""
     frame = await opened(host, tmp_path, "add")
     listed = await host.run("() => host.ask(1, 'tools/list')")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
@@ -142,7 +142,7 @@ async def test_a_stock_host_calls_app_tools(host: Host, tmp_path: Path) -> None:
 
 
 async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
-    """Before the gateway said which tools are free, none is offered; a call that is cancelled meanwhile never runs."""
+    """No tool is offered before the gateway has listed the free ones; a call cancelled meanwhile never runs."""
     await host.attaches("add")
     await host.run(
         "() => { const attach = host.tools.webmcp_attach;"
@@ -155,7 +155,7 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
         " host.ask(1, 'tools/list').then((answer) => { host.listed = answer; }); }"
     )
     await host.settled()
-    await host.page.wait_for_timeout(200)  # for what must not come
+    await host.page.wait_for_timeout(200)  # for messages that must not come
     assert await host.run("() => host.listed ?? null") is None
     await host.run("() => host.attach()")
     listed = await host.until("host.listed")
@@ -167,7 +167,7 @@ async def test_app_tools_wait_for_attach(host: Host, tmp_path: Path) -> None:
 async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_free(
     host: Host, tmp_path: Path, lost: str
 ) -> None:
-    """The host lists and calls those; the others it is refused, with the reason."""
+    """The host lists and calls those; a call of another one is refused with the reason."""
     await host.answers("return { status: 204 };")
     if lost == "no such method":
         await host.run(
@@ -193,7 +193,7 @@ async def test_where_no_call_reaches_the_gateway_the_page_says_which_tools_are_f
     ids=["gateway", "error"],
 )
 async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Path, refusal: str) -> None:
-    """What the page says does not count there: the policy may be another one by now."""
+    """The list in the page does not count there: the policy may have changed."""
     await host.run(f"() => {{ host.tools.webmcp_attach = async () => ({refusal}); }}")
     await host.show(packed(tmp_path, TOOLS, tools=["add"]))
     await host.until("host.calls('webmcp_attach').length")
@@ -202,7 +202,7 @@ async def test_where_a_view_is_refused_no_tool_is_free(host: Host, tmp_path: Pat
 
 
 async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) -> None:
-    """There every call goes through the gateway."""
+    """Every call passes the gateway there."""
     frame = await connected(host, tmp_path)
     assert (await host.run("() => host.ask(9, 'tools/list')"))["result"] == {"tools": []}
     assert (await host.run("() => host.ask(10, 'tools/call', {name: 'add'})"))["error"]["code"] == -32602
@@ -212,7 +212,7 @@ async def test_in_our_host_there_are_no_app_tools(host: Host, tmp_path: Path) ->
 
 
 async def test_what_a_host_may_not_call_itself_is_offered_by_relay(host: Host, tmp_path: Path) -> None:
-    """And nothing else: no tool is listed twice."""
+    """Only those are offered by relay: no tool is listed twice."""
     await host.run(
         "() => { host.tools.webmcp_poll = async () =>"
         " ({ content: [], structuredContent: { events: [], overtaken: false } }); }"
@@ -228,7 +228,7 @@ async def test_what_a_host_may_not_call_itself_is_offered_by_relay(host: Host, t
 
 
 async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: Host, tmp_path: Path) -> None:
-    """Another host that knows the envelope cannot enforce the gateway's rules either; its calls are marked."""
+    """A third-party host with the envelope cannot enforce the gateway's rules either; its calls are marked."""
     await opened(host, tmp_path, "add")
     await host.run("m => host.post(m)", envelope("mcp-check-ready"))
     await host.until("host.log.some((m) => m.payload === 'mcp-server-ready')")
@@ -240,7 +240,7 @@ async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: 
 
 
 async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: Path) -> None:
-    """Where the browser admits the frame's tools: those that are not held, and their calls are marked."""
+    """If the browser admits the frame's tools, the unguarded ones are registered, and their calls are marked."""
     arguments = [*ARGUMENTS, "--enable-features=WebMCP"]
     async with async_playwright() as playwright, host_server() as url:
         own = Path(playwright.chromium.executable_path)
@@ -249,7 +249,7 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         await page.goto(url)
         host = Host(page)
         frame = await opened(host, tmp_path, "add")
-        # The frame's embedder can never list its tools; a browser's agent can, and this is how one is played.
+        # The frame's embedder can never list its tools; a browser's agent can, and is simulated here.
         agent = await page.context.new_cdp_session(frame)
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         agent.on("WebMCP.toolsAdded", events.put_nowait)
@@ -266,11 +266,11 @@ async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: P
         await browser.close()
 
 
-# one channel is not the other
+# the channels are separate
 
 
 async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host, tmp_path: Path) -> None:
-    """Equal ids on both at once, answers to the page's own requests in the envelope, methods of the other."""
+    """Neither equal ids on both, nor answers to the page's requests in the envelope, nor the other's methods are."""
     frame = await connected(host, tmp_path)
     await host.run("() => { host.tools.http_request = () => new Promise(() => 0); }")
     await frame.evaluate("() => { window.state = 'open'; fetch('/x').then(() => { state = 'answered'; }); }")
@@ -299,7 +299,7 @@ async def test_a_message_on_one_channel_is_not_answered_on_the_other(host: Host,
 
 
 async def test_the_page_itself_says_nothing_in_the_envelope(host: Host, tmp_path: Path) -> None:
-    """The channel has one speaker: what a server of the page's own would say there ends in the page."""
+    """The runtime is the only sender on the channel: messages of a server in the page are dropped."""
     frame = await connected(host, tmp_path)
     forged = [rpc(70, "ping"), {"jsonrpc": "2.0", "id": 71, "result": {"tools": []}}, "mcp-server-stopped"]
     for payload in forged:
@@ -309,7 +309,7 @@ async def test_the_page_itself_says_nothing_in_the_envelope(host: Host, tmp_path
 
 
 async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
-    """Frames of the page, frames beside it and the page itself cannot speak for the host; garbage harms nobody."""
+    """Frames of the page, sibling frames and the page itself cannot act as the host; garbage has no effect."""
     frame = await connected(host, tmp_path)
     before = len(await host.run("() => host.log"))
     forged = [envelope(rpc(50, "tools/call", {"name": "add"})), rpc(51, "tools/list"), rpc(52, "ping")]
@@ -346,7 +346,7 @@ async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
     ]
     for message in garbage:
         await host.run("m => host.post(m)", message)
-    await host.page.wait_for_timeout(400)  # for what must not come
+    await host.page.wait_for_timeout(400)  # for messages that must not come
     after = await host.run("() => host.log")
     assert [m for m in after[before:] if m.get("method") != "ui/notifications/size-changed"] == []
     assert await frame.evaluate("runs") == []
@@ -354,7 +354,7 @@ async def test_only_the_parent_is_the_host(host: Host, tmp_path: Path) -> None:
 
 
 async def test_what_the_page_takes_for_its_parent_behaves_like_it(host: Host, tmp_path: Path) -> None:
-    """Messages come from it, and go through it untouched; it is as closed as a foreign window is."""
+    """Messages come from it, and pass unchanged; access to it is denied as to any foreign window."""
     await host.run("() => addEventListener('message', ({ data }) => data?.mine && host.post({ yours: data.mine }))")
     frame = await shown(host, tmp_path)
     seen = await frame.evaluate(

@@ -1,4 +1,4 @@
-"""One speaker for a page: whatever clients it brings along, and in whatever frame a host shows it."""
+"""A page has one speaker, whatever clients it bundles, and in whatever frame a host shows it."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -19,8 +19,11 @@ FRAMES = {
     "write": "",
     "proxy": "frame.sandbox = 'allow-scripts allow-same-origin allow-forms'; frame.src = 'http://proxy.test/';",
 }
-"""How hosts show a page; `write`: into an empty document of an origin that the page can read; `proxy`: the same in
-a page of another origin, which carries messages both ways."""
+"""The frames in which hosts show a page.
+
+`write`: an empty document of an origin that the page can read; `proxy`: the same in a page of another origin, which
+relays messages.
+"""
 
 WRAPPING = """<script>
   const real = window.parent;
@@ -42,7 +45,7 @@ WRAPPING = """<script>
 
 @pytest.fixture(scope="module")
 async def place(browser: Browser) -> AsyncIterator[tuple[Page, str]]:
-    """A page of the browser, and where a plain host is served for it."""
+    """A browser page, and the URL of a plain host for it."""
     proxy = (Path(__file__).parent / "runtime" / "proxy.html").read_text("utf-8")
     policy = {"content-security-policy": CSP.replace("'none'", "'self' 'unsafe-inline'", 1)}
     async with (
@@ -58,14 +61,14 @@ async def place(browser: Browser) -> AsyncIterator[tuple[Page, str]]:
 
 @pytest.fixture
 async def host(place: tuple[Page, str]) -> Host:
-    """The host, anew."""
+    """The reloaded host."""
     page, url = place
     await page.goto(url)
     return Host(page)
 
 
 def client(package: str) -> str:
-    """The published client of MCP Apps of this package, connected as its documentation says."""
+    """The published client of MCP Apps in this package, connected as its documentation describes."""
     code = (MODULES / package / "dist/src/app-with-deps.js").read_text("utf-8").replace("</script", "<\\/script")
     name = re.search(r"([\w$]+) as App\b", code)
     assert name is not None
@@ -102,7 +105,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 async def put(host: Host, kind: str, html: str) -> None:
-    """Show the page in such a frame."""
+    """Show the page in a frame of this kind."""
     await host.page.unroute("**/sub/app.html")
     await host.page.route("**/sub/app.html", lambda route: route.fulfill(body=html, content_type="text/html"))
     await host.run(
@@ -118,7 +121,7 @@ async def put(host: Host, kind: str, html: str) -> None:
 
 
 async def shown(host: Host, kind: str, html: str) -> Frame:
-    """The page in such a frame, once its scripts have run and its host knows of it."""
+    """The page in a frame of this kind, once its scripts have run and its host has initialized it."""
     await put(host, kind, html)
     await host.until("host.of('ui/notifications/initialized').length")
     frame = host.page.frames[-1]
@@ -127,7 +130,7 @@ async def shown(host: Host, kind: str, html: str) -> Frame:
 
 
 def complaints(page: Page) -> list[str]:
-    """The errors of the page and its frames, as they come, but for the browser's own missing icon."""
+    """The errors of the page and its frames, as they occur, except for missing files such as the icon."""
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(
@@ -143,7 +146,7 @@ def complaints(page: Page) -> list[str]:
 async def test_a_page_has_one_speaker(
     host: Host, pages: Callable[[str], str], page_kind: str, frame: str, script: str
 ) -> None:
-    """One `ui/initialize`, each call its own answer, and no error on a console."""
+    """There is one `ui/initialize`, each call has its own answer, and no console has an error."""
     errors = complaints(host.page)
     await host.in_our_host()
     await host.answers("return { bodyType: 'text', body: args.url };")

@@ -1,4 +1,4 @@
-"""A slow way to the gateway in Chromium: what a page sends waits in the host page, and a model does not wait for it."""
+"""A slow connection to the gateway: a page's messages are queued in the host page, and do not delay a model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.browser.test_main_job import app_of, model, tool
 from tests.world import running, served
 
 CALLS = 48
-"""So many the runtime has under way at a time."""
+"""The runtime's limit of concurrent calls."""
 
 PIECE = 16 * 1024
 PAUSE = 0.002
-"""Seconds between two pieces: together eight megabytes a second."""
+"""Seconds between two pieces: eight megabytes a second together."""
 
 COUNT = """
 window.calls = 0, window.answers = 0;
@@ -38,12 +38,12 @@ window.MessageChannel = class extends MessageChannel {
   }
 };
 """
-"""A script for the host page: how much of the page's has arrived there."""
+"""A script for the host page that counts messages of the page there."""
 
 
 @dataclass
 class Narrow:
-    """A way to a server on which WebSockets send nothing while it is shut, and little at a time after that."""
+    """A proxy on which WebSockets send nothing while it is shut, and slowly afterwards."""
 
     server: int
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,7 +51,7 @@ class Narrow:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[int]:
-        """Gives the port of its beginning."""
+        """Yield the port to connect to."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         sock.bind(("127.0.0.1", 0))
@@ -79,14 +79,14 @@ class Narrow:
 
 
 async def reaches(page: Page, name: str, count: int) -> None:
-    """Wait until the host page has counted so many."""
+    """Wait until the host page's counter has this value."""
     async with asyncio.timeout(20):
         while await page.evaluate(name) != count:
             await asyncio.sleep(0.02)
 
 
 async def test_a_model_hears_from_a_page_that_sends_much_on_a_slow_network(tmp_path: Path) -> None:
-    """Its answer comes before most of what the page had sent when it answered."""
+    """The model's answer arrives before most of the messages that the page had sent earlier."""
     arrived: list[None] = []
 
     async def small(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What the runtime says to a host by itself: for a page that has no client, how tall it is, and polls that give way."""
+"""Messages of the runtime on its own: for a page without a client, about its height, and polls that yield."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.browser.test_runtime_tools import TOOLS
 
 
 async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path) -> None:
-    """One initialize, one initialized, its size, an answer to ping and teardown, and an error to the rest."""
+    """It sends one initialize, one initialized and its size, answers ping and teardown, and rejects other requests."""
     frame = await shown(host, tmp_path, "<!doctype html><body style='margin:0'><div id=d style='height:123px'></div>")
     await host.until("host.of('ui/notifications/size-changed').some((m) => m.params.height === 123)")
     await frame.evaluate("() => { d.style.height = '200px'; }")
@@ -26,7 +26,7 @@ async def test_a_page_without_a_client_is_spoken_for(host: Host, tmp_path: Path)
 
 @pytest.mark.parametrize("root", ["body", "#root"])
 async def test_a_page_as_tall_as_its_frame_says_what_it_would_need(host: Host, tmp_path: Path, root: str) -> None:
-    """As many are, whose boxes do not grow with what stands in them."""
+    """Its boxes do not grow with their content, as in many pages."""
     style = "<style>html, body, #root { height: 100%; margin: 0 } p { white-space: pre }</style>"
     frame = await shown(host, tmp_path, f"<!doctype html>{style}<body><div id=root><p>page</p></div>")
     await host.until("host.of('ui/notifications/size-changed').length")
@@ -51,7 +51,7 @@ CLOCK = """<script>
     for (const [id, { run, at }] of clock.timers) if (at <= clock.now) (clock.timers.delete(id), run());
   };
 </script>"""
-"""In a page before its runtime: time stands still until it is told to pass."""
+"""A script before the runtime: time advances only on request."""
 
 BRISK = 20
 """Milliseconds between two polls of a view whose host runs one call at a time."""
@@ -59,7 +59,7 @@ BRISK = 20
 
 @pytest.mark.parametrize("what", ["gesture", "request"])
 async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: str) -> None:
-    """One call at a time: none begins within a tenth of a second of a person's gesture, or of a request's leaving."""
+    """One call at a time: no poll starts within 0.1 s of a person's gesture, or of a request."""
     await host.attaches()
     await host.answers("return { status: 204 };")
     await host.run(
@@ -72,7 +72,7 @@ async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: st
         return len(await host.run("host.calls('webmcp_poll')"))
 
     async def steps(count: int) -> int:
-        """How many polls begin in so many steps of the view, each of which is waited for."""
+        """The number of polls that start in so many steps of the view, each of which is awaited."""
         before = await polls()
         for _ in range(count):
             await frame.evaluate("time => clock.pass(time)", BRISK)
@@ -80,7 +80,7 @@ async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: st
         return await polls() - before
 
     async with asyncio.timeout(30):
-        # It has found out what its host is like.
+        # By then the view has detected the host's behaviour.
         while await polls() < 10 or not await frame.evaluate("time => clock.waits(time)", BRISK):
             await frame.evaluate("clock.pass(5)")
     assert await steps(3) == 3

@@ -24,12 +24,12 @@ TOOLS = ["add_to_cart", "checkout", "get_cart", "remove_from_cart"]
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hosts' script."""
+    """The script of the hosts."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
 class Forwarder:
-    """Streamable HTTP of the handshake protocols, as a host's back end speaks it. `called` are the tools so far."""
+    """Streamable HTTP of the handshake protocols, as used by a host's back end. `called` are the tools so far."""
 
     def __init__(self, http: ClientSession, url: str) -> None:
         self._http = http
@@ -38,7 +38,7 @@ class Forwarder:
         self.called: list[str] = []
 
     async def __call__(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the server answers to a message."""
+        """The answers of the server to a message."""
         if message.get("method") == "tools/call":
             self.called.append(message["params"]["name"])
         async with self._http.post(self._url, json=message, headers=self._headers) as answer:
@@ -51,21 +51,21 @@ class Forwarder:
 
 
 async def item_of(frame: FrameLocator) -> str:
-    """The id of the first thing in the shop, once it is there."""
+    """The id of the first item in the shop, once it is visible."""
     first = frame.locator("[data-item-id]").first
     await expect(first).to_be_visible()
     return str(await first.get_attribute("data-item-id"))
 
 
 def quiet(page: Page) -> list[str]:
-    """The errors of the page and its frames, as they come."""
+    """The errors of the page and its frames, as they occur."""
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     return errors
 
 
 async def test_a_bridge_that_proxies_by_itself(page: Page, world: World, script: Path) -> None:
-    """A click and a model's call through app tools reach the shop, each as whose it is; nothing is asked for twice."""
+    """A click and a model's call through app tools reach the shop with the right initiator, and nothing is repeated."""
     errors = quiet(page)
     await page.set_viewport_size(SIZE)
     async with stock_host(script) as url, ClientSession() as http:
@@ -88,7 +88,7 @@ async def test_a_bridge_that_proxies_by_itself(page: Page, world: World, script:
 
 
 async def test_a_host_with_the_iframe_transport(page: Page, world: World, script: Path) -> None:
-    """Its own MCP client finds the page's tools, there alone, and calls one; what the page does is the model's."""
+    """Its own MCP client lists the page's tools, only there, and calls one; the page's requests are the model's."""
     errors = quiet(page)
     await page.clock.install()
     await page.set_viewport_size(SIZE)
@@ -129,7 +129,7 @@ async def test_a_host_with_the_iframe_transport(page: Page, world: World, script
 async def test_a_host_with_the_iframe_transport_and_no_apps(
     page: Page, script: Path, tmp_path: Path, early: bool
 ) -> None:
-    """Nobody answers `ui/initialize`: the page says once that its tools are there, whenever the host began to ask."""
+    """`ui/initialize` has no answer: the page announces its tools once, whenever the host began to ask."""
     html = """<!doctype html><p>alone</p><script>
       document.modelContext.registerTool({ name: "add", description: "d", execute: () => "added" });
     </script>"""

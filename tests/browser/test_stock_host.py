@@ -1,4 +1,4 @@
-"""A host of others, built on ext-apps' bridge and an MCP client: the packed cart works there, by plain tool calls."""
+"""A third-party host, built on ext-apps' bridge and an MCP client: the packed cart works by plain tool calls."""
 
 import asyncio
 from pathlib import Path
@@ -11,17 +11,17 @@ from tests.browser.stock_host import bundled, shown
 from tests.world import World
 
 NOTICE_BUTTON = (1280 - 60, 720 - 45)
-"""Where the view's notice has its button: no script outside of it, not even a test's, can look inside."""
+"""The position of the button of the view's notice: no script outside, not even a test's, can look inside."""
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host's script."""
+    """The script of the host."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
 async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, script: Path) -> None:
-    """A click adds; the view is proven, the gesture is not attested: the page's own request."""
+    """A click adds an item; the view is proven, the gesture is not attested: the initiator is the page."""
     async with shown(page, world, script) as frame:
         card = frame.locator("[data-item-id]").first
         item = str(await card.get_attribute("data-item-id"))
@@ -34,7 +34,7 @@ async def test_the_cart_works_by_plain_tool_calls(page: Page, world: World, scri
 
 
 async def test_what_the_way_does_not_carry_is_answered_as_such(page: Page, world: World, script: Path) -> None:
-    """The host's call fails for the size of its message; the page gets the 413 that a gateway would have given it."""
+    """The host's call fails for the size of its message; the page gets the 413 that a gateway would have sent."""
     async with shown(page, world, script) as frame:
         answer = await frame.locator("body").evaluate(
             """async () => {
@@ -53,7 +53,7 @@ async def test_what_the_way_does_not_carry_is_answered_as_such(page: Page, world
 
 
 async def test_a_real_click_is_the_persons_where_the_app_is_trusted(page: Page, world: World, script: Path) -> None:
-    """The view tells of it, and the record says whose word that is; a click that a script makes is the page's."""
+    """The view reports it, and the record contains that evidence; a click of a script is the page's."""
     await trust_gestures(world)
     async with shown(page, world, script) as frame:
         cards = frame.locator("[data-item-id]")
@@ -70,7 +70,7 @@ async def test_a_real_click_is_the_persons_where_the_app_is_trusted(page: Page, 
 
 
 async def trust_gestures(world: World) -> None:
-    """Take the word of the cart's views on gestures, from now on."""
+    """Trust the gestures of the cart's views from now on."""
     file = world.folder / "gateway.yaml"
     trusting = file.read_text("utf-8").replace(
         "    policy: policy.yaml\n", "    policy: policy.yaml\n    trust_view_gestures: true\n"
@@ -82,7 +82,7 @@ async def trust_gestures(world: World) -> None:
 
 
 async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, script: Path) -> None:
-    """The host lists and calls them; what they do counts as the model's."""
+    """The host lists and calls them; their requests count as the model's."""
     async with shown(page, world, script) as frame:
         item = str(await frame.locator("[data-item-id]").first.get_attribute("data-item-id"))
         async with asyncio.timeout(20):
@@ -100,7 +100,7 @@ async def test_the_tools_of_the_page_are_app_tools(page: Page, world: World, scr
 
 
 async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world: World, script: Path) -> None:
-    """Its model calls them in the page; one with a rule of its own is refused, and says where it is to be had."""
+    """Its model calls them in the page; a tool with a rule is refused, with the place where it can be called."""
     file = world.folder / "policy.yaml"
     await world.gateway.stop()
     file.write_text(file.read_text("utf-8").replace("  get_cart: {}", "  get_cart: {rate: 5/minute per principal}"))
@@ -114,13 +114,13 @@ async def test_a_host_that_leads_nowhere_offers_the_free_tools(page: Page, world
         result = await page.evaluate("(call) => window.bridge.callTool(call)", call)
         refused = await page.evaluate("window.bridge.callTool({ name: 'get_cart', arguments: {} }).catch(String)")
     assert sorted(tool["name"] for tool in listed["tools"]) == ["add_to_cart", "checkout", "remove_from_cart"]
-    assert "cannot reach its server" in result["content"][0]["text"]  # the page ran it, and had nobody to ask
+    assert "cannot reach its server" in result["content"][0]["text"]  # the page ran it, without an approver
     assert "get_cart is called through the gateway" in refused
     assert carried == []
 
 
 async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: World, script: Path) -> None:
-    """The fetch of the page stays open, a notice leads to the approval, and a person's yes ends it."""
+    """The page's fetch stays open, a notice links to the approval, and a person's approval completes it."""
     async with shown(page, world, script) as frame:
         card = frame.locator("[data-item-id]").first
         item = str(await card.get_attribute("data-item-id"))
@@ -146,7 +146,7 @@ async def test_a_models_delete_waits_and_the_view_says_so(page: Page, world: Wor
 
 
 async def test_a_host_that_drops_meta_leaves_the_view_unproven(page: Page, world: World, script: Path) -> None:
-    """It reads; what it changes counts as the model's, and asks a person first."""
+    """It can read; a change counts as the model's, and requires approval."""
     async with shown(page, world, script, drop_meta=True) as frame:
         await frame.locator("[data-item-id]").first.locator("[data-add]").click()
         console = await page.context.new_page()

@@ -1,4 +1,4 @@
-"""`localStorage` that the gateway keeps, in Chromium: there before the page's scripts run, in every session."""
+"""`localStorage` kept by the gateway, in Chromium: it is loaded before the page's scripts run, in every session."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AS_PARSED = [
 
 @pytest.fixture
 async def host(page: Page) -> Host:
-    """An empty host page that keeps what views save."""
+    """An empty host page that stores what views save."""
     async with host_server() as url:
         await page.goto(url)
     plain = Host(page)
@@ -81,7 +81,7 @@ async def shown(host: Host, folder: Path) -> Frame:
 
 
 async def kept(world: World) -> list[StoredPage]:
-    """What the gateway keeps, as soon as it keeps anything."""
+    """The pages that the gateway stores, as soon as there is one."""
     async with Database(world.config.database.reveal()) as database:
         storage = PageStorage(database, KeyRing(KeyFile(world.folder / "gateway.key")))
         async with asyncio.timeout(20):
@@ -91,7 +91,7 @@ async def kept(world: World) -> list[StoredPage]:
 
 
 async def test_scripts_wait_and_run_as_if_the_page_were_parsed_then(host: Host, tmp_path: Path) -> None:
-    """In their order, with the states and events of a page; what was kept is there for the first of them."""
+    """They run in order, with the states and events of a page; the first one already sees the stored values."""
     await host.run("() => { host.kept = { visits: '4', '\\0\"\\\\ud800\"': '\\0\"\\\\udfff!\"' }; }")
     frame = await shown(host, tmp_path)
     assert await frame.evaluate("order") == AS_PARSED
@@ -115,7 +115,7 @@ TEMPLATES = """<!doctype html><template id="made"><script>order.push(`made ${doc
 
 
 async def test_scripts_of_templates_run_as_natively(host: Host, tmp_path: Path) -> None:
-    """When the page puts a copy of them into itself, as often as it does; those of a shadow root with the page."""
+    """They run when the page inserts a copy, each time; those of a shadow root run with the page."""
     frame = await host.show(packed(tmp_path / "packed", TEMPLATES, keeps=True))
     native = await host.page.context.new_page()
     (tmp_path / "page.html").write_text(TEMPLATES, "utf-8")
@@ -129,7 +129,7 @@ async def test_scripts_of_templates_run_as_natively(host: Host, tmp_path: Path) 
 
 
 async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -> None:
-    """Together, one save at a time, in a form that JSON carries; what was cleared is gone, what came after is there."""
+    """Changes are batched, one save at a time, encoded for JSON; cleared values are gone, later ones are there."""
     frame = await shown(host, tmp_path)
     await host.until("host.saves.length === 1")
     await frame.evaluate(
@@ -152,7 +152,7 @@ async def test_changes_are_saved_in_the_background(host: Host, tmp_path: Path) -
 
 
 async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path) -> None:
-    """And leaves all as it was; the gateway's own refusal, where another session was faster, is told on the console."""
+    """The storage stays unchanged; the gateway's refusal, if another session was faster, is logged on the console."""
     frame = await shown(host, tmp_path)
     await host.until("host.saves.length === 1")
     refused = await frame.evaluate(
@@ -174,7 +174,7 @@ async def test_what_is_too_much_throws_as_in_browsers(host: Host, tmp_path: Path
 
 
 async def test_a_save_that_fails_is_made_again(host: Host, tmp_path: Path) -> None:
-    """With what came since."""
+    """Later changes are included."""
     await host.page.clock.install()
     frame = await shown(host, tmp_path)
     await host.until("host.saves.length === 1")
@@ -190,7 +190,7 @@ async def test_a_save_that_fails_is_made_again(host: Host, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("why", ["no tool calls", "a refusal", "silence"])
 async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path: Path, why: str) -> None:
-    """Its storage then lasts as long as itself, the console says so, and nothing is saved over what is kept."""
+    """Its storage then lasts as long as the page, the console reports that, and no save overwrites stored values."""
     told: list[str] = []
     host.page.on("console", lambda line: told.append(line.text))
     if why == "no tool calls":
@@ -213,7 +213,7 @@ async def test_without_a_gateway_the_page_runs_all_the_same(host: Host, tmp_path
 
 
 async def test_a_host_is_spoken_to_as_soon_as_the_page_is_parsed(host: Host, tmp_path: Path) -> None:
-    """The event that the page's own scripts must not hear yet is heard by the runtime: nothing waits for a clock."""
+    """The runtime hears the event that is held back from the page's scripts, and waits for no timer."""
     clock = host.page.clock
     await clock.install(time=0)
     await clock.pause_at(1000)
@@ -224,7 +224,7 @@ async def test_a_host_is_spoken_to_as_soon_as_the_page_is_parsed(host: Host, tmp
 
 
 async def test_a_page_on_its_own_runs_at_once(page: Page, tmp_path: Path) -> None:
-    """Outside of a host the browser's storage is the page's."""
+    """Without a host the page uses the browser's storage."""
     (tmp_path / "packed.html").write_text(packed(tmp_path / "app", PAGE, keeps=True), "utf-8")
     await page.goto(f"file://{tmp_path}/packed.html")
     await page.wait_for_function("() => window.order?.at(-1) === 'onload'")
@@ -243,7 +243,7 @@ def source(tmp_path: Path) -> Path:
 
 
 async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, source: Path) -> None:
-    """Over real MCP clients of two persons, in a host of others; the database does not show what it is."""
+    """Two people use real MCP clients in a third-party host; the database stores ciphertext."""
     script = bundled(tmp_path)
     async with running(tmp_path, source=source, storage="gateway", extra="auth: [token]\n") as world:
         ann = await token(world, "ann", "mcp", person="ann")
@@ -271,7 +271,7 @@ async def test_each_person_finds_their_own_again(page: Page, tmp_path: Path, sou
 
 
 async def test_in_our_host_it_outlives_the_page(page: Page, tmp_path: Path, source: Path) -> None:
-    """A megabyte goes over the bridge and comes back."""
+    """A megabyte is stored over the bridge, and restored."""
     async with running(tmp_path, source=source, storage="gateway") as world:
         await page.goto(world.url)
         frame = app_of(page)

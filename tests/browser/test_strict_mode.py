@@ -1,4 +1,4 @@
-"""React pages in StrictMode, in a view: effects that begin twice leave nothing behind; nothing is done twice."""
+"""React pages in StrictMode, in a view: effects that run twice leave nothing behind, and have no double effect."""
 
 import subprocess
 from pathlib import Path
@@ -30,7 +30,7 @@ def page_of(folder: Path, package: str) -> str:
 
 @pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
 async def test_a_page_in_strict_mode(host: Host, tmp_path: Path, package: str) -> None:
-    """One handshake, each tool once, the bindings of React and the hook of ext-apps."""
+    """There is one handshake, each tool once, with the React bindings and the hook of ext-apps."""
     errors = complaints(host.page)
     await host.attaches("count", "own")
     frame = await host.show(page_of(tmp_path, package))

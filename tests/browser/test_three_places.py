@@ -1,4 +1,4 @@
-"""What a page sees of its backend's HTTP is the same in a view, on the app's own site, and at the backend itself."""
+"""A page sees the same of its backend's HTTP in a view, on the app's own site, and at the backend itself."""
 
 import gzip
 import zlib
@@ -141,7 +141,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_json_that_is_sent(places: Places, name: str) -> None:
-    """Where no rule reads it, it arrives byte for byte."""
+    """Unless a rule reads it, it arrives byte for byte."""
     places.backend.asked.clear()
     send = """async body => {
       const headers = { "content-type": "application/json" };
@@ -172,7 +172,7 @@ LOCATIONS = [
 
 @pytest.mark.parametrize("location", LOCATIONS, ids=repr)
 async def test_where_a_redirect_leads(places: Places, location: bytes) -> None:
-    """The URL Standard; the policy decides on what comes of it."""
+    """The URL Standard applies; the policy decides on the target."""
 
     async def moved(asked: Asked, writer: StreamWriter) -> None:
         first = asked.target == "/dir/go"
@@ -188,7 +188,7 @@ async def test_where_a_redirect_leads(places: Places, location: bytes) -> None:
 @pytest.mark.parametrize("media_type", ["text/plain", "text/html", "image/png", "application/json", "x/y"])
 @pytest.mark.parametrize("length", [None, 8])
 async def test_bytes_come_as_they_are_sent(places: Places, media_type: str, length: int | None) -> None:
-    """The head before the body, and each part before the next one is sent: the page asks for that."""
+    """The head arrives before the body, and each part before the next one is sent, which the page triggers."""
     parts = [b"one,", b"\xc3", b"\xa9\xff", b"."]
     taken = Event()
 
@@ -223,7 +223,7 @@ async def test_bytes_come_as_they_are_sent(places: Places, media_type: str, leng
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("length", [b"Content-Length: 38", b"Transfer-Encoding: chunked", b"X-A: b"])
 async def test_a_body_where_there_can_be_none(places: Places, method: str, length: bytes) -> None:
-    """It is no part of the answer, and answers no other request (RFC 9112, 6.3)."""
+    """It is not part of the answer, nor the answer to another request (RFC 9112, 6.3)."""
     status = b"204 No" if method == "GET" else b"200 OK"
     body = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"
     places.backend.answers["/only/none"] = b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, length, body)
@@ -257,7 +257,7 @@ NAMES = [
 
 
 def parts_of(asked: Asked) -> bytes:
-    """A multipart body, with one and the same boundary."""
+    """A multipart body with a fixed boundary."""
     boundary = asked.headers["content-type"].partition("boundary=")[2].encode()
     assert asked.body.endswith(b"--" + boundary + b"--\r\n")
     return asked.body.replace(boundary, b"BOUNDARY")
@@ -265,7 +265,7 @@ def parts_of(asked: Asked) -> bytes:
 
 @pytest.mark.parametrize("form", NAMES, ids=range(len(NAMES)))
 async def test_forms_that_are_sent(places: Places, form: list[str]) -> None:
-    """As Chromium writes them (HTML, multipart/form-data encoding algorithm)."""
+    """They are encoded as by Chromium (HTML, multipart/form-data encoding algorithm)."""
     places.backend.asked.clear()
     assert await places.same(FORM, form) == 200
     sent = [parts_of(asked) for asked in places.backend.asked]
@@ -274,7 +274,7 @@ async def test_forms_that_are_sent(places: Places, form: list[str]) -> None:
 
 @pytest.mark.parametrize("big", [0, 300_000])
 async def test_a_multipart_body_that_a_page_wrote(places: Places, big: int) -> None:
-    """Byte for byte, with headers of parts that `FormData` cannot hold, and whatever is wrong with it."""
+    """It arrives byte for byte, with part headers that `FormData` cannot express, and with any mistakes."""
     body = (
         "preamble\r\n--b\r\nContent-Disposition: form-data; name=\"meta\"; filename*=UTF-8''%e2%82%ac.json\r\n"
         "content-type: application/json\r\nContent-ID: <1>\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{}\r\n"
@@ -293,7 +293,7 @@ async def test_a_multipart_body_that_a_page_wrote(places: Places, big: int) -> N
 
 @pytest.mark.parametrize("encoding", ["multipart/form-data", "application/x-www-form-urlencoded", "text/plain"])
 async def test_forms_that_are_submitted(places: Places, encoding: str) -> None:
-    """Lone line breaks in names, values and names of files become CRLF (HTML, constructing the form data set)."""
+    """Lone line breaks in names, values and file names become CRLF (HTML, constructing the form data set)."""
     submit = """async encoding => {
       const form = document.createElement("form"), sink = document.createElement("iframe"), files = new DataTransfer();
       sink.name = form.target = "sink";
@@ -324,7 +324,7 @@ async def test_forms_that_are_submitted(places: Places, encoding: str) -> None:
         writer.write(whole(b"yes" if there else b"no"))
 
     places.backend.answers |= {"/submitted": submitted, "/only/submitted": seen}
-    for name in ("backend", "view"):  # on its site, a browser that goes elsewhere names no origin, which is refused
+    for name in ("backend", "view"):  # on its site, a browser that leaves sends no origin, and is refused
         there = False
         await places.places[name].evaluate(submit, encoding)
     assert sent == [sent[0]] * 2
@@ -352,7 +352,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("under", ["", "/streamed"])
 async def test_what_is_read_of_a_text(places: Places, name: str, under: str) -> None:
-    """Bytes are bytes, and `text()` is UTF-8 (Fetch, 5.3)."""
+    """Bytes are bytes, and `text()` decodes UTF-8 (Fetch, 5.3)."""
     media_type, body = TEXTS[name]
     places.backend.answers[f"{under}/text"] = whole(body, media_type)
     read = """async url => {
@@ -393,7 +393,7 @@ FOLLOW = """async ([url, init]) => {
 @pytest.mark.parametrize("status", MOVED)
 @pytest.mark.parametrize("redirect", ["follow", "error", "manual"])
 async def test_redirects_as_a_page_asks_for_them(places: Places, status: int, redirect: str) -> None:
-    """Method, body and address as in Fetch."""
+    """Method, body and URL change as in Fetch."""
     path = f"/moved{status}"
     places.backend.answers[path] = MOVED[status]
     for method in ("GET", "HEAD"):
@@ -410,7 +410,7 @@ async def test_redirects_as_a_page_asks_for_them(places: Places, status: int, re
 
 @pytest.mark.parametrize("name", OTHERS)
 async def test_redirects_to_odd_places(places: Places, name: str) -> None:
-    """Each leads to the same place, or is an answer, or fails."""
+    """Each leads to the same target, is returned as an answer, or fails."""
     host = f"127.0.0.1:{places.port}".encode()
     places.backend.answers["/odd"] = OTHERS[name].replace(b"HOST", host)
     seen = await places.seen(FOLLOW, ["/odd", {}])

@@ -1,4 +1,4 @@
-"""The console's timeline under the keyboard: what comes new moves nobody away from what they read."""
+"""The console's timeline under the keyboard: new entries do not move the reader."""
 
 from playwright.async_api import Page, expect
 
@@ -7,7 +7,7 @@ from tests.world import World
 
 
 async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) -> None:
-    """It is opened by a key, stays open and in focus under the entries that come above it, and is closed by a key."""
+    """A key opens it, it stays open and focused while entries are added above it, and a key closes it."""
     await shown(page, world)
     records = page.get_by_test_id("record")
     await expect(records.first).to_be_visible()
@@ -29,7 +29,7 @@ async def test_an_entry_that_is_read_stays_in_focus(page: Page, world: World) ->
 
 
 async def test_what_came_of_a_long_address_is_read_in_full(page: Page, world: World) -> None:
-    """The address is cut, its status is not, also where a little is too much, nor is why it was refused."""
+    """The address is truncated; its status and the reason are not, even by a few pixels."""
     await page.set_viewport_size({"width": 1400, "height": 900})
     frame = await shown(page, world)
     for path, letters, came in (("products", "x" * 22, "200"), ("nothing", "y" * 60, "403 policy-denied")):

@@ -1,4 +1,4 @@
-"""`toolactivated` and `toolcancel` of a page, whichever way the model's call and its end reach that."""
+"""`toolactivated` and `toolcancel` of a page, for every way of a model's call and of its end."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ backends: {shop: {url: "http://127.0.0.1:9401", network: [127.0.0.0/8]}}
 tools: {well: {}, waits: {}, book: {}, own: {}}
 """
 CLIENTS = {"show": "bridge", "showWithEnvelope": "page"}
-"""What calls in hosts of others, by the function that shows the page: app tools, mcp-b's envelope."""
+"""The window property that calls tools in third-party hosts, by the function that shows the page."""
 
 Call = Callable[[str], Awaitable[object]]
-"""Calls a tool of the page. Cancelling it is what a model, or a person, does who gives up."""
+"""Calls a tool of the page. Cancelling it is giving the call up, as a model or a person does."""
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script of hosts of others."""
+    """The script of third-party hosts."""
     return bundled(tmp_path_factory.mktemp("stock"))
 
 
@@ -63,7 +63,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def calling(page: Page, world: World, script: Path, way: str) -> AsyncIterator[tuple[FrameLocator, Call]]:
-    """The page, shown so that calls reach it that way, and what calls."""
+    """The page, shown so that calls arrive in this way, and the caller."""
     async with AsyncExitStack() as stack:
         if way in CLIENTS:
             frame = await stack.enter_async_context(stock_host.shown(page, world, script, landmark="#page", way=way))
@@ -82,7 +82,7 @@ async def calling(page: Page, world: World, script: Path, way: str) -> AsyncIter
 
 
 async def by_host(page: Page, client: str, name: str) -> None:
-    """A call of the host itself, cancelled as clients of MCP do."""
+    """Call as the host itself does, and cancel as clients of MCP do."""
     call = """([client, name]) => {
       window.end = new AbortController();
       return window[client].callTool({ name, arguments: {} }, { signal: end.signal }).then(() => 0, () => 0);
@@ -96,7 +96,7 @@ async def by_host(page: Page, client: str, name: str) -> None:
 
 
 async def by_person(page: Page, name: str) -> None:
-    """A call from the console's card of the tool."""
+    """Call from the console's card of the tool."""
     card = page.get_by_test_id(f"tool-{name}")
     if not await card.get_by_test_id("call").is_visible():
         await card.get_by_test_id("toggle").click()
@@ -109,7 +109,7 @@ async def by_person(page: Page, name: str) -> None:
 
 
 async def until_seen(frame: FrameLocator, *lines: str) -> None:
-    """Wait until the page has seen just this."""
+    """Wait until the page has observed exactly these lines."""
     async with asyncio.timeout(20):
         while (seen := await frame.locator("body").evaluate("() => seen")) != [*lines]:
             assert seen == [*lines][: len(seen)]
@@ -118,7 +118,7 @@ async def until_seen(frame: FrameLocator, *lines: str) -> None:
 
 @pytest.mark.parametrize("way", ["bridge", "console", "relay", *CLIENTS])
 async def test_a_page_hears_of_each_call_and_of_its_end(page: Page, world: World, script: Path, way: str) -> None:
-    """Once each, by the events of WebMCP, of whatever kind its tool is; a call that was answered is not cancelled."""
+    """The events of WebMCP fire once for each call, for every kind of tool; an answered call is not cancelled."""
     lines: list[str] = []
     async with calling(page, world, script, way) as (frame, call):
         for name in ("waits", "well", "book", "own", "well"):
@@ -128,7 +128,7 @@ async def test_a_page_hears_of_each_call_and_of_its_end(page: Page, world: World
             if name != "well":
                 begun.cancel()
                 cancelled = [f"toolcancel {name} ToolCancelEvent", "handler"]
-                # The page's own client hears of it by a message.
+                # The page's own client is notified by a message.
                 lines += {"waits": ["aborted", *cancelled], "own": [*cancelled, "own aborted"]}.get(name, cancelled)
                 await until_seen(frame, *lines)
             await asyncio.wait([begun])

@@ -1,4 +1,4 @@
-"""Pages that are run twice, natively against their backend and in a view: they must see the same."""
+"""Pages that run twice, natively against their backend and in a view, must observe the same."""
 
 import re
 import shutil
@@ -29,13 +29,13 @@ class Twins:
     view: Frame
 
     async def seen(self, name: str) -> tuple[Any, Any]:
-        """What each of them observes."""
+        """The observations of each."""
         observe = "name => observe(name)"
         return await self.native.evaluate(observe, name), await self.view.evaluate(observe, name)
 
 
 def build(folder: Path) -> Path:
-    """The page, with the libraries bundled as its makers would."""
+    """The page, with the libraries bundled as its authors would."""
     shutil.copytree(TWINS, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", "policy.yaml"))
     entry = ROOT / "browser" / "node_modules" / ".cache" / "libraries.ts"
     entry.parent.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def build(folder: Path) -> Path:
 
 
 async def act(source: dict[str, Any], selector: str, how: str) -> None:
-    """What a person does in the page that asks for it: a key is pressed, or there is a click."""
+    """Act as a person in the page, on its request: press a key, or click."""
     element = source["frame"].locator(selector)
     await (element.click() if how == "click" else element.press(how))
 
@@ -77,7 +77,7 @@ async def twins(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_page_sees_the_same_in_a_view(twins: Twins, name: str) -> None:
-    """Values, order of events, errors."""
+    """Values, order of events and errors agree."""
     native, view = await twins.seen(name)
     assert view == native
     assert native

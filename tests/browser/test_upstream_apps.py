@@ -51,7 +51,7 @@ Shown = tuple[FrameLocator, Callable[[], list[dict[str, Any]]]]
 async def shown(
     page: Page, folder: Path, name: str, more: str = "", policy: str = "", arguments: tuple[str, ...] = ()
 ) -> AsyncIterator[Shown]:
-    """The app of the server `name`, started with `arguments`, in the console; also gives the lines of the record."""
+    """The app of the server `name`, started with `arguments`, in the console; also yields the reader of the record."""
     door = Server(bound())
     (folder / "app.yaml").write_text("version: 1\n", "utf-8")
     if policy:
@@ -81,7 +81,7 @@ CLICKS = {
     "basic-react": ("button:has-text('Get Server Time')", "get-time"),
     "basic-vanillajs": ("#get-time-btn", "get-time"),
 }
-"""What a person clicks, and the tool that it calls."""
+"""The element that a person clicks, and the tool that this calls."""
 
 
 def calls(records: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def calls(records: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
 
 
 async def test_a_budget_is_shown_and_clicked(page: Page, tmp_path: Path) -> None:
-    """The app draws what its tool gave it, and a slider changes the sum, by a click and by keys."""
+    """The app draws the result of its tool, and a slider changes the sum, by a click and by keys."""
     async with shown(page, tmp_path, "budget-allocator") as (app, records):
         slider, page_text = app.locator("input[type=range]").first, app.locator("body")
         await expect(slider).to_be_visible()
@@ -112,12 +112,12 @@ async def test_a_budget_is_shown_and_clicked(page: Page, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", list(CLICKS))
 async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path, name: str) -> None:
-    """The page changes with what the tool said, and the call stands in the record as the view's."""
+    """The page changes with the tool's result, and the call is recorded as the view's."""
     where, tool = CLICKS[name]
     async with shown(page, tmp_path, name) as (app, records):
         await expect(app.locator(where).first).to_be_visible()
         await expect(app.locator("body")).to_contain_text(re.compile(r"\d{2}"))
-        if name == "system-monitor":  # it polls already: the first click stops that, the second begins anew
+        if name == "system-monitor":  # it polls already: the first click stops that, the second restarts it
             await expect(app.locator(where)).to_have_text("Stop")
             await app.locator(where).click()
             await expect(app.locator(where)).to_have_text("Start")
@@ -130,7 +130,7 @@ async def test_a_click_calls_the_tool_of_the_upstream(page: Page, tmp_path: Path
 
 
 async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_path: Path) -> None:
-    """`runtime: true`: its own calls go on as before, and its plain requests go under the policy of the app."""
+    """`runtime: true`: its own calls still work, and its plain requests are subject to the policy of the app."""
     async with shown(page, tmp_path, "basic-react", ", runtime: true") as (app, records):
         button = app.get_by_role("button", name="Get Server Time")
         await expect(app.locator("html")).to_have_attribute("data-tier", "full")
@@ -138,14 +138,14 @@ async def test_a_published_app_runs_with_the_gateway_s_runtime(page: Page, tmp_p
         await until(lambda: len(calls(records(), "get-time")) > 1)
         status = await app.locator("body").evaluate("async () => (await fetch('/api/anything')).status")
         assert status == 403
-        # Who knows what such a page names: it has all parts of the runtime.
+        # Such a page may use any API, so it has all parts of the runtime.
         assert "native code" not in await app.locator("body").evaluate("() => String(EventSource)")
         last = [line["fields"] for line in records() if line["fields"].get("url", "").endswith("/api/anything")]
         assert (last[-1]["app"], last[-1]["door"], last[-1]["reason"]) == ("shown", "bridge", "policy-denied")
 
 
 async def test_the_upstream_s_policy_holds_for_a_view(page: Page, tmp_path: Path) -> None:
-    """A tool that the policy denies stays denied to the person's click."""
+    """A person's click does not override a denial."""
     policy = "version: 1\ntools:\n  get-time: {deny: no clocks here}\n"
     async with shown(page, tmp_path, "basic-react", policy=policy) as (app, records):
         await app.get_by_role("button", name="Get Server Time").click()
@@ -160,19 +160,19 @@ MOUNT = """async () => {
   const bridge = connectBridge({ apps: [id], csrf });
   window.app = await mountApp({ container, bridge, app: id, sandboxUrl: sandbox_url });
 }"""
-"""What a host page does that somebody wrote with our host parts."""
+"""A host page written with our host parts."""
 
 
 def logged(app: FrameLocator, event: str) -> Locator:
-    """What the published debug app wrote of an event."""
+    """The log entries of the published debug app for an event."""
     return app.locator(f".log-entry:has(.log-type.{event}) .log-payload-full")
 
 
 async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_path: Path) -> None:
-    """Its input and its result; of one that the model gives up, that it is cancelled, with the reason."""
+    """It receives input and result; for a call that the model cancels, the cancellation with the reason."""
     async with shown(page, tmp_path, "debug") as (app, _):
         await expect(logged(app, "ontoolinput")).to_have_count(1)
-        await expect(logged(app, "ontoolresult")).to_have_count(0)  # nobody called anything
+        await expect(logged(app, "ontoolresult")).to_have_count(0)  # no call was made
         port = page.url.rpartition(":")[2].rstrip("/")
         async with Client(f"http://localhost:{port}/mcp", mode="2026-07-28") as model:
             await model.list_tools()
@@ -188,7 +188,7 @@ async def test_a_published_app_hears_of_the_call_that_opens_it(page: Page, tmp_p
 
 
 async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: Page, tmp_path: Path) -> None:
-    """Part by part, as the page's model streams it, before the whole."""
+    """The parts arrive as the page's model streams them, before the complete input."""
     host = (Path(gateway.__file__).parent / "static/host/host.js").read_text("utf-8")
     await page.route("**/host.js", lambda route: route.fulfill(body=host, content_type="text/javascript"))
     async with shown(page, tmp_path, "debug"):
@@ -212,7 +212,7 @@ async def test_a_published_app_hears_what_a_model_of_our_host_page_writes(page: 
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for what the page leads to elsewhere."""
+    """Wait for an effect of the page elsewhere."""
     async with asyncio.timeout(20):
         while not true():
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The page of an upstream's app in Chromium: what it reaches through its host, and what its content policy admits."""
+"""The page of an upstream's app in Chromium: its requests through the host, and its content security policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.interop.serving import over_http
 from tests.world import Server, bound
 
 ADDRESS = "mcp-app://shop/app.html"
-"""As earlier drafts of MCP Apps write it, with the flat keys of tools."""
+"""The format of earlier drafts of MCP Apps, with the flat keys of tools."""
 
 PAGE = """<!doctype html><pre id=reached></pre><script>
 const waiting = new Map();
@@ -61,7 +61,7 @@ const reached = async (url) => {
 
 
 def shop(who: str) -> McpServer[Any]:
-    """A server with an app; all that it says is of `who`, and two of them differ in nothing else."""
+    """A server with an app; all its answers contain `who`, the only difference between two of them."""
 
     def csp(origin: str) -> dict[str, Any]:
         return {"ui": {"csp": {"connectDomains": [origin]}}}
@@ -116,13 +116,15 @@ def shop(who: str) -> McpServer[Any]:
 
 
 def twin() -> McpServer[Any]:
-    """The one that stands first."""
+    """The server that comes first."""
     return shop("twin")
 
 
 async def test_a_page_reaches_its_own_upstream_and_what_it_declares(page: Page, tmp_path: Path) -> None:
-    """Tools, resources, templates and prompts, though another has the same names; of two content policies that of what
-    is read counts. The page and the model both call a tool that is for both, and each is refused that of the other.
+    """It uses its own upstream's tools, resources, templates and prompts, though another has the same names.
+
+    Of two content policies the one of the resource that is read applies. The page and the model can both call a tool
+    for both, and neither can call a tool for the other.
     """
 
     async def answer(route: Route) -> None:

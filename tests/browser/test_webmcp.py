@@ -1,4 +1,4 @@
-"""What pages register in other ways than `registerTool`: the tools of their own client, older drafts."""
+"""Registration of tools besides `registerTool`: by the page's own client, and by older drafts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from tests.browser.runtime_host import Host, packed
 from tests.browser.test_own_client import page_with_app
 
 NAMES = ["add", "again", "bad", "bare", "book", "count", "find", "old", "once", "one", "reserve", "slow", "two"]
-"""Of all tools here, and of forms."""
+"""The names of all tools and forms here."""
 
 
 async def opened(host: Host, folder: Path, html: str, free: Sequence[str] = NAMES) -> Frame:
-    """The page in a host that calls app tools, attached; these are free."""
+    """The page in a host that calls app tools, attached with these free tools."""
     await host.attaches(*free)
     frame = await host.show(packed(folder, html))
     await host.until("host.calls('webmcp_attach').length")
@@ -24,7 +24,7 @@ async def opened(host: Host, folder: Path, html: str, free: Sequence[str] = NAME
 
 
 async def listed(host: Host) -> dict[str, Any]:
-    """The tools that the host is given, by name."""
+    """The tools that the host lists, by name."""
     await host.run("() => { host.asked = (host.asked ?? 0) + 1; }")
     answer = await host.run("() => host.ask(`list-${host.asked}`, 'tools/list')")
     names = [tool["name"] for tool in answer["result"]["tools"]]
@@ -42,7 +42,7 @@ async def called(host: Host, name: str, arguments: dict[str, Any] | None = None)
 
 
 async def until_listed(host: Host, *names: str) -> dict[str, Any]:
-    """The same, once it is these."""
+    """The listed tools, once they have exactly these names."""
     async with asyncio.timeout(20):
         while sorted(tools := await listed(host)) != sorted(names):
             await asyncio.sleep(0.05)
@@ -65,7 +65,7 @@ OWN_TOOLS = """
 
 
 async def test_registered_app_tools_are_of_the_pages_tools(host: Host, tmp_path: Path) -> None:
-    """They are seen in `modelContext` too, and called once, in the client that has them."""
+    """They are listed in `modelContext` too, and run once, in their client."""
     frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
     tools = await until_listed(host, "add", "count")
     assert tools["count"]["annotations"] == {"readOnlyHint": True}
@@ -77,7 +77,7 @@ async def test_registered_app_tools_are_of_the_pages_tools(host: Host, tmp_path:
 
 
 async def test_their_life_is_followed(host: Host, tmp_path: Path) -> None:
-    """Disable, enable, update, remove."""
+    """Disable, enable, update and remove take effect."""
     frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS))
     await until_listed(host, "add", "count")
     await frame.evaluate("handle.disable()")
@@ -93,14 +93,14 @@ async def test_their_life_is_followed(host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
 async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: Path, package: str) -> None:
-    """A call that runs there fails at once and says why; other tools of the page stay, and come anew."""
+    """A running call fails at once with a reason; the page's other tools stay, and can be registered again."""
     slow = "app.registerTool('slow', {description: 'd'}, () => { ran.push('slow'); return new Promise(() => 0); });"
     html = page_with_app(OWN_TOOLS.replace("window.app = app;", slow + "window.app = app; window.App = App;"), package)
     frame = await opened(host, tmp_path, html)
     await until_listed(host, "add", "count", "slow")
     running = asyncio.create_task(called(host, "slow"))
     await frame.wait_for_function("() => ran.includes('slow')")
-    # Another of the page's listeners, right before: that is not the client's.
+    # Another listener of the page, right before: not the client's.
     await frame.evaluate(
         "{ const hear = () => 0; addEventListener('message', hear); removeEventListener('message', hear); }"
     )
@@ -127,7 +127,7 @@ async def test_a_client_that_closes_takes_its_tools_along(host: Host, tmp_path: 
 
 @pytest.mark.parametrize("package", ["@modelcontextprotocol/ext-apps", "ext-apps-1"])
 async def test_a_host_is_answered_when_a_client_has_closed(host: Host, tmp_path: Path, package: str) -> None:
-    """What it asks of any view; a client that is there is asked itself, and answers once."""
+    """The runtime answers the requests that every view gets; an open client answers them itself, once."""
     plain = """
       const app = new App({name: "own", version: "1"}, {}, {autoResize: false});
       app.onteardown = async () => ({torn: true});
@@ -145,7 +145,7 @@ async def test_a_host_is_answered_when_a_client_has_closed(host: Host, tmp_path:
     assert answered == ["ping-1", "teardown-1", "ping-2", "teardown-2"]
 
 
-# Listeners that come and go at each message: at once, as a page that draws itself anew does, and always the same.
+# Listeners that are replaced at each message: at once (as in pages that re-render themselves), and forever.
 RESTLESS = [
     "(function wait() { const hear = () => { heard(); removeEventListener('message', hear); wait(); };"
     " addEventListener('message', hear); })();",
@@ -159,7 +159,7 @@ RESTLESS = [
 
 @pytest.mark.parametrize("restless", RESTLESS)
 async def test_listeners_that_come_and_go_are_not_asked_without_end(host: Host, tmp_path: Path, restless: str) -> None:
-    """Beside a client with tools: the question whether it is there is a message, too."""
+    """Beside a client with tools: the probe for a client is a message, too."""
     count = "window.count = 0; const heard = () => { if (++count > 100) throw new Error('without end'); };"
     errors: list[str] = []
     host.page.on("pageerror", lambda error: errors.append(error.message))
@@ -173,7 +173,7 @@ async def test_listeners_that_come_and_go_are_not_asked_without_end(host: Host, 
 
 
 async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp_path: Path) -> None:
-    """Neither of the page's tools nor of its client's."""
+    """Guarded tools of the page and of its client are refused."""
     frame = await opened(host, tmp_path, page_with_app(OWN_TOOLS), free=["add"])
     await until_listed(host, "add")
     assert "error" in await called(host, "count")
@@ -184,7 +184,7 @@ async def test_what_the_gateway_must_guard_is_not_called_past_it(host: Host, tmp
 
 
 async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: Path) -> None:
-    """`navigator.modelContext`, `handler`, `unregister`, `provideContext`, which replaces what it gave before."""
+    """`navigator.modelContext`, `handler` and `unregister` work, and `provideContext` replaces its earlier tools."""
     frame = await opened(host, tmp_path, "<!doctype html><p>page</p>")
     await frame.evaluate(
         """() => {
@@ -214,7 +214,7 @@ async def test_the_handles_and_contexts_of_earlier_drafts(host: Host, tmp_path: 
     ],
 )
 async def test_a_tool_that_fails_is_an_error_in_words(host: Host, tmp_path: Path, body: str, said: str) -> None:
-    """Whatever it throws, or gives that cannot be sent."""
+    """The thrown value, or the reason why the result cannot be sent, is in the message."""
     html = (
         "<p>page</p><script>document.modelContext.registerTool("
         "{name: 'bad', description: 'd', execute() { BODY }})</script>"
@@ -226,7 +226,7 @@ async def test_a_tool_that_fails_is_an_error_in_words(host: Host, tmp_path: Path
 
 
 async def test_a_tool_that_removes_itself_still_answers(host: Host, tmp_path: Path) -> None:
-    """The call that runs is ended by its answer; the next one finds no tool."""
+    """The running call is answered; the next one finds no tool."""
     html = """<p>page</p><script>const end = new AbortController();
       document.modelContext.registerTool({name: 'once', description: 'd', async execute() {
         end.abort(); await null; return 'done'; }}, {signal: end.signal})</script>"""

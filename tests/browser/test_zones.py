@@ -1,4 +1,4 @@
-"""Pages with zone.js, as those of Angular have it: it stands before every listener and promise of a page."""
+"""Pages with zone.js, as in Angular: it wraps every listener and promise of a page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE = """<!doctype html><p id=ready>page</p><script src="zone.js"></script><scr
 
 
 async def test_a_page_with_zones_reads_whole_answers(page: Page, tmp_path: Path) -> None:
-    """Whatever these do in the middle of what the browser asks a stream for, it ends."""
+    """Streams end, whatever the zones do while the browser pulls."""
     folder = tmp_path / "app"
     folder.mkdir()
     (folder / "index.html").write_text(PAGE, "utf-8")

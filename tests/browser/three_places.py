@@ -1,4 +1,4 @@
-"""A backend of raw bytes, and a page that asks it: in a view, on the app's own site, and at the backend itself."""
+"""A backend of raw bytes, and a page that requests it: in a view, on the app's own site, and at the backend itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ Serve = Callable[["Asked", asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it arrived."""
+    """A request as received."""
 
     method: str
     target: str
@@ -41,13 +41,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Backend:
-    """Answers each path with what a test says; without that, with the target of the request."""
+    """Answers each path as a test defines; without a definition, with the target of the request."""
 
     answers: dict[str, bytes | Serve] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -91,11 +91,11 @@ class Places:
     places: dict[str, Page | Frame]
 
     async def seen(self, script: str, argument: Any = None) -> dict[str, Any]:
-        """What `script` gives in each."""
+        """The result of `script` in each place."""
         return {name: await place.evaluate(script, argument) for name, place in self.places.items()}
 
     async def same(self, script: str, argument: Any = None) -> Any:
-        """What all of them see, which must be one."""
+        """The common result of all places."""
         seen = await self.seen(script, argument)
         assert seen == dict.fromkeys(seen, seen["backend"]), seen
         return seen["backend"]
@@ -103,7 +103,7 @@ class Places:
 
 @asynccontextmanager
 async def three_places(browser: Browser, folder: Path) -> AsyncIterator[Places]:
-    """All of it runs."""
+    """Run all places."""
     backend, sock = Backend(), bound()
     source = folder / "page"
     source.mkdir()

@@ -1,4 +1,4 @@
-"""The elements of a page that a person can use: all that it ever has, and those that a test used."""
+"""The elements of a page that a person can use: all that ever exist, and those that a test used."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ WATCH = """(_, kinds) => {
 
 
 async def watch(place: Page | Frame | FrameLocator, kinds: Mapping[str, str]) -> None:
-    """Begin to look; `kinds` are selectors by name, the first that fits counts. What fits none is shown as it is."""
+    """Start to observe; `kinds` are selectors by name, of which the first match counts.
+
+    Other elements are reported as they are.
+    """
     await place.locator("html").evaluate(WATCH, dict(kinds))
 
 
 async def there_and_used(place: Page | Frame | FrameLocator) -> tuple[list[str], list[str]]:
-    """The kinds of the elements that there were since then, and of those that were used."""
+    """The kinds of the elements that existed since then, and of those that were used."""
     there, used = await place.locator("html").evaluate("() => usable()")
     return there, used

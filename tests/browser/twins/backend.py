@@ -1,4 +1,4 @@
-"""A backend that knows nothing of gateways, for pages that try what a browser can ask of one."""
+"""A backend without knowledge of gateways, for pages that test the requests of browsers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVENTS: Final = (
 
 
 class Backend:
-    """What it was asked, and the routes that answer. `folder` has the page."""
+    """The requests that it received, and its routes. `folder` contains the page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,31 +75,31 @@ class Backend:
         return app
 
     async def count(self, request: web.Request, _: web.StreamResponse) -> None:
-        """Once more."""
+        """Count a request."""
         self.asked[request.path_qs] += 1
 
     async def tell_asked(self, request: web.Request) -> web.Response:
-        """How often this URL was asked for."""
+        """The number of requests for this URL."""
         return web.json_response(self.asked[request.query["url"]])
 
     async def sheet(self, request: web.Request) -> web.Response:
-        """The sheet that it is given; without one it imports itself."""
+        """The given sheet; by default one that imports itself."""
         css = request.query.get("css", '@import "sheet.css?circle"; #a { color: green }')
         return web.Response(text=css, content_type="text/css")
 
     async def named(self, request: web.Request) -> web.Response:
-        """A script that tells its name, or a sheet, after so many milliseconds."""
+        """A script that reports its name, or a sheet, after so many milliseconds."""
         await asyncio.sleep(int(request.query.get("ms", "0")) / 1000)
         if request.match_info["kind"] == "css":
             return web.Response(text="#named { color: red }", content_type="text/css")
         return web.Response(text=f"order.push('{request.query['name']}')", content_type="text/javascript")
 
     async def typed(self, request: web.Request) -> web.Response:
-        """This body under this type."""
+        """The given body with the given content type."""
         return web.Response(body=request.query["body"].encode(), headers={"content-type": request.query["type"]})
 
     async def echo(self, request: web.Request) -> web.Response:
-        """What was asked."""
+        """The request as JSON."""
         kind = request.headers.get("content-type", "").partition(";")[0]
         fields: list[Any] = []
         if kind == "multipart/form-data" and "raw" in request.query:
@@ -131,22 +131,22 @@ class Backend:
         )
 
     async def sink(self, request: web.Request) -> web.Response:
-        """Keep what a form sent."""
+        """Store the form's request."""
         self.sunk = await self.echo(request)
         return web.Response(text="thanks", content_type="text/html")
 
     async def tell_sunk(self, _: web.Request) -> web.Response:
-        """That, once."""
+        """Return the stored request once."""
         sunk, self.sunk = self.sunk, web.json_response({})
         return web.Response(body=sunk.body, content_type="application/json")
 
     async def status(self, request: web.Request) -> web.Response:
-        """This status."""
+        """The given status."""
         status = int(request.match_info["status"])
         return web.Response(status=status, text=None if status in (204, 205, 304) else f"status {status}")
 
     async def redirect(self, request: web.Request) -> web.Response:
-        """Go to the echo, or where the query says; `times` tells how often to come back first."""
+        """Redirect to the echo, or to the query's target; `times` is the number of redirects to itself before that."""
         status, times = int(request.query.get("status", "302")), int(request.query.get("times", "0"))
         again = f"/api/redirect?times={times - 1}" if times else None
         return web.Response(
@@ -154,11 +154,11 @@ class Backend:
         )
 
     async def loop(self, _: web.Request) -> web.Response:
-        """No way out."""
+        """Redirect forever."""
         return web.Response(status=302, headers={"location": "/api/loop"})
 
     async def slowly(self, request: web.Request) -> web.StreamResponse:
-        """The start of a text, and nothing after it."""
+        """The start of a text, without an end."""
         headers = {"content-type": request.query["type"], "x-content-type-options": "nosniff"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
@@ -167,12 +167,12 @@ class Backend:
         return response
 
     async def slow(self, _: web.Request) -> web.Response:
-        """Never."""
+        """Never answer."""
         await asyncio.sleep(3600)
         return web.Response()
 
     async def take_beacon(self, request: web.Request) -> web.Response:
-        """Keep what came, once; tell it."""
+        """Store a beacon; return it once."""
         if request.method == "POST":
             self.beacon = {"body": await request.text(), "type": request.headers.get("content-type", "")}
             return web.Response()
@@ -180,7 +180,7 @@ class Backend:
         return web.json_response(beacon)
 
     async def lines(self, request: web.Request) -> web.StreamResponse:
-        """`n` lines, the first at once, each other when somebody says so."""
+        """`n` lines, the first at once, each other on demand."""
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
         self.next.clear()
         await response.prepare(request)
@@ -196,34 +196,34 @@ class Backend:
         return response
 
     async def go_on(self, _: web.Request) -> web.Response:
-        """The next line, please."""
+        """Release the next line."""
         self.next.set()
         return web.Response(status=204)
 
     async def tell_gone(self, _: web.Request) -> web.Response:
-        """How many readers of lines have gone since this was asked last."""
+        """The number of readers of lines that have left since the last query."""
         gone = self.gone
         if gone >= 2:
             self.gone = 0
         return web.json_response(gone)
 
     async def large(self, request: web.Request) -> web.Response:
-        """So many bytes."""
+        """The given number of bytes."""
         size = int(request.query["size"])
         return web.Response(body=(bytes(range(251)) * (size // 251 + 1))[:size])
 
     async def broken(self, request: web.Request) -> web.StreamResponse:
-        """Half of what was promised."""
+        """Half of the declared length."""
         response = web.StreamResponse(headers={"content-length": "100", "content-type": "application/x-ndjson"})
         await response.prepare(request)
         await response.write(b"half")
-        await asyncio.sleep(0.3)  # else the end may come with it, and a browser tells of neither or of both
+        await asyncio.sleep(0.3)  # else the end may arrive together with it, and a browser reports neither or both
         if request.transport is not None:
             request.transport.close()
         return response
 
     async def garbled(self, request: web.Request) -> web.StreamResponse:
-        """A part, then what is no chunk."""
+        """A part, then an invalid chunk."""
         response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -235,11 +235,11 @@ class Backend:
         return response
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """One of everything that an event stream may hold."""
+        """Every feature of an event stream."""
         return await _event_stream(request, EVENTS, hold=True)
 
     async def short_events(self, request: web.Request) -> web.StreamResponse:
-        """One event, then the end; who comes again with its id is told so."""
+        """One event, then the end; a reconnect with its id is answered with that id."""
         last = request.headers.get("last-event-id")
         text = f"event: end\ndata: {last}\n\n" if last else "retry: 20\nid: 42\ndata: once\n\ndata: never whole\n"
         return await _event_stream(request, text, hold=bool(last))
@@ -254,13 +254,13 @@ class Backend:
         return response
 
     async def said(self, request: web.Request) -> web.Response:
-        """An answer of this type, status and body, which is in base64."""
+        """An answer of this type, status and base64 body."""
         status, kind = int(request.query.get("status", "200")), request.query.get("type", "")
         body = base64.b64decode(request.query.get("body", ""))
         return web.Response(status=status, body=body, headers={"content-type": kind} if kind else {})
 
     async def said_events(self, request: web.Request) -> web.StreamResponse:
-        """These bytes as events; who comes again is told the bytes of its id."""
+        """The given bytes as events; a reconnect is answered with the bytes of its id."""
         last = next((value for name, value in request.raw_headers if name.lower() == b"last-event-id"), None)
         text = base64.b64decode(request.query["body"])
         if last is not None:
@@ -273,7 +273,7 @@ class Backend:
         return response
 
     async def split_events(self, request: web.Request) -> web.StreamResponse:
-        """Lines that end in every way, in parts that break them and their ends."""
+        """Lines with every line ending, in parts that split lines and their endings."""
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         parts = (
@@ -294,19 +294,19 @@ class Backend:
         return response
 
     async def fragment(self, request: web.Request) -> web.Response:
-        """Some HTML with what was sent."""
+        """HTML with the submitted value."""
         values = await request.post()
         return web.Response(text=f"<b>{values['a']!s}</b>", content_type="text/html")
 
     async def graphql(self, request: web.Request) -> web.Response:
-        """One query is known."""
+        """Answer the one known query."""
         asked = await request.json()
         if "item" in asked["query"]:
             return web.json_response({"data": {"item": {"name": f"tea {asked['variables']['id']}"}}})
         return web.json_response({"errors": [{"message": "no such field"}]})
 
     async def item(self, request: web.Request) -> web.Response:
-        """An item was written."""
+        """Accept a written item."""
         return web.json_response({"id": request.match_info["id"], **(await request.json())}, status=201)
 
 
