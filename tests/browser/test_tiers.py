@@ -151,7 +151,7 @@ async def test_a_report_that_is_not_taken_is_no_report(host: Host, tmp_path: Pat
 
 
 async def test_a_change_without_anybody_is_refused(host: Host, tmp_path: Path) -> None:
-    """In tier static nothing leaves the page; people read so in plain words, a developer what the host lacks."""
+    """In tier static nothing leaves the page; the answer is in plain words, the console names the capability."""
     frame = await shown(host, page_of(tmp_path), STATIC)
     async with host.page.expect_console_message(lambda line: "carries no tool calls (serverTools)" in line.text):
         status, reason, text = await fetched(frame, "/api/cart", method="POST")

@@ -1,4 +1,4 @@
-"""Every door of a gateway, knocked at with what a caller shows: the same answer is expected of all of them."""
+"""One request at every door of a gateway with a caller's credential: all of them must give the same answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class Knock:
-    """One request, and what stands behind the door."""
+    """A request at one door."""
 
     method: str
     url: str
@@ -42,7 +42,7 @@ def mcp_call(url: str, method: str = "tools/list", params: Mapping[str, Any] | N
 
 
 def knocks(world: World) -> dict[str, Knock]:
-    """One for each door, without anything that says who calls."""
+    """One request for each door, without credentials."""
     client = {"webmcp-gateway-client": "1"}
     own = {"origin": world.console, "sec-fetch-site": "same-origin"}
     return {
@@ -63,7 +63,7 @@ def knocks(world: World) -> dict[str, Knock]:
 
 
 async def answer(knock: Knock, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and the start of the answer."""
+    """Send the request with `headers`; return status, headers and the start of the answer."""
     async with local_client() as client:
         merged = {**knock.headers, **headers}
         request = client.request(knock.method, knock.url, headers=merged, data=knock.body, allow_redirects=False)
@@ -72,5 +72,5 @@ async def answer(knock: Knock, headers: Mapping[str, str]) -> tuple[int, dict[st
 
 
 async def statuses(world: World, headers: Mapping[str, str]) -> dict[str, int]:
-    """What every door answers to a caller who shows `headers`."""
+    """The status of every door for a caller with these `headers`."""
     return {name: (await answer(knock, headers))[0] for name, knock in knocks(world).items()}

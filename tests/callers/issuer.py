@@ -1,4 +1,4 @@
-"""An issuer that signs and publishes whatever it is told to, and can die: for what a real one does not do."""
+"""A configurable issuer that signs and publishes anything, and can fail, for cases that a real one does not cover."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.world import Server, bound
 
 
 def plain(part: Mapping[str, Any]) -> str:
-    """A part of a token, unsigned."""
+    """An unsigned part of a token."""
     return base64.urlsafe_b64encode(json.dumps(dict(part)).encode()).decode().rstrip("=")
 
 
 @dataclass(slots=True)
 class Issuer:
-    """One that runs at `url`. `keys` are those that it signs with, by name; `asked` counts requests by path.
+    """An issuer at `url`. `keys` are its signing keys, by name; `asked` counts requests by path.
 
-    `person` are the claims of whoever logs in next.
+    `person` are the claims of the next login.
     """
 
     url: str
@@ -46,7 +46,7 @@ class Issuer:
     codes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def claims(self, audience: str, **more: Any) -> dict[str, Any]:
-        """The claims of a good token; a claim that is given as None is left out."""
+        """The claims of a valid token; a claim that is given as None is left out."""
         now = int(time.time())
         good = {"iss": self.url, "aud": audience, "sub": "alice", "client_id": "desktop", "exp": now + 300, "iat": now}
         return {name: value for name, value in {**good, **more}.items() if value is not None}
@@ -56,21 +56,21 @@ class Issuer:
         named = {"alg": "RS256" if key.startswith("rsa") else "ES256", "kid": key, "typ": "at+jwt", **header}
         said = f"{plain({name: value for name, value in named.items() if value is not None})}.{plain(claims)}"
         algorithm = JWSRegistry.algorithms["RS256" if key.startswith("rsa") else "ES256"]
-        signature = algorithm.sign(said.encode(), self.keys[key])  # by hand: the library signs no wrong header
+        signature = algorithm.sign(said.encode(), self.keys[key])  # by hand: the library refuses invalid headers
         return f"{said}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
     def sign_with_public(self, claims: Mapping[str, Any]) -> str:
-        """HS256 with the text of the public key as the secret that both would share."""
+        """A token signed with HS256 and the text of the public key as shared secret."""
         said = f"{plain({'alg': 'HS256', 'kid': 'rsa'})}.{plain(claims)}"
         signature = hmac.digest(self.keys["rsa"].as_pem(private=False), said.encode(), hashlib.sha256)
         return f"{said}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
     def publish(self, *names: str) -> None:
-        """From now on these keys are published."""
+        """Publish exactly these keys."""
         self.published = [{**self.keys[name].as_dict(private=False), "kid": name, "use": "sig"} for name in names]
 
     def rotate(self, name: str) -> None:
-        """A new key, alone."""
+        """Replace the signing key, and publish only the new one."""
         self.keys[name] = RSAKey.generate_key(2048)
         self.publish(name)
 

@@ -1,4 +1,4 @@
-"""People at a real authorization server, whose gateway they log in to and whose clients they let in."""
+"""People at a real authorization server, who log in to a gateway and authorize clients."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ roles: {{user: [staff, ops], approver: [ops]}}
 
 @dataclass(slots=True)
 class Town:
-    """A gateway, its issuer, and who comes."""
+    """A gateway and its issuer."""
 
     world: World
     provider: OidcProvider
 
     async def log_in(self, browser: aiohttp.ClientSession, account: str, more: str = "") -> None:
-        """`browser` logs in to the console by way of the issuer's pages; `more` is behind the query."""
+        """Log `browser` in to the console through the issuer's pages; `more` is appended to the query."""
         start = f"{self.world.console}/login?to=/{more}"
         async with browser.get(start, headers=NAVIGATION, allow_redirects=False) as got:
             assert got.status == 302, await got.text()
@@ -56,7 +56,7 @@ class Town:
             assert got.status == 200, await got.text()
 
     async def token(self, account: str, resource: str | None = None) -> dict[str, str]:
-        """The header of an access token of this person at the client `desktop`; opaque without a resource."""
+        """The headers with an access token of this person for the client `desktop`; opaque without a resource."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 43).digest()).decode().rstrip("=")
         query = {
             "client_id": "desktop",
@@ -83,14 +83,14 @@ class Town:
         return {"authorization": f"Bearer {told['access_token']}"}
 
     async def revoke(self, client: str, shown: Mapping[str, str]) -> None:
-        """The issuer ends a token of `client` (RFC 7009)."""
+        """Revoke a token of `client` at the issuer (RFC 7009)."""
         form = {"token": shown["authorization"].removeprefix("Bearer "), "client_id": client}
         url = f"{self.provider.issuer}/token/revocation"
         async with aiohttp.ClientSession() as http, http.post(url, data=form) as got:
             assert got.status == 200, await got.text()
 
     async def service(self, resource: str) -> dict[str, str]:
-        """The header of an access token that no person stands behind."""
+        """The headers with an access token that belongs to no person."""
         form = {"grant_type": "client_credentials", "resource": resource}
         headers = {"authorization": aiohttp.encode_basic_auth("service", f"service-secret-{MARK}")}
         url = f"{self.provider.issuer}/token"
@@ -129,7 +129,7 @@ def clients(console: str) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def town(folder: Path, *, policy: str | None = None, extra: str = "") -> AsyncIterator[Town]:
-    """The cart behind a gateway whose callers are those of a real authorization server."""
+    """The cart behind a gateway whose callers authenticate at a real authorization server."""
     async with running(folder, policy=policy, extra=f"auth: [token]\n{extra}") as world:
         resources: Mapping[str, Any] = {f"{world.url}/mcp": {}, f"{world.url}/mcp/cart": {}, "https://other.test": {}}
         resources = {**resources, world.url: {"format": "opaque"}}
@@ -143,6 +143,6 @@ async def town(folder: Path, *, policy: str | None = None, extra: str = "") -> A
 
 
 async def get(browser: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any]:
-    """What the console answers to its own page."""
+    """Send a request of the console's page; return status and JSON."""
     async with browser.get(url, headers={**OWN, **headers}) as got:
         return got.status, await got.json()

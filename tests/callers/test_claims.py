@@ -1,4 +1,4 @@
-"""Claims and logins, without a network: what a principal is made of, and what binds a login to its browser."""
+"""Claims and logins, without a network: the parts of a principal, and the binding of a login to its browser."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOGIN: dict[str, Any] = {"iss": "https://i.test", "aud": "console", "sub": "a", 
 
 
 def test_roles_lie_where_the_claim_says() -> None:
-    """Whole names win over dots; a text is parted at spaces; what is none is none."""
+    """A whole claim name wins over a path with dots; a text is split at spaces; other values contain no roles."""
     assert roles_in({"realm_access": {"roles": ["a", 1, "b"]}}, "realm_access.roles") == {"a", "b"}
     assert roles_in({"realm_access.roles": ["c"], "realm_access": {"roles": ["a"]}}, "realm_access.roles") == {"c"}
     assert roles_in({"roles": "a b"}, "roles") == {"a", "b"}
@@ -50,13 +50,13 @@ def test_roles_lie_where_the_claim_says() -> None:
 
 
 def test_a_token_of_its_own_client_has_nobody_behind_it() -> None:
-    """RFC 9068 2.2: the subject is the client then."""
+    """The subject is the client then (RFC 9068 2.2)."""
     found = of_access_token(SPEC, Roles(), {**GOOD, "sub": "c"}, frozenset(), 0.0)
     assert (found.shared, found.subject, found.client) == (True, "", "c")
 
 
 def test_access_tokens_never_answer_or_administer() -> None:
-    """Whatever roles they carry; on the console the same roles do."""
+    """Any roles have no effect there; on the console the same roles do."""
     claims = {**GOOD, "realm_access": {"roles": ["staff", "ops", "root"]}}
     token = of_access_token(SPEC, ROLES, claims, frozenset(), 0.0)
     assert token.capabilities == {"mcp", "bridge", "app", "audit:read"}
@@ -69,7 +69,7 @@ def test_access_tokens_never_answer_or_administer() -> None:
 
 
 def test_an_id_token_opens_no_door() -> None:
-    """Where the gateway's client is its audience too, what a login gave is still nothing to call with."""
+    """An ID token is refused as an access token, even if the gateway's client is its audience."""
     spec = replace(SPEC, audience=("console",))
     claims = {**GOOD, "aud": "console"}
     assert of_access_token(spec, Roles(), claims, frozenset(), 0.0).subject == "a"
@@ -93,19 +93,19 @@ def test_an_id_token_opens_no_door() -> None:
     ],
 )
 def test_an_id_token_is_for_this_login_alone(wrong: dict[str, Any]) -> None:
-    """OpenID Connect Core 3.1.3.7."""
+    """The checks of OpenID Connect Core 3.1.3.7 apply."""
     with pytest.raises(Unidentified):
         of_id_token(SPEC, {**LOGIN, **wrong}, "n", 0.0)
 
 
 def test_a_login_of_a_method_that_is_gone_is_none() -> None:
-    """After the configuration changed."""
+    """The configuration may have changed since the login."""
     with pytest.raises(Unidentified):
         on_console(Principal("https://old.test", "console", "a", session=True), [SPEC], ROLES)
 
 
 def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
-    """Altered, too old, of the future, or of another gateway it is none."""
+    """A cookie that is altered, too old, from the future, or from another gateway is not accepted."""
     begun = attempt(KEY, "0", "/#/apps/cart", 1000.0)
     again = LoginAttempt.of(begun.cookie, KEY, 1300.0, 600.0)
     assert again is not None
@@ -126,7 +126,7 @@ def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
 
 
 def test_nobody_else_can_make_the_state() -> None:
-    """It needs the cookie and the key."""
+    """The state requires the cookie and the key."""
     begun = attempt(KEY, "0", "/", 0.0)
     assert begun.has_state(begun.state)
     assert not begun.has_state("")
@@ -134,7 +134,7 @@ def test_nobody_else_can_make_the_state() -> None:
 
 
 def test_an_issuer_is_asked_seldom() -> None:
-    """Every ten minutes, three times at once where it surprises, then seldom, and not at once while it is down."""
+    """Metadata are cached for ten minutes; early fetches are limited, and failures are followed by a pause."""
     fresh = Freshness()
     assert fresh.due(0.0)
     fresh.got(0.0)
@@ -154,7 +154,7 @@ def test_an_issuer_is_asked_seldom() -> None:
 @pytest.mark.parametrize("hint", ["a.b.c", None])
 @pytest.mark.parametrize("place", ["https://i.test/end", "https://i.test/end?x=1"])
 def test_a_logout_goes_on_to_the_issuer(place: str, hint: str | None) -> None:
-    """With the ID token that it gave, where that is known, and where it leads back to."""
+    """The URL has the ID token as hint, if known, and the address to return to."""
     url = logout_url(SPEC, metadata(end_session=place), hint, "https://g.test/login/out")
     assert url is not None
     assert url.startswith(place)
@@ -164,14 +164,14 @@ def test_a_logout_goes_on_to_the_issuer(place: str, hint: str | None) -> None:
 
 
 def test_a_logout_may_stay_here() -> None:
-    """Where the issuer knows of none, or gateway.yaml says so."""
+    """The issuer may have no logout endpoint, or gateway.yaml disables its use."""
     assert logout_url(SPEC, metadata(end_session=None), None, "https://g.test/login/out") is None
     alone = replace(SPEC, logout_there=False)
     assert logout_url(alone, metadata(end_session="https://i.test/end"), None, "https://g.test/login/out") is None
 
 
 def metadata(**more: Any) -> Metadata:
-    """What an issuer says of itself."""
+    """The metadata of an issuer."""
     said: dict[str, Any] = {field.name: None for field in fields(Metadata)}
     return Metadata(**{**said, "post_only": False, "names_itself": False, **more})
 
@@ -180,14 +180,14 @@ def metadata(**more: Any) -> Metadata:
     "issuer", ["http://i.test", "https://i.test/?tenant=1", "https://u@i.test", "https://i.test/#a"]
 )
 def test_an_issuer_that_others_could_speak_for_is_not_asked(issuer: str) -> None:
-    """Neither in the clear, nor at an address that is not its own alone (RFC 8414 2)."""
+    """Neither plain http, nor an address that is shared with others is accepted (RFC 8414 2)."""
     with pytest.raises(Unidentified, match="not at an https URL"):
         next(asked_for(replace(SPEC, issuer=issuer)))
     assert next(asked_for(SPEC)).url == "https://i.test/.well-known/oauth-authorization-server"
 
 
 def test_a_login_keeps_no_more_claims_than_it_may() -> None:
-    """What is larger is left out whole; all else of the principal stays."""
+    """Claims over the limit are left out completely; the rest of the principal stays."""
     room = CLAIMS - len('{"a": ""}')
     for size, kept in ((room, True), (room + 1, False)):
         claims = {"a": "x" * size}

@@ -1,4 +1,4 @@
-"""`auth`, `roles` and `trusted_proxies` in gateway.yaml: what they may say, and what is said of wrong ones."""
+"""`auth`, `roles` and `trusted_proxies` in gateway.yaml: valid values, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ server:
 
 
 def load(folder: Path, text: str) -> Config:
-    """The configuration that `text` is, beside an app."""
+    """Load `text` as the configuration, beside an app."""
     (folder / "index.html").write_text("<!doctype html>")
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "gateway.yaml").write_text(APPS + text)
@@ -30,14 +30,14 @@ def load(folder: Path, text: str) -> Config:
 
 
 def problems(folder: Path, text: str) -> str:
-    """What is said of a wrong one."""
+    """The problems of an invalid configuration."""
     with pytest.raises(DocumentError) as raised:
         load(folder, text)
     return str(raised.value)
 
 
 def test_an_issuer_needs_its_name_alone(tmp_path: Path) -> None:
-    """The rest has defaults; the audience is the public address."""
+    """The rest has defaults; the audience is the public URL."""
     (method,) = load(tmp_path, "auth: [{type: oauth, issuer: https://login.example.com}]\n").auth
     assert isinstance(method, OAuthIssuer)
     assert (method.issuer, method.audience) == ("https://login.example.com", ("http://localhost:8080",))
@@ -48,7 +48,7 @@ def test_an_issuer_needs_its_name_alone(tmp_path: Path) -> None:
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
-    """Each method, in the order of the file, and roles."""
+    """Each method is read, in the order of the file, and so are roles."""
     config = load(
         tmp_path,
         f"""{PUBLIC}  trusted_proxies: [10.0.0.7, 10.1.0.0/16]
@@ -113,13 +113,13 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, text: str, said: str) -> None:
-    """Each with its place in the file."""
+    """Each problem has its place in the file."""
     found = problems(tmp_path, text)
     assert said in found
     assert found.startswith(f"{tmp_path}/gateway.yaml:")
 
 
 def test_the_default_is_this_machine_alone(tmp_path: Path) -> None:
-    """And everybody may use apps."""
+    """Everybody may use apps there."""
     config = load(tmp_path, "")
     assert (config.auth, config.roles, config.server.trusted_proxies) == ((NoAuth(),), Roles(), ())

@@ -1,4 +1,4 @@
-"""Whom a request comes from: only what trusted proxies say of it, each of the one before."""
+"""The client of a request: each trusted proxy vouches for the hop before it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0
 def test_the_client_is_the_last_that_no_trusted_proxy_has(
     peer: str, forwarded: list[str], listed: list[str], client: str | None
 ) -> None:
-    """What the client itself wrote stands before it, or in the field that its proxy does not write: not believed."""
+    """Entries of the client itself come before it, or in the field that its proxy does not write, and are ignored."""
     found = client_of(address_of(peer), forwarded, listed, TRUSTED)
     assert found == (ip_address(client) if client is not None else None)
 
 
 def test_what_is_no_address_is_in_no_block() -> None:
-    """A socket without one, a name, an address with a port."""
+    """A socket without an address, a name, or an address with a port is in no network."""
     for text in (None, "", "localhost", "10.0.0.1:80", "[::1]"):
         assert not within(address_of(text), (ip_network("0.0.0.0/0"), ip_network("::/0")))
 
@@ -71,5 +71,5 @@ def test_what_is_no_address_is_in_no_block() -> None:
     ],
 )
 def test_here_is_who_nobody_places_elsewhere(remote: str, forwarded: list[str], listed: list[str], here: bool) -> None:
-    """A client may write one of the fields itself, where its proxy writes the other."""
+    """A client may write one of the fields itself, if its proxy writes the other."""
     assert is_here(remote, forwarded, listed) is here

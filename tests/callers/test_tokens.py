@@ -1,4 +1,4 @@
-"""Tokens of the gateway's own, without a gateway."""
+"""The gateway's own tokens, without a gateway."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ TOKEN = written("a" * 12, "s" * 43).reveal()
 
 
 def grant(**more: object) -> TokenGrant:
-    """What the token gives."""
+    """The grant of the token."""
     said = {"id": "a" * 12, "name": "t", "capabilities": frozenset({"mcp"}), "person": "alice", "created": 0.0}
     return TokenGrant(**{**said, "expires": 100.0, "digest": read(TOKEN).digest, **more})  # type: ignore[arg-type]  # by name
 
 
 def test_a_good_token_names_its_person() -> None:
-    """At a client that is the token."""
+    """The client is the token."""
     found = principal(read(TOKEN), grant(), 99.0)
     assert (found.id, found.shared, found.expires) == ("local|token:t|alice", False, 100.0)
 
 
 def test_a_shared_token_names_nobody() -> None:
-    """And is nobody's person."""
+    """It belongs to no person."""
     found = principal(read(TOKEN), grant(person=None), 99.0)
     assert (found.subject, found.shared, found.person) == ("", True, "local|token:t|")
 
 
 @pytest.mark.parametrize("wrong", [{"expires": 99.0}, {"revoked": 1.0}, {"digest": b"x" * 32}, {"digest": b""}])
 def test_a_wrong_token_is_refused_in_the_same_words(wrong: dict[str, object]) -> None:
-    """Whatever is wrong with it; an unknown one too."""
+    """Any defect, and an unknown token, have the same message."""
     with pytest.raises(Unidentified, match="unknown, revoked or expired"):
         principal(read(TOKEN), grant(**wrong), 99.0)
     with pytest.raises(Unidentified, match="unknown, revoked or expired"):
@@ -40,13 +40,13 @@ def test_a_wrong_token_is_refused_in_the_same_words(wrong: dict[str, object]) ->
 
 @pytest.mark.parametrize("text", ["", "wmg_", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), f" {TOKEN}", f"{TOKEN}\n"])
 def test_what_is_written_otherwise_is_no_token(text: str) -> None:
-    """Not a letter more or less."""
+    """Every character counts."""
     with pytest.raises(Unidentified, match="no token"):
         read(text)
 
 
 def test_a_token_does_not_show() -> None:
-    """Neither its text nor its hash, where a grant or it is printed."""
+    """Neither its text nor its hash is in the `repr` of a token or grant."""
     assert TOKEN not in repr(written("a" * 12, "s" * 43))
     assert repr(read(TOKEN).digest) not in repr(grant())
 
@@ -66,12 +66,12 @@ def test_a_token_does_not_show() -> None:
     ],
 )
 def test_capabilities_that_do_not_go_together_are_refused(wanted: list[str], problem: str | None) -> None:
-    """A model's client must not hold what answers for the person."""
+    """A model's client must not hold the capability to answer for the person."""
     found = capability_problem(wanted)
     assert found is None if problem is None else problem in (found or "")
 
 
 @pytest.mark.parametrize("name", ["", " a", "a|b", "a\nb", "é", "a" * 65, "<b>", "-x"])
 def test_names_are_plain(name: str) -> None:
-    """They stand in ids, logs and tables."""
+    """Names appear in ids, logs and tables."""
     assert name_problem(name) is not None

@@ -1,4 +1,4 @@
-"""Tokens and links of a gateway under test, made in its database as the commands do."""
+"""Tokens and login links of a gateway under test, created in its database as the commands do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def token(
     person: str | None = "local",
     life: float = 3600.0,
 ) -> dict[str, str]:
-    """The header that shows a new token."""
+    """The headers with a new token."""
     async with Database(world.config.database.reveal()) as database:
         now = time.time()
         made = await IssuedTokens(database).create(name, _all(capabilities), person, now=now, expires=now + life)
@@ -32,7 +32,7 @@ async def revoke(world: World, name: str) -> None:
 
 
 async def link(world: World, person: str = "local") -> str:
-    """An address that logs a person in."""
+    """A URL that logs a person in."""
     async with Database(world.config.database.reveal()) as database:
         return await login_link(world.config, database, person)
 

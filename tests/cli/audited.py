@@ -1,4 +1,4 @@
-"""A record that the tests of `audit` read, and how they call it."""
+"""A record for the tests of `audit`, and how they call it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START = 1_790_000_000.0
 
 
 def fields(number: int, **others: Json) -> dict[str, Json]:
-    """What an exchange says."""
+    """The fields of an exchange."""
     return {
         "kind": "http",
         "principal": "idp|cli|ada" if number % 2 else "idp|cli|bob",
@@ -39,7 +39,7 @@ def run(folder: Path, *arguments: str) -> Result:
 
 
 async def changed(folder: Path, *statements: str) -> None:
-    """Somebody who may write to the database has."""
+    """Execute statements as an attacker with write access to the database."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         for statement in statements:
             await connection.exec_driver_sql(statement)

@@ -1,4 +1,4 @@
-"""Servers of MCP that have the holes which `attack` looks for: each is real, small, and wrong in one way."""
+"""MCP servers with the holes that `attack` looks for: each is real, small, and wrong in one way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaita
 
 @asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[int]:
-    """A server of connections on a port of its own, which is this."""
+    """A TCP server on a free port, which this yields."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,16 +42,16 @@ async def listening(serve: Serve) -> AsyncIterator[int]:
 
 
 def answer(status: int = 200, body: object = RESULT, more: str = "") -> bytes:
-    """An answer of HTTP."""
+    """The bytes of an HTTP answer."""
     text = json.dumps(body).encode()
     head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{more}content-length: {len(text)}\r\n\r\n"
     return head.encode("ascii") + text
 
 
 class Trusting:
-    """Answers whatever it can make out with a result: by the first length it finds, at any host, to any message.
+    """Answers anything that it can parse with a result: by the first length it finds, for any host, to any message.
 
-    It gives every session one id, and ends none. While it reads a request, all others wait.
+    It gives every session one id, and ends none. A partial request blocks all connections.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Trusting:
             await writer.drain()
 
     def _size(self, data: bytes) -> int | None:
-        """Bytes of the request that `data` begins with; None while it is not whole."""
+        """The size of the request that `data` begins with, in bytes; None while it is incomplete."""
         blank = _BLANK.search(data)
         if blank is None:
             return len(data) if len(data) > 60_000 else None
@@ -84,7 +84,7 @@ class Trusting:
 
 
 async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers who says its name, but no session that it gave; finds fault with others, or becomes what they say."""
+    """Answers clients with a user-agent, but none of their sessions; rejects or upgrades others."""
     while head := await reader.readuntil(b"\r\n\r\n"):
         length = _LENGTH.search(head)
         body = await reader.readexactly(int(length[1]) if length is not None else 0)

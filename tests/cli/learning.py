@@ -17,7 +17,7 @@ def run(*arguments: str) -> Result:
 
 
 def learned(*arguments: str) -> tuple[list[str], list[tuple[str, int]]]:
-    """The routes that were added, and what was left out with its count."""
+    """The routes that were added, and the omissions with their counts."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)

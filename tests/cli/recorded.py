@@ -1,4 +1,4 @@
-"""Records for the tests of commands that read them: journals, and the databases that are filled from them."""
+"""Records for the tests of commands that read them: journals, and databases that are filled from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tool(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def journal(path: Path, outcomes: Iterable[dict[str, Any]]) -> Path:
-    """A journal with an intent and an outcome for each."""
+    """Write a journal with an intent and an outcome for each."""
     before, seq = NO_HASH, 0
     with path.open("wb") as file:
         for number, fields in enumerate(outcomes):
@@ -58,7 +58,7 @@ def journal(path: Path, outcomes: Iterable[dict[str, Any]]) -> Path:
 
 
 def database(path: Path, source: Path) -> Path:
-    """The database that the gateway would fill from the journal `source`."""
+    """Fill a database from the journal `source` as the gateway would."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table audit (writer text, seq integer, id text, phase text, line text)")
         for seq, text in enumerate(source.read_text("ascii").splitlines()):

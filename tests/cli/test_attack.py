@@ -1,4 +1,4 @@
-"""`attack`: a gateway of ours holds, what does not hold is told, and nothing else is connected to."""
+"""`attack`: our gateway holds, failures are reported, and nothing else is connected to."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.world import served
 
 
 async def run(*arguments: str) -> Result:
-    """The command, beside the servers of this test."""
+    """Run the command concurrently with the servers of this test."""
     return await asyncio.to_thread(CliRunner().invoke, main, ["attack", "--rate", "500", *arguments])
 
 
@@ -29,12 +29,12 @@ async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Atta
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second answer is hardly waited for, where it is not what a test is about."""
+    """Shorten the wait for a second answer in tests of other things."""
     monkeypatch.setattr("gateway.cli.attack.raw.QUIET", 0.05)
 
 
 async def test_a_gateway_of_ours_holds(target: AttackWorld) -> None:
-    """Hundreds of attempts at both doors, a report with counts, exit code 0; no backend hears of any."""
+    """Hundreds of attempts at both doors are reported with counts, exit code 0; no backend is reached."""
     result = await run(f"http://localhost:{target.port}", "--app", "target")
     assert result.exit_code == 0, result.output
     tried = re.search(r"(\d+) of (\d+) attacks held", result.output)
@@ -46,7 +46,7 @@ async def test_a_gateway_of_ours_holds(target: AttackWorld) -> None:
 
 @pytest.mark.usefixtures("brief")
 async def test_a_server_that_takes_everything_does_not_hold(lax_server: int) -> None:
-    """Each attempt that came through is named with its reason, in JSON too; exit code 1."""
+    """Each attempt that succeeded is reported with its reason, in JSON too; exit code 1."""
     result = await run(f"http://127.0.0.1:{lax_server}", "--json")
     report = json.loads(result.output)
     assert result.exit_code == 1
@@ -57,7 +57,7 @@ async def test_a_server_that_takes_everything_does_not_hold(lax_server: int) -> 
 
 @pytest.fixture
 async def lax_server() -> AsyncIterator[int]:
-    """The port of an MCP server that carries out half of what it is asked for."""
+    """The port of an MCP server that accepts some of the attacks."""
 
     async def answer(request: web.Request) -> web.Response:
         asked = await request.json()
@@ -75,13 +75,13 @@ async def lax_server() -> AsyncIterator[int]:
 
 @pytest.fixture
 def hasty(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broken server does not answer is not waited for."""
+    """Shorten the wait for answers that a broken server does not send."""
     monkeypatch.setattr("gateway.cli.attack.attempts.WAIT", 1.0)
 
 
 @pytest.mark.usefixtures("hasty")
 async def test_each_attack_on_mcp_and_http_catches_a_server_that_has_the_hole() -> None:
-    """Whatever is refused, told or ended by a right server is none of these at one that is wrong in that way."""
+    """No expectation of an attack is met by a server with that hole."""
     async with listening(Trusting().serve) as trusting, listening(deaf) as other:
         results = [
             await run(f"http://127.0.0.1:{port}", "--json", "--patience", "1", "--token", "x")
@@ -97,7 +97,7 @@ async def test_each_attack_on_mcp_and_http_catches_a_server_that_has_the_hole() 
 
 @pytest.mark.usefixtures("brief")
 async def test_where_nobody_is_let_in_nothing_was_tried(target: AttackWorld) -> None:
-    """On the mount of two apps every unproven call is refused alike, which proves nothing; exit code 2."""
+    """On the mount of two apps every unproven call is refused, which proves nothing; exit code 2."""
     result = await run(f"http://localhost:{target.port}")
     assert result.exit_code == 2
     assert "--app" in result.output
@@ -105,7 +105,7 @@ async def test_where_nobody_is_let_in_nothing_was_tried(target: AttackWorld) -> 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://a:b@localhost", "nonsense", "http://"])
 async def test_what_is_no_address_is_refused(url: str) -> None:
-    """Exit code 2, and the remedy."""
+    """The exit code is 2, with the remedy."""
     result = await run(url)
     assert result.exit_code == 2
     assert "http://localhost:8080" in result.output or "no URL" in result.output

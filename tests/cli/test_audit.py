@@ -1,4 +1,4 @@
-"""`audit …`: what the record says to a person and to a program."""
+"""`audit …`: its output for people and for programs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.cli.audited import START, fields, ids, run
 
 
 def test_what_is_not_copied_yet(folder: Path) -> None:
-    """A query finds what stands in the journal alone: new records, outcomes of old ones, and what no longer fits."""
+    """A query merges the lines that are only in the journal: new records, and outcomes that complete older ones."""
 
     async def write() -> None:
         key = key_in(folder / "gateway.journal.key")
         async with Journal(folder / "gateway.journal", key=key, now=lambda: START + 20) as journal:
-            # the start says of r11, whose intent is in the database, that its result is unknown
+            # the start records that the result of r11, whose intent is in the database, is unknown
             journal.append(AuditRecord("r12", "intent", START + 21, fields(12)))
             journal.append(AuditRecord("r12", "outcome", START + 22, fields(12, status=404)))
             journal.append(AuditRecord("r13", "intent", START + 23, fields(13)))
@@ -55,14 +55,14 @@ def test_what_is_not_copied_yet(folder: Path) -> None:
     ],
 )
 async def test_queries(folder: Path, options: list[str], found: list[str]) -> None:
-    """The database and the journal give the same."""
+    """The database and the journal give the same records."""
     assert ids(await asyncio.to_thread(run, folder, "query", "--json", *options)) == found
     journal = ["--record", str(folder / "gateway.journal")]
     assert sorted(ids(await asyncio.to_thread(run, folder, "query", "--json", *journal, *options))) == sorted(found)
 
 
 async def test_a_table_shows_no_control_characters(folder: Path) -> None:
-    """And says where nobody knows how a call ended."""
+    """The table shows that the outcome of a call is unknown."""
     result = await asyncio.to_thread(run, folder, "query")
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
@@ -71,7 +71,7 @@ async def test_a_table_shows_no_control_characters(folder: Path) -> None:
 
 
 def test_one_long_cell_does_not_widen_the_others() -> None:
-    """It is shown whole, and moves nothing but what is behind it."""
+    """It is shown in full, and shifts only the cells after it."""
     url = "/" + "a" * 2000
     records = [StoredRecord(id, START, START, {"method": "GET", "url": at}) for id, at in (("r1", url), ("r2", "/"))]
     _, first, second = table(records).splitlines()
@@ -80,13 +80,13 @@ def test_one_long_cell_does_not_widen_the_others() -> None:
 
 
 async def test_tail(folder: Path) -> None:
-    """The last ones, of the journal."""
+    """The last lines of the journal are shown."""
     result = await asyncio.to_thread(run, folder, "tail", "-n", "3", "--json")
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r10", "a1", "r11"]
 
 
 async def test_what_waits_for_a_person(folder: Path) -> None:
-    """Tail and query say that a call waits, and for which answer; a backend's own 202 to an approved one stays that."""
+    """Tail and query show that a call waits for an approval; a backend's own 202 to an approved call stays a 202."""
     waits: dict[str, Json] = {**fields(12), "status": 202, "approval": "q12"}
     async with Journal(folder / "gateway.journal", key=key_in(folder / "gateway.journal.key")) as journal:
         journal.append(AuditRecord("r12", "outcome", START + 21, waits))
@@ -100,7 +100,7 @@ async def test_what_waits_for_a_person(folder: Path) -> None:
 
 
 async def test_exports(folder: Path) -> None:
-    """Everything, as JSON lines and as CSV in which nothing is a formula."""
+    """All records are exported, as JSON lines and as CSV in which no cell is a formula."""
     lines = (await asyncio.to_thread(run, folder, "export")).stdout.splitlines()
     assert len(lines) == 13
     assert json.loads(lines[0])["timing"] == {"send": 1.5}
@@ -112,7 +112,7 @@ async def test_exports(folder: Path) -> None:
 
 
 async def test_report(folder: Path) -> None:
-    """One page that loads nothing, with every value escaped."""
+    """It is one page that loads nothing, with every value escaped."""
     result = await asyncio.to_thread(run, folder, "report", "--since", "2026-09-01", "--until", "2026-10-01")
     assert result.exit_code == 0, result.output
     page = result.stdout
@@ -128,7 +128,7 @@ async def test_report(folder: Path) -> None:
     ids=" ".join,
 )
 def test_before_anything_was_recorded(tmp_path: Path, arguments: list[str]) -> None:
-    """It says so, and names the file that will be there, not a key that nobody can have yet."""
+    """The message names the journal, and requires no key that cannot exist yet."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
     result = run(tmp_path, *arguments)
     assert result.exit_code == 2
@@ -136,7 +136,7 @@ def test_before_anything_was_recorded(tmp_path: Path, arguments: list[str]) -> N
 
 
 async def test_a_journal_that_is_gone(folder: Path) -> None:
-    """Where the database has what was in it, nobody is told that there never was anything."""
+    """If the database has its records, the message does not claim that there were none."""
     for path in folder.glob("gateway.journal*"):
         path.unlink()
     result = await asyncio.to_thread(run, folder, "verify")
@@ -148,7 +148,7 @@ async def test_a_journal_that_is_gone(folder: Path) -> None:
     "arguments", [["query", "--since", "yesterday"], ["query", "--record", "nothing.db"], ["tail"]]
 )
 def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:
-    """Exit code 2 and what to write."""
+    """The exit code is 2, with the remedy."""
     (tmp_path / "gateway.yaml").write_text("stores: {journal: nothing.journal, database: 'sqlite:///nothing.db'}\n")
     result = run(tmp_path, *arguments)
     assert result.exit_code == 2
@@ -159,7 +159,7 @@ def test_what_cannot_be_used(tmp_path: Path, arguments: list[str]) -> None:
     ("option", "named"), [("decision", "'deny'"), ("initiator", "'model'"), ("reason", "'policy-denied'")]
 )
 def test_a_filter_that_nothing_can_fit_is_refused(folder: Path, option: str, named: str) -> None:
-    """With the values that there are, instead of an empty table."""
+    """The error lists the possible values, instead of an empty table."""
     result = run(folder, "query", f"--{option}", "maybe")
     assert result.exit_code == 2
     assert named in result.stderr
@@ -167,7 +167,7 @@ def test_a_filter_that_nothing_can_fit_is_refused(folder: Path, option: str, nam
 
 @pytest.mark.parametrize("command", ["report", "export"])
 async def test_what_is_written_of_the_record_is_its_owners_alone(folder: Path, command: str) -> None:
-    """Whatever the umask is; what cannot be written is told of."""
+    """The umask has no effect; a failure to write is reported."""
     place, umask = folder / "out", os.umask(0)
     try:
         result = await asyncio.to_thread(run, folder, command, "--since", "2020-01-01", "--output", str(place))
@@ -184,7 +184,7 @@ async def test_what_is_written_of_the_record_is_its_owners_alone(folder: Path, c
 @pytest.mark.parametrize("command", ["query", "report", "export"])
 @pytest.mark.parametrize("garbage", [b"\x00\xff\n", b"[]\n", b'{"v": 9}\n', b"[" * 100_000 + b"\n"], ids=range(4))
 def test_lines_that_are_no_record_are_told_of(tmp_path: Path, command: str, garbage: bytes) -> None:
-    """With how many they are, and what says more; what else there is is shown."""
+    """Their number and the command with details are reported; valid lines are shown."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
     (tmp_path / "gateway.journal").write_bytes(garbage * 3)
     result = run(tmp_path, command)
@@ -197,7 +197,7 @@ def test_lines_that_are_no_record_are_told_of(tmp_path: Path, command: str, garb
 
 @pytest.mark.parametrize("arguments", [["verify"], ["query"], ["report"], ["export"], ["tail"]], ids=" ".join)
 def test_a_folder_in_the_place_of_the_journal(tmp_path: Path, arguments: list[str]) -> None:
-    """One line, which names it."""
+    """The message is one line with its name."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
     (tmp_path / "gateway.journal").mkdir()
     result = run(tmp_path, *arguments)

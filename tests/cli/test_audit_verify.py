@@ -1,4 +1,4 @@
-"""`audit verify`: what the record proves, and what was changed in it."""
+"""`audit verify`: what the record proves, and how it detects changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_verify(folder: Path) -> None:
 
 
 async def test_verify_with_the_public_key_alone(folder: Path) -> None:
-    """As an auditor has it; without one it says so."""
+    """An auditor has only the public key; without it, the exit code is 2."""
     public = (await asyncio.to_thread(run, folder, "key")).stdout.strip()
     (folder / "gateway.journal.key").unlink()
     assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 2
@@ -49,7 +49,7 @@ async def test_verify_with_the_public_key_alone(folder: Path) -> None:
 
 
 async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
-    """The database knows a later head; without it, one that somebody kept does."""
+    """The database contains a later head; without it, the number of a kept head reveals the loss."""
     path = folder / "gateway.journal"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     result = await asyncio.to_thread(run, folder, "verify")
@@ -70,7 +70,7 @@ async def test_a_journal_that_was_cut_off_behind_a_head(folder: Path) -> None:
     ],
 )
 async def test_a_database_that_was_changed(folder: Path, change: str, problem: str) -> None:
-    """By whoever may write to it; the journal stays proven."""
+    """An attacker with write access can do so; the journal is still proven."""
     await changed(folder, change)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
@@ -89,7 +89,7 @@ async def test_a_database_that_was_changed(folder: Path, change: str, problem: s
 )
 @pytest.mark.parametrize("phase", ["intent", "outcome"])
 async def test_a_column_by_which_records_are_found(folder: Path, phase: str, column: str, value: str) -> None:
-    """Whoever changes it hides a record from queries, or shows it as another's, though its line is whole."""
+    """A change hides a record from queries, or attributes it to another, though its line is intact."""
     await changed(folder, f"UPDATE audit SET {column} = {value} WHERE id = 'r4' AND phase = '{phase}'")
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1, result.stdout
@@ -97,7 +97,7 @@ async def test_a_column_by_which_records_are_found(folder: Path, phase: str, col
 
 
 async def test_a_database_that_is_gone(folder: Path) -> None:
-    """Heads of the journal say that there was one."""
+    """The heads in the journal record that it existed."""
     for file in folder.glob("gateway.db*"):
         file.unlink()
     result = await asyncio.to_thread(run, folder, "verify")
@@ -115,7 +115,7 @@ async def test_a_database_that_is_gone(folder: Path) -> None:
 async def test_a_whole_journal_that_was_taken_out_of_the_database(
     folder: Path, changes: list[str], problem: str
 ) -> None:
-    """With or without the note that it was there."""
+    """The loss is found with or without the row of the fill position."""
     await changed(folder, *changes)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
@@ -123,7 +123,7 @@ async def test_a_whole_journal_that_was_taken_out_of_the_database(
 
 
 async def goes_on(folder: Path) -> None:
-    """The gateway runs once more: what was copied before, the last head says."""
+    """Run the gateway once more, so that the last head records what was copied."""
     key = key_in(folder / "gateway.journal.key")
     async with (
         Database(f"sqlite:///{folder}/gateway.db") as database,
@@ -140,7 +140,7 @@ async def goes_on(folder: Path) -> None:
 
 
 async def cut_off(folder: Path) -> None:
-    """Take all but the first line out of the database, and set back how far it was."""
+    """Delete all but the first lines from the database, and reset the fill position."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
     place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
@@ -148,7 +148,7 @@ async def cut_off(folder: Path) -> None:
 
 
 async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: Path) -> None:
-    """Together with the note of how far it was: the heads of the journal say how far the database was."""
+    """With the fill position reset as well, the heads of the journal reveal how far the database was."""
     await goes_on(folder)
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 0, result.stdout
@@ -163,14 +163,14 @@ async def test_the_end_of_a_journal_that_was_taken_out_of_the_database(folder: P
 def without_copied(
     key: JournalKey, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]
 ) -> dict[str, Json]:
-    """A head as gateways of before wrote it."""
+    """A head in the format of earlier versions."""
     return SIGNED(key, writer, seq, prev, time, {name: value for name, value in fields.items() if name != "copied"})
 
 
 async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no head says how far the database was, the journal beside it goes on."""
+    """No head records how far the database was, but the journal beside it continues."""
     path = folder / "gateway.journal"
     key = key_in(folder / "gateway.journal.key")
     path.unlink()
@@ -188,7 +188,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     for left in folder.glob("gateway.db-*"):
         left.unlink()
     await cut_off(folder)
-    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a moment behind is usual
+    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0  # a short delay is usual
     with monkeypatch.context() as old:
         old.setattr(JournalKey, "signed", without_copied)
         async with Journal(path, key=key, now=lambda: START + 3600):
@@ -200,7 +200,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
 
 
 async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:
-    """However long: it was down, or the gateway was killed before it had copied what came after a long pause."""
+    """The database may have been down for any time, or the gateway killed before it copied recent lines."""
     async with Journal(
         folder / "gateway.journal", key=key_in(folder / "gateway.journal.key"), now=lambda: START + 3600
     ):
@@ -210,7 +210,7 @@ async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:
 
 
 async def test_a_database_of_which_nothing_was_copied_yet(tmp_path: Path) -> None:
-    """A gateway that is killed right after its first start has made the tables, and its journal says what is there."""
+    """A gateway that is killed right after its first start has created the tables, and its journal has the lines."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
     async with (
         Journal(tmp_path / "gateway.journal", key=key_in(tmp_path / "gateway.journal.key")) as journal,
@@ -227,7 +227,7 @@ async def test_a_database_of_which_nothing_was_copied_yet(tmp_path: Path) -> Non
 async def test_values_that_retention_deleted_before_they_were_copied(
     folder: Path, change: str | None, problem: str | None
 ) -> None:
-    """A database that is behind has the lines without values before the head that says so, which the journal has."""
+    """Lines without values are valid in the database only before the head in the journal that records the deletion."""
     key = key_in(folder / "gateway.journal.key")
     now = [START + 60]
     async with (
@@ -260,7 +260,7 @@ async def test_values_that_retention_deleted_before_they_were_copied(
 
 
 async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path) -> None:
-    """The lines are there: nothing is missing, whoever wrote the note last."""
+    """The lines are there: nothing is missing, whatever the position."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database, database.connect() as connection:
         (first,) = await connection.execute(text("SELECT position, line FROM audit WHERE phase = 'note' LIMIT 1"))
     place = f"UPDATE audit_filled SET \"offset\" = {first.position}, hash = '{read_line(first.line.encode()).hash}'"
@@ -270,7 +270,7 @@ async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path)
 
 
 async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(folder: Path) -> None:
-    """The heads of those that stood beside it know of it, also those of a later start."""
+    """The heads of the other journals know it, also those of a later start."""
     async with Database(f"sqlite:///{folder}/gateway.db") as database:
         records = Records(database)
         key = key_in(folder / "gateway.journal.key")
@@ -290,7 +290,7 @@ async def test_a_journal_of_another_process_that_was_taken_out_of_the_database(f
 
 
 async def _filled(records: Records, journal: Journal) -> None:
-    """Until the database has the journal, and it was looked which others it has."""
+    """Wait until the database has the journal, and the other journals in it were recorded."""
     done = asyncio.Event()
     filling = asyncio.ensure_future(Filler(records, journal, tell=lambda _: done.set()).run())
     await asyncio.wait_for(done.wait(), 20)
@@ -298,7 +298,7 @@ async def _filled(records: Records, journal: Journal) -> None:
 
 
 async def test_a_replaced_key_is_known_by_itself(tmp_path: Path) -> None:
-    """The gateway keeps the public keys that have signed; the newest is the one that `key` tells."""
+    """The gateway stores the public keys that have signed; `key` prints the newest."""
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / "policy.yaml").write_text("version: 1\n")
     (tmp_path / "gateway.yaml").write_text("apps: {page: {source: index.html, policy: policy.yaml}}\n")
@@ -316,7 +316,7 @@ async def test_a_replaced_key_is_known_by_itself(tmp_path: Path) -> None:
 
 
 async def test_each_start_says_which_policies_are_in_effect(tmp_path: Path) -> None:
-    """So one that was loosened while the gateway was stopped is seen, under a signature."""
+    """A policy that was loosened while the gateway was stopped is recorded under a signature."""
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / "gateway.yaml").write_text("apps: {page: {source: index.html, policy: policy.yaml}}\n")
     told = []
@@ -331,7 +331,7 @@ async def test_each_start_says_which_policies_are_in_effect(tmp_path: Path) -> N
 
 
 async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:
-    """Named by its number, with exit code 1."""
+    """It is reported by its number, with exit code 1."""
     path = folder / "gateway.journal"
     lines = path.read_bytes().splitlines()
     line = read_line(lines[7])
@@ -345,7 +345,7 @@ async def test_a_line_that_was_forged_in_the_journal(folder: Path) -> None:
 
 @pytest.mark.soak
 async def test_a_million_lines_are_verified_within_a_minute(tmp_path: Path) -> None:
-    """In one process; a change in the last of them is found."""
+    """One process does so; a change in the last line is found."""
     path = tmp_path / "gateway.journal"
     async with Journal(path, key=key_in(tmp_path / "gateway.journal.key")) as journal:
         said: dict[str, Json] = {**fields(1), "status": 200, "timing": {"decide": 0.02, "limit": 0.01, "send": 1.5}}

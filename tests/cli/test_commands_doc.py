@@ -1,4 +1,4 @@
-"""docs/commands.md says of each command what it is, and of nothing else."""
+"""docs/commands.md describes exactly the existing commands."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ COMMANDS = dict(commands())
 
 
 def test_every_command_has_its_section() -> None:
-    """And no section is of a command that there is not."""
+    """No section is about another command."""
     assert set(SECTIONS) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_named_in_the_section_of_its_command(name: str) -> None:
-    """By its long form; and no other is."""
+    """Exactly its options are named, by their long form."""
     options = {opt for parameter in COMMANDS[name].params for opt in parameter.opts if opt.startswith("--")}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", SECTIONS[name]))
     assert options - named == set()
@@ -51,7 +51,7 @@ def test_every_option_is_named_in_the_section_of_its_command(name: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_can_be_called_so(example: str) -> None:
-    """It is parsed, not run."""
+    """Each example is parsed, not run."""
     program, *arguments = shlex.split(example.partition(" > ")[0])
     assert program == "webmcp-gateway"
     command: click.Command | None = main
@@ -66,7 +66,7 @@ def test_every_example_can_be_called_so(example: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_every_command_says_what_it_is(name: str) -> None:
-    """Those of policies with an example and their exit codes, and an answer in JSON."""
+    """Help of policy commands has an example and exit codes, and they have an option for JSON."""
     command = COMMANDS[name]
     text = command.help or ""
     assert text

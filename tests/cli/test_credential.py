@@ -1,4 +1,4 @@
-"""Tests of `credential`: on the files of a gateway that runs, between real servers."""
+"""Tests of `credential`: on the files of a running gateway, with real servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def call(home: House, *arguments: str) -> tuple[int, Any]:
-    """A command with `--json`: its exit code, and what it wrote."""
+    """Run a command with `--json`; return its exit code and output."""
     words = ["credential", *arguments, "--config", str(home.folder / "gateway.yaml"), "--json"]
     result = await asyncio.to_thread(CliRunner(env=dict(home.environ)).invoke, main, words)
     assert SECRET not in result.output
@@ -31,13 +31,13 @@ async def call(home: House, *arguments: str) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("name", ["secret", "post", "key", "bound", "header", "basic"])
 async def test_a_credential_is_tried(home: House, name: str) -> None:
-    """Whatever it is, without showing it."""
+    """Every kind is tried, without showing it."""
     code, told = await call(home, "test", name)
     assert (code, told["ok"]) == (0, True)
 
 
 async def test_one_that_fails_says_why(home: House) -> None:
-    """A dead server, and a person who has not connected."""
+    """The reason is a dead server, or an account that is not connected."""
     await home.provider.set_down(True)
     code, told = await call(home, "test", "secret")
     assert (code, told["reason"]) == (1, "credential-failed")
@@ -46,7 +46,7 @@ async def test_one_that_fails_says_why(home: House) -> None:
 
 
 async def test_connections_are_listed_and_revoked(home: House) -> None:
-    """With the account, not with the token; the server is told, and the gateway asks to connect again."""
+    """The account is listed, not the token; the server is notified, and the gateway requires a new connection."""
     await home.connect("alice")
     _, told = await call(home, "connect", "person")
     assert told["connect_url"] == f"{home.console}/connect/person"
@@ -60,7 +60,7 @@ async def test_connections_are_listed_and_revoked(home: House) -> None:
 
 
 async def test_the_key_rotates_while_the_gateway_runs(home: House) -> None:
-    """Stored tokens stay good under the new key, in the running gateway and after a restart."""
+    """Stored tokens stay valid under the new key, in the running gateway and after a restart."""
     await home.connect()
     before = (home.folder / "gateway.key").read_text()
     code, told = await call(home, "rotate-key")
@@ -74,7 +74,7 @@ async def test_the_key_rotates_while_the_gateway_runs(home: House) -> None:
 
 
 async def test_without_its_key_a_token_is_worth_nothing(home: House) -> None:
-    """The person is asked to connect again; the gateway's own token is fetched again."""
+    """The person must connect again; the gateway's own token is fetched again."""
     await home.connect()
     assert (await home.get("secret"))[0] == 200
     (home.folder / "gateway.key").unlink()
@@ -86,7 +86,7 @@ async def test_without_its_key_a_token_is_worth_nothing(home: House) -> None:
 
 
 async def test_a_key_that_others_can_read_is_refused(home: House) -> None:
-    """With the remedy."""
+    """The message has the remedy."""
     (home.folder / "gateway.key").chmod(0o644)
     words = ["credential", "list", "--config", str(home.folder / "gateway.yaml")]
     result = await asyncio.to_thread(CliRunner(env=dict(home.environ)).invoke, main, words)

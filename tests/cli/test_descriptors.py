@@ -1,4 +1,4 @@
-"""How many connections the gateway may have open, as a process of its own that the system bounds."""
+"""The limit of open connections, in a separate process with a limited number of descriptors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     ("hard", "said"), [(ENOUGH, "enough"), (512, "only 512 connections and files may be open at a time")]
 )
 def test_as_many_are_taken_as_there_are(hard: int, said: str) -> None:
-    """Whatever the shell gave; and it is said where they are too few."""
+    """The soft limit is raised to the hard limit; too low a limit is reported."""
     ran = subprocess.run([sys.executable, "-c", SCRIPT, str(hard)], capture_output=True, text=True, check=True)
     words, limit = ran.stdout.splitlines()
     assert words.startswith(said)

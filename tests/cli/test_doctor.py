@@ -1,4 +1,4 @@
-"""`doctor`: files that others may change, keys that others may read."""
+"""`doctor`: files that others can change, keys that others can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.interop.serving import over_http
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An installation that has run."""
+    """The files of an installation that has run."""
     texts = {
         "gateway.yaml": "apps: {page: {source: index.html, policy: policy.yaml}}\n",
         "policy.yaml": "version: 1\n",
@@ -35,12 +35,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path) -> Result:
-    """The command there."""
+    """Run the command in the folder."""
     return CliRunner().invoke(main, ["doctor", "--config", str(folder / "gateway.yaml")])
 
 
 def test_nothing_is_wrong(folder: Path) -> None:
-    """Of what is the gateway's own."""
+    """The gateway's own files pass."""
     result = run(folder)
     assert result.exit_code == 0, result.output
     assert "nothing is wrong" in result.output
@@ -48,7 +48,7 @@ def test_nothing_is_wrong(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gateway.yaml", "policy.yaml", "index.html", "gateway.journal", "gateway.db", "."])
 def test_what_others_may_change(folder: Path, name: str) -> None:
-    """Configuration, policy, page, record, database, and the folder in which they could be replaced."""
+    """Configuration, policy, page, record, database, and the folder, where files could be replaced, are checked."""
     (folder / name).chmod(0o722)
     result = run(folder)
     assert result.exit_code == 1
@@ -56,7 +56,7 @@ def test_what_others_may_change(folder: Path, name: str) -> None:
 
 
 def test_a_key_that_others_may_read(folder: Path) -> None:
-    """With the remedy."""
+    """The message has the remedy."""
     (folder / "gateway.journal.key").chmod(0o640)
     result = run(folder)
     assert result.exit_code == 1
@@ -73,7 +73,7 @@ def test_a_key_that_others_may_read(folder: Path) -> None:
 )
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_what_the_gateway_made_that_others_may_read(folder: Path, name: str, mode: int) -> None:
-    """By an older version, or because somebody widened it; with the remedy."""
+    """An older version or a person may have set the mode; the message has the remedy."""
     (folder / name).touch()
     (folder / name).chmod(mode)
     result = run(folder)
@@ -83,14 +83,14 @@ def test_what_the_gateway_made_that_others_may_read(folder: Path, name: str, mod
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_belongs_to_another(folder: Path) -> None:
-    """Who may give themselves the right to write."""
+    """The owner could grant themselves write access."""
     os.chown(folder / "policy.yaml", 12345, -1)
     assert next(changed_by(folder / "policy.yaml")).endswith("chown it to the gateway's user")
     assert run(folder).exit_code == 1
 
 
 def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
-    """Its problems are told first."""
+    """Its problems are reported first."""
     (tmp_path / "gateway.yaml").write_text("appz: {}\n")
     result = run(tmp_path)
     assert result.exit_code == 1
@@ -98,7 +98,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_an_upstream_that_cannot_be_reached_is_named_with_the_reason(folder: Path) -> None:
-    """In one line each, whether a credential is sent there or not; one that answers is not named."""
+    """Each has one line, with or without a credential; a reachable one is not listed."""
 
     async def run() -> tuple[Result, int]:
         async with over_http(Probe().server) as url:

@@ -34,7 +34,7 @@ PAGE = """\
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, with a web app in shop/web."""
+    """A folder with a web app in shop/web, which is the current one."""
     web = tmp_path / "shop" / "web"
     web.mkdir(parents=True)
     (web / "index.html").write_text(PAGE)
@@ -50,7 +50,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_the_written_files_pass_their_own_checks(folder: Path) -> None:
-    """What init writes is a right configuration whose tests pass."""
+    """`init` writes a valid configuration whose tests pass."""
     result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
     assert result.exit_code == 0, result.output
     config = load_config(Path("gateway.yaml"), {})
@@ -60,7 +60,7 @@ def test_the_written_files_pass_their_own_checks(folder: Path) -> None:
 
 
 def test_the_policy_reads_what_the_files_fetch_and_nothing_else(folder: Path) -> None:
-    """Paths come from fetch('/…'), holes become parameters; only GET is allowed."""
+    """Paths are those of fetch('/…'), placeholders become parameters; only GET is allowed."""
     run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
 
     def outcome(method: str, url: str) -> int:
@@ -80,14 +80,14 @@ def test_the_same_path_with_another_name_for_its_hole_is_written_once(folder: Pa
 
 
 def test_the_tools_that_the_files_register_are_listed(folder: Path) -> None:
-    """A model sees the page's tools at once; what they fetch is held by the routes."""
+    """A model sees the page's tools at once; their requests are limited by the routes."""
     result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
     assert list(load_policy(Path("policies/shop.yaml")).tools) == ["get_cart"]
     assert "Tools of the page that a model may call: get_cart." in result.output
 
 
 def test_what_names_no_path_opens_nothing(folder: Path) -> None:
-    """The starter policy says so, and shows how a route is written."""
+    """The starter policy says so, and shows the format of a route."""
     (folder / "shop" / "web" / "index.html").write_text("<h1>hello</h1>")
     result = run("init", "shop/web", "--backend", "https://api.example.com/v2")
     assert "the policy opens nothing yet" in result.output
@@ -130,7 +130,7 @@ def test_what_names_no_path_opens_nothing(folder: Path) -> None:
     ],
 )
 def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | None) -> None:
-    """What reads: a form that changes something, a server's own routes and a map are none."""
+    """Reads are found; forms that change something, a server's own routes and maps are not."""
     (folder / "shop" / "web" / "index.html").write_text(written)
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000").exit_code == 0
     assert scan(Path("shop/web")).paths == ((path,) if path else ())
@@ -138,7 +138,7 @@ def test_other_ways_to_ask_are_read_too(folder: Path, written: str, path: str | 
 
 
 def test_event_streams_are_passed_on_as_they_come(folder: Path) -> None:
-    """Also where another script fetches the same path, under another name for its hole."""
+    """The route streams also if another script fetches the same path, with another name for its parameter."""
     (folder / "shop" / "web" / "index.html").write_text(
         "new EventSource(`/api/rooms/${id}`, {withCredentials: true}); new  EventSource ('/api/events?all')\n"
         "fetch(`/api/rooms/${room}`); fetch('/api/notes')"
@@ -151,7 +151,7 @@ def test_event_streams_are_passed_on_as_they_come(folder: Path) -> None:
 
 
 def test_the_tools_that_forms_declare_are_listed(folder: Path) -> None:
-    """Whatever the form does when it is sent."""
+    """The form's method does not matter."""
     page = '<form toolname="book" tooldescription="Books a table." method=post></form><form toolname=find_it></form>'
     (folder / "shop" / "web" / "index.html").write_text(page)
     run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
@@ -170,14 +170,14 @@ def test_the_tools_that_forms_declare_are_listed(folder: Path) -> None:
     ],
 )
 def test_the_network_of_the_backend_fits_its_address(folder: Path, backend: str, private: bool) -> None:
-    """A backend on this machine works without a second look at the policy."""
+    """A backend on this machine works without an edit of the policy."""
     run("init", "shop/web", "--backend", backend)
     network = load_policy(Path("policies/shop.yaml")).backends["app"].network
     assert (network.private, network.public) == (private, not private)
 
 
 def test_nothing_is_overwritten_without_force(folder: Path) -> None:
-    """A policy that someone has written is worth more than a starter."""
+    """An existing policy is worth more than a starter."""
     Path("gateway.yaml").write_text("mine")
     result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
     assert result.exit_code == 2
@@ -192,7 +192,7 @@ def test_nothing_is_overwritten_without_force(folder: Path) -> None:
     ["127.0.0.1:3000", "ftp://x.example", "http://", "http://[::1", "http://127.0.0.1:99999", "http://me:pw@x.test"],
 )
 def test_a_backend_that_is_no_url_is_refused(folder: Path, backend: str) -> None:
-    """By the name of its option; nothing is written for it."""
+    """The error names the option; nothing is written."""
     result = run("init", "shop/web", "--backend", backend)
     assert (result.exit_code, "--backend" in result.output, "yaml" in result.output) == (2, True, False)
     assert not Path("gateway.yaml").exists()
@@ -200,7 +200,7 @@ def test_a_backend_that_is_no_url_is_refused(folder: Path, backend: str) -> None
 
 
 def test_the_folder_of_the_app_itself_is_no_place_for_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages would be given what lies beside gateway.yaml: nothing is written there."""
+    """Pages could read files beside gateway.yaml, so nothing is written there."""
     monkeypatch.chdir(folder / "shop" / "web")
     result = run("init", ".", "--backend", "http://127.0.0.1:3000")
     assert (result.exit_code, "call this elsewhere" in result.output) == (2, True)
@@ -212,14 +212,14 @@ def test_the_folder_of_the_app_itself_is_no_place_for_the_files(folder: Path, mo
     [("My Shop_2", "my-shop-2"), ("2048", "app"), ("ünïcode", "n-code"), ("a" * 40, "a" * 24), ("open", "app")],
 )
 def test_the_app_id_comes_from_the_folder(folder: Path, name: str, app: str) -> None:
-    """Whatever the folder is called, the id can be used."""
+    """Any folder name yields a valid id."""
     (folder / "shop" / "web").rename(folder / name)
     assert run("init", name, "--backend", "http://127.0.0.1:3000").exit_code == 0
     assert list(load_config(Path("gateway.yaml"), {}).apps) == [app]
 
 
 def test_the_app_id_can_be_chosen(folder: Path) -> None:
-    """A wrong one is refused before anything is written."""
+    """An invalid id is refused before anything is written."""
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--app", "Shop").exit_code == 2
     assert not Path("gateway.yaml").exists()
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--app", "till").exit_code == 0
@@ -236,7 +236,7 @@ def test_a_folder_without_a_page_is_refused(folder: Path) -> None:
 
 
 def test_nobody_else_may_change_the_written_files(folder: Path) -> None:
-    """Whatever the umask is: whoever may write a policy decides what is allowed."""
+    """The umask has no effect: who can write a policy decides what is allowed."""
     umask = os.umask(0)
     try:
         result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")

@@ -1,4 +1,4 @@
-"""A line of the log is one line, whatever is in it."""
+"""A log entry is one line, whatever text it contains."""
 
 import json
 import logging
@@ -21,13 +21,13 @@ from gateway.cli.logs import JsonLines, NoHttp, OneLine
 
 
 def test_control_characters_are_escaped() -> None:
-    """Neither a new line nor a colour can be forged."""
+    """Neither a new line nor a color can be forged."""
     record = logging.LogRecord("gateway", logging.WARNING, "", 0, "a\nERROR %s", ("\x1b[31m\u202eé",), None)
     assert OneLine("%(levelname)s %(message)s").format(record) == "WARNING a\\nERROR \\x1b[31m\\u202eé"
 
 
 def test_json_lines() -> None:
-    """One object per line, with the exception, whatever is in the text."""
+    """There is one object per line, with the exception, for any text."""
     try:
         raise ValueError("no\nway")
     except ValueError:
@@ -54,7 +54,7 @@ def test_json_lines() -> None:
     ],
 )
 def test_what_is_no_http_makes_one_line(error: BadHttpMessage, said: str) -> None:
-    """A warning without the way on which it was found, and without the bytes: a token may be among them."""
+    """The warning has no traceback, and not the bytes, which may contain a token."""
     record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Error", (), (type(error), error, None))
     assert NoHttp().filter(record)
     line = OneLine("%(levelname)s %(message)s").format(record)
@@ -62,14 +62,14 @@ def test_what_is_no_http_makes_one_line(error: BadHttpMessage, said: str) -> Non
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    """They are the gateway's."""
+    """They are errors of the gateway."""
     other = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "x", (), (ValueError, ValueError(), None))
     assert NoHttp().filter(other)
     assert other.exc_info is not None
 
 
 def test_a_body_that_is_not_coded_as_it_says_makes_one_line() -> None:
-    """aiohttp meets it again where it has answered, and looks for the end of the request."""
+    """aiohttp meets the error again after its answer, when it skips the rest of the request."""
     try:
         raise web.RequestPayloadError("400") from ContentEncodingError("Can not decode content-encoding: gzip")
     except web.RequestPayloadError:

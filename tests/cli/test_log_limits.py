@@ -1,4 +1,4 @@
-"""Of each kind of line so many are written; the rest is summed up, whoever logs it."""
+"""The number of lines of each kind is limited, and the rest summarized, for every logger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.world import World
 
 
 class Kept(logging.Handler):
-    """Keeps what would be written."""
+    """Collects the lines that would be written."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Kept(logging.Handler):
 
 
 def logger(handler: logging.Handler) -> logging.Logger:
-    """One that writes to `handler` alone."""
+    """A logger that writes to `handler` alone."""
     found = logging.Logger("tests.limits")
     found.addHandler(handler)
     return found
@@ -38,7 +38,7 @@ def logger(handler: logging.Handler) -> logging.Logger:
 
 @pytest.mark.bound("lines of the log")
 def test_lines_of_a_kind_are_limited_and_summed_up() -> None:
-    """Whatever is filled into the wording; a kind of another wording, level or logger has its own lines."""
+    """The arguments do not matter; another wording, level or logger is a kind of its own."""
     clock = Clock()
     kept = Kept(clock)
     log = logger(kept)
@@ -57,7 +57,7 @@ def test_lines_of_a_kind_are_limited_and_summed_up() -> None:
 
 
 def test_kinds_are_bounded() -> None:
-    """Libraries put what a caller said into the wording itself."""
+    """Libraries put a caller's text into the wording itself."""
     kept = Kept()
     log = logger(kept)
     for number in range(KINDS + LINES + 100):
@@ -68,7 +68,7 @@ def test_kinds_are_bounded() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    """And says by how much."""
+    """The line contains the number of omitted characters."""
     kept = Kept()
     logger(kept).warning("said %s", "x" * (2 * LONGEST))
     assert len(kept.said[0]) < LONGEST + 100
@@ -76,7 +76,7 @@ def test_a_long_message_is_cut() -> None:
 
 
 async def test_a_flood_of_no_http_makes_few_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes of anybody: the sum comes by itself when the period is over."""
+    """Anyone can send such bytes; the summary is written when the period is over."""
     monkeypatch.setattr(log_limits, "PERIOD", 3.0)
     kept = Kept()
     kept.limits = Limits(kept.handle)
@@ -97,7 +97,7 @@ async def test_a_flood_of_no_http_makes_few_lines(world: World, monkeypatch: pyt
 
 
 def test_the_end_of_the_program_sums_up(tmp_path: Path) -> None:
-    """What is set up for commands does so, on standard error."""
+    """The set-up of commands does so, on standard error."""
     script = "import logging\nfrom gateway.cli.logs import set_up\nset_up('text', False)\n"
     script += "for number in range(100):\n    logging.getLogger('x').warning('said %d', number)\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)

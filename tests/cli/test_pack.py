@@ -15,7 +15,7 @@ from tests.apps.packing import write
 
 
 def test_a_folder_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named after the folder, with what is worth knowing of it."""
+    """The file is named after the folder, and a summary is printed."""
     write(tmp_path / "Web_App", index__html="<!doctype html><script src=a.js></script>", a__js="1")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["pack", "Web_App"])
@@ -25,7 +25,7 @@ def test_a_folder_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
-    """Exit code 2, and nothing is written."""
+    """The exit code is 2, and nothing is written."""
     folder = write(tmp_path / "app", index__html="<img src=gone.png>\n<script src=https://cdn.test/a.js></script>")
     output = tmp_path / "out.html"
     arguments = ["pack", str(folder), "--output", str(output), *(["--json"] if as_json else [])]
@@ -38,7 +38,7 @@ def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
 
 
 def test_a_script_that_no_browser_can_read(tmp_path: Path) -> None:
-    """It is told as an error, with its place; the page is written, since it goes on without that script."""
+    """It is reported as an error, with its place; the page is written, since it works without that script."""
     folder = write(tmp_path / "app", index__html="<script src=a.js></script>", a__js="fine();\nlet a = ;")
     output = tmp_path / "out.html"
     done = CliRunner().invoke(main, ["pack", str(folder), "--output", str(output)])
@@ -47,7 +47,7 @@ def test_a_script_that_no_browser_can_read(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_a_file(tmp_path: Path) -> None:
-    """Its size to the byte, the title and the base that it is given, and what the policy lets stand in it."""
+    """Its exact size, the given title and base, and the effects of the policy are printed."""
     picture, frame = '<img src="/api/a.png"', '<iframe src="https://maps.example/"></iframe>'
     folder, output = write(tmp_path / "app", index__html=f"{picture}>{frame}"), tmp_path / "out.html"
     policy = tmp_path / "policy.yaml"
@@ -75,13 +75,13 @@ def test_what_is_said_of_a_file(tmp_path: Path) -> None:
 
 
 def test_an_id_that_no_app_can_have(tmp_path: Path) -> None:
-    """It says how to choose another."""
+    """The message says how to choose another."""
     done = CliRunner().invoke(main, ["pack", str(write(tmp_path / "1app", index__html=""))])
     assert (done.exit_code, "--app" in done.output) == (2, True)
 
 
 def test_a_link_to_itself_is_no_app(tmp_path: Path) -> None:
-    """It is said in one line."""
+    """The message is one line."""
     (tmp_path / "app").symlink_to("app")
     done = CliRunner().invoke(main, ["pack", str(tmp_path / "app")])
     assert (done.exit_code, type(done.exception)) == (2, SystemExit)

@@ -37,7 +37,7 @@ credentials:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a policy and a configuration, to work in."""
+    """A folder with a policy and a configuration, which is the current one."""
     (tmp_path / "web").mkdir()
     (tmp_path / "cart.yaml").write_text(POLICY)
     (tmp_path / "gateway.yaml").write_text(CONFIG)
@@ -52,14 +52,14 @@ def run(*arguments: str) -> Result:
 
 @pytest.mark.parametrize("arguments", [["cart.yaml"], [], ["--config", "gateway.yaml"]])
 def test_a_right_policy_passes(folder: Path, arguments: list[str]) -> None:
-    """By name, or as gateway.yaml names it; a secret need not be there for it."""
+    """It is given by file, or found by gateway.yaml; secrets need not be set."""
     result = run("check", *arguments)
     assert result.exit_code == 0, result.output
     assert "cart.yaml" in result.output
 
 
 def test_a_wrong_policy_ends_with_2_and_every_place(folder: Path) -> None:
-    """All problems of all files, each with file, line and column, and no traceback."""
+    """All problems of all files are listed, each with file, line and column, and without a traceback."""
     (folder / "a.yaml").write_text("version: 2\nbackend: {}\n")
     (folder / "b.yaml").write_text("version: 1\nroutes: [{path: api}]\n")
     result = run("check", "a.yaml", "b.yaml", "cart.yaml")
@@ -71,7 +71,7 @@ def test_a_wrong_policy_ends_with_2_and_every_place(folder: Path) -> None:
 
 
 def test_check_writes_json(folder: Path) -> None:
-    """For editors and build machines."""
+    """The output is for editors and CI."""
     assert json.loads(run("check", "cart.yaml", "--json").stdout)["ok"] is True
     (folder / "cart.yaml").write_text("version: 1\nnonsense: 1\n")
     result = run("check", "cart.yaml", "--json")
@@ -81,7 +81,7 @@ def test_check_writes_json(folder: Path) -> None:
 
 
 def test_check_warns_of_routes_that_never_decide(folder: Path) -> None:
-    """With their place; only --strict makes that a failure."""
+    """Their place is printed; only --strict makes that a failure."""
     (folder / "cart.yaml").write_text(POLICY.replace("tests:", "  - {path: /api/cart, methods: [GET]}\ntests:"))
     result = run("check", "cart.yaml")
     assert result.exit_code == 0
@@ -93,7 +93,7 @@ def test_check_warns_of_routes_that_never_decide(folder: Path) -> None:
 
 
 def test_a_folder_stands_for_all_its_policies(folder: Path) -> None:
-    """Those of folders below too; hidden files, gateway.yaml and tests are none."""
+    """Subfolders are included; hidden files, gateway.yaml and tests are not."""
     (folder / "below").mkdir()
     for name in ("a.yaml", "below/b.yml", ".hidden.yaml"):
         (folder / name).write_text("version: 1\n")
@@ -105,14 +105,14 @@ def test_a_folder_stands_for_all_its_policies(folder: Path) -> None:
 
 
 def test_a_folder_without_policies_ends_with_2(folder: Path) -> None:
-    """A wrong path is not a passed check."""
+    """A wrong path does not pass the check."""
     (folder / "empty").mkdir()
     assert run("test", "empty").exit_code == 2
     assert run("check", "gone").exit_code == 2
 
 
 def test_without_any_policy_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is neither a file nor a gateway.yaml."""
+    """Neither a file nor a gateway.yaml is given."""
     monkeypatch.chdir(tmp_path)
     result = run("check")
     assert result.exit_code == 2
@@ -127,7 +127,7 @@ def test_tests_that_pass_end_with_0(folder: Path) -> None:
 
 
 def test_a_test_that_fails_ends_with_1_and_says_why(folder: Path) -> None:
-    """The line of the expectation, what came out, and the reason."""
+    """The line of the expectation, the outcome and the reason are printed."""
     (folder / "cart.yaml").write_text(POLICY + "  - {request: GET /api/admin/x, expect: allow}\n")
     result = run("test", "cart.yaml")
     assert result.exit_code == 1
@@ -138,7 +138,7 @@ def test_a_test_that_fails_ends_with_1_and_says_why(folder: Path) -> None:
 
 
 def test_a_policy_without_tests_ends_with_1(folder: Path) -> None:
-    """Nothing tested is not the same as all passed."""
+    """A policy without tests does not count as passed."""
     (folder / "cart.yaml").write_text(POLICY.partition("tests:")[0])
     result = run("test", "cart.yaml")
     assert result.exit_code == 1
@@ -153,7 +153,7 @@ def test_test_writes_json(folder: Path) -> None:
 
 
 def test_tests_beside_a_policy_are_run_with_it(folder: Path) -> None:
-    """By the name of the file, or by what it names; by itself it is run alone."""
+    """They are found by file name or by the policy that they name; a test file can be run alone."""
     (folder / "cart.test.yaml").write_text("tests: [{request: GET /api/cart, expect: allow}]\n")
     (folder / "more.test.yaml").write_text("policy: cart.yaml\ntests: [{request: GET /api/admin/x, expect: allow}]\n")
     result = run("test", "cart.yaml")
@@ -165,7 +165,7 @@ def test_tests_beside_a_policy_are_run_with_it(folder: Path) -> None:
 
 
 def test_tests_of_a_policy_that_is_not_there_end_with_2(folder: Path) -> None:
-    """The file of the tests is named."""
+    """The message names the file of the tests."""
     (folder / "gone.test.yaml").write_text("tests: [{request: GET /, expect: deny}]\n")
     result = run("test", "gone.test.yaml")
     assert result.exit_code == 2
@@ -173,7 +173,7 @@ def test_tests_of_a_policy_that_is_not_there_end_with_2(folder: Path) -> None:
 
 
 def test_coverage_names_what_no_test_tries(folder: Path) -> None:
-    """Routes and tools; --fail-under makes a failure of it."""
+    """Routes and tools are listed; --fail-under makes it a failure."""
     (folder / "cart.yaml").write_text(POLICY + "tools: {get_cart: {}}\n")
     result = run("test", "cart.yaml", "--coverage")
     assert result.exit_code == 0
@@ -190,7 +190,7 @@ def test_coverage_names_what_no_test_tries(folder: Path) -> None:
 
 
 def test_a_junit_report_is_written(folder: Path) -> None:
-    """A case for each test, a failure with its reasons; characters that XML cannot hold are replaced."""
+    """Each test is a case, with the reasons of a failure; characters that XML cannot hold are replaced."""
     odd = '  - {request: "GET /api/admin/\\u0001", expect: allow}\n'
     (folder / "cart.yaml").write_text(POLICY + odd)
     (folder / "empty.yaml").write_text("version: 1\n")
@@ -238,7 +238,7 @@ def test_problems_are_written_as_json(folder: Path, command: str) -> None:
     ],
 )
 def test_explain_says_the_outcome(folder: Path, arguments: list[str], code: int, outcome: str) -> None:
-    """0 where it is allowed or asked, 1 where it is denied; the same in JSON."""
+    """The exit code is 0 if it is allowed or confirmed, 1 if it is denied; the JSON is equivalent."""
     result = run("explain", *arguments)
     assert result.exit_code == code, result.output
     rows = [line.split(maxsplit=1) for line in result.output.splitlines()]
@@ -247,7 +247,7 @@ def test_explain_says_the_outcome(folder: Path, arguments: list[str], code: int,
 
 
 def test_explain_shows_the_question_and_the_remedy(folder: Path) -> None:
-    """What a person would be asked; what would have to change."""
+    """The output has the question to a person, or the change that would allow the request."""
     assert "Remove 7?" in run("explain", "DELETE", "/api/cart/7", "--initiator", "model").output
     assert "add DELETE to `methods` of /api/cart" in run("explain", "DELETE", "/api/cart").output
 
@@ -278,7 +278,7 @@ tools:
     ],
 )
 def test_explain_shows_what_conditions_saw(folder: Path, arguments: list[str], code: int, seen: str) -> None:
-    """For requests and tools."""
+    """Requests and tools are covered."""
     (folder / "ruled.yaml").write_text(RULED)
     result = run("explain", *arguments, "--policy", "ruled.yaml")
     assert result.exit_code == code, result.output
@@ -301,21 +301,21 @@ def test_explain_shows_what_conditions_saw(folder: Path, arguments: list[str], c
     ],
 )
 def test_explain_refuses_what_makes_no_sense(folder: Path, arguments: list[str]) -> None:
-    """With exit code 2 and no traceback."""
+    """The exit code is 2, without a traceback."""
     result = run("explain", *arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
 def test_explain_prints_each_step_of_a_path_in_disguise(folder: Path) -> None:
-    """The dots that were encoded, and what became of them."""
+    """The encoded dots and their resolution are shown."""
     lines = run("explain", "GET", "/api/%2e%2e/admin").output.splitlines()
     steps = [line.split("  ")[-1].strip() for line in lines[1:7]]
     assert steps[-3:] == ["/api/../admin", "/admin", "GET /admin to shop"]
 
 
 def test_the_schema_is_json_schema(folder: Path) -> None:
-    """The policy of these tests is valid under it, a wrong one is not."""
+    """The policy of these tests is valid under it, an invalid one is not."""
     schema = json.loads(run("schema").stdout)
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
@@ -324,7 +324,7 @@ def test_the_schema_is_json_schema(folder: Path) -> None:
 
 
 def test_explain_asks_for_the_app_where_there_are_several(folder: Path) -> None:
-    """The apps are named."""
+    """The message lists the apps."""
     (folder / "gateway.yaml").write_text(
         CONFIG.replace("cart.yaml}", "cart.yaml}, till: {source: web, policy: cart.yaml}")
     )

@@ -31,7 +31,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_what_is_opened_comes_first(folder: Path) -> None:
-    """With its line in the new file, and a count at the end."""
+    """The line in the new file, and a count at the end, are printed."""
     result = run("old.yaml", "new.yaml")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
@@ -52,20 +52,20 @@ def test_what_is_opened_comes_first(folder: Path) -> None:
     ],
 )
 def test_the_exit_code_is_for_build_machines(folder: Path, arguments: list[str], code: int) -> None:
-    """1 where something of that kind is found."""
+    """The exit code is 1 if changes of that kind exist."""
     assert run(*arguments).exit_code == code
     assert run(*arguments, "--json").exit_code == code
 
 
 def test_closing_alone_opens_nothing(folder: Path) -> None:
-    """A policy that only gets tighter passes."""
+    """A stricter policy passes."""
     (folder / "new.yaml").write_text(OLD.replace("GET, PUT", "GET"))
     assert run("old.yaml", "new.yaml", "--fail-on", "opened").exit_code == 0
     assert run("old.yaml", "new.yaml", "--fail-on", "changed").exit_code == 1
 
 
 def test_diff_writes_json(folder: Path) -> None:
-    """All of it, with both versions."""
+    """The changes and both versions are written."""
     found = json.loads(run("old.yaml", "new.yaml", "--json").stdout)
     assert [change["turn"] for change in found["changes"]] == ["opened", "opened", "closed"]
     assert found["old"] != found["new"]
@@ -73,7 +73,7 @@ def test_diff_writes_json(folder: Path) -> None:
 
 @pytest.mark.parametrize("order", [["old.yaml", "bad.yaml"], ["bad.yaml", "old.yaml"]])
 def test_a_policy_that_cannot_be_used_ends_with_2(folder: Path, order: list[str]) -> None:
-    """In words and as JSON, with its place."""
+    """The problem is written as text and as JSON, with its place."""
     (folder / "bad.yaml").write_text("version: 1\nnonsense: 1\n")
     result = run(*order)
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`policy learn` from OpenAPI: what is added, what is left out, and what stays of a policy as it was."""
+"""`policy learn` from OpenAPI: additions, omissions, and the preserved text of a policy."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_api_becomes_a_policy_whose_tests_pass(folder: Path) -> None:
-    """Paths, methods, schemas of bodies; the first server is the backend."""
+    """Paths, methods and body schemas are read; the first server is the backend."""
     result = run("api.yaml", "--into", "new.yaml")
     assert result.exit_code == 0, result.output
     policy = load_policy(folder / "new.yaml")
@@ -111,7 +111,7 @@ def test_an_api_becomes_a_policy_whose_tests_pass(folder: Path) -> None:
     ],
 )
 def test_schemas_of_openapi_hold_bodies(folder: Path, body: str, outcome: str) -> None:
-    """Nullable, exclusive bounds of 3.0, references, and properties that only answers have."""
+    """Nullable, exclusive bounds of 3.0, references, and read-only properties are applied."""
     run("api.yaml", "--into", "new.yaml")
     explained = CliRunner().invoke(
         main, ["policy", "explain", "POST", "/cart", "--policy", "new.yaml", "--body", body, "--json"]
@@ -120,7 +120,7 @@ def test_schemas_of_openapi_hold_bodies(folder: Path, body: str, outcome: str) -
 
 
 def test_a_server_below_the_backend_is_a_prefix(folder: Path) -> None:
-    """Paths of a policy are below the URL of its backend."""
+    """Paths of a policy are relative to the URL of its backend."""
     (folder / "policy.yaml").write_text(POLICY.replace("/v2", ""))
     assert learned("api.yaml", "--into", "policy.yaml", "--dry-run")[0][0] == "GET /v2/cart"
 
@@ -137,7 +137,7 @@ def test_a_server_below_the_backend_is_a_prefix(folder: Path) -> None:
     ],
 )
 def test_what_is_no_openapi_ends_with_2(folder: Path, text: str, problem: str) -> None:
-    """With its place, in words and as JSON."""
+    """The problem has its place, as text and as JSON."""
     (folder / "api.yaml").write_text(text)
     result = run("api.yaml", *BACKEND)
     assert result.exit_code == 2
@@ -159,7 +159,7 @@ def test_what_is_no_openapi_ends_with_2(folder: Path, text: str, problem: str) -
     ],
 )
 def test_a_schema_that_no_policy_can_take_is_left_out(folder: Path, content: str, why: str) -> None:
-    """The route is learned without it, and that is said with its place."""
+    """The route is learned without it, which is reported with its place."""
     (folder / "api.yaml").write_text(
         f"openapi: 3.1.0\nservers: [{{url: https://a.example}}]\n"
         f"paths:\n  /a:\n    post:\n      requestBody:\n        content: {content}\n"
@@ -171,7 +171,7 @@ def test_a_schema_that_no_policy_can_take_is_left_out(folder: Path, content: str
 
 
 def test_without_a_file_to_write_schemas_are_left_out(folder: Path) -> None:
-    """The policy goes to the standard output, what is to be said of it to the standard error."""
+    """The policy is written to standard output, notes to standard error."""
     result = run("api.yaml")
     assert parse_policy(result.stdout, "stdout").routes.find("POST", "/cart", None) is not None
     assert "the body schema of POST /cart: it needs a file: use --into" in result.stderr
@@ -181,7 +181,7 @@ def test_without_a_file_to_write_schemas_are_left_out(folder: Path) -> None:
 
 
 def test_what_stands_in_the_policy_stays(folder: Path) -> None:
-    """Line for line, with comments and quotes; what is added stands at the ends of its lists."""
+    """Lines, comments and quotes stay; additions are at the ends of the lists."""
     assert run("api.yaml", "--into", "policy.yaml").exit_code == 0
     new = (folder / "policy.yaml").read_text().splitlines()
     assert [line for line in new if line in POLICY.splitlines()] == POLICY.splitlines()
@@ -192,7 +192,7 @@ def test_what_stands_in_the_policy_stays(folder: Path) -> None:
 
 
 def test_rules_that_are_there_go_first(folder: Path) -> None:
-    """What they allow is not added again, what they deny not at all."""
+    """Requests that they allow are not added again, those that they deny not at all."""
     (folder / "api.yaml").write_text(OPENAPI.replace("/old:", "/admin/users:").replace("deprecated: true, ", ""))
     result = run("api.yaml", "--into", "policy.yaml")
     assert "left out  DELETE /cart/{item}: line 7 allows it already" in result.output
@@ -213,7 +213,7 @@ def test_rules_that_are_there_go_first(folder: Path) -> None:
     ],
 )
 def test_every_way_of_writing_a_policy_can_be_extended(folder: Path, text: str) -> None:
-    """Lists that are missing, empty, in one line, or indented otherwise."""
+    """Lists may be missing, empty, in one line, or indented differently."""
     (folder / "policy.yaml").write_text(text)
     result = run("api.yaml", "--into", "policy.yaml")
     assert result.exit_code == 0, result.output
@@ -224,7 +224,7 @@ def test_every_way_of_writing_a_policy_can_be_extended(folder: Path, text: str) 
 
 
 def test_a_policy_with_several_backends_needs_a_name(folder: Path) -> None:
-    """Each route that is added names it then."""
+    """Each added route then names it."""
     (folder / "policy.yaml").write_text(
         "version: 1\nbackends:\n  a: {url: https://a.example}\n  b: {url: https://b.example}\n"
     )
@@ -237,7 +237,7 @@ def test_a_policy_with_several_backends_needs_a_name(folder: Path) -> None:
 
 
 def test_nothing_is_written_for_a_check_or_a_dry_run(folder: Path) -> None:
-    """--check says by its exit code whether there is something to add."""
+    """The exit code of --check reports whether there is something to add."""
     before: dict[str, Any] = {file.name: file.read_text() for file in folder.iterdir()}
     assert run("api.yaml", "--into", "policy.yaml", "--dry-run").exit_code == 0
     assert run("api.yaml", "--into", "policy.yaml", "--check").exit_code == 1
@@ -247,7 +247,7 @@ def test_nothing_is_written_for_a_check_or_a_dry_run(folder: Path) -> None:
 
 
 def test_without_any_backend_the_remedy_is_named(folder: Path) -> None:
-    """A record does not say where the API is."""
+    """A record does not contain the URL of the API."""
     journal(folder / "day.journal", [request("GET", "/a")])
     result = run("day.journal")
     assert result.exit_code == 2
@@ -255,7 +255,7 @@ def test_without_any_backend_the_remedy_is_named(folder: Path) -> None:
 
 
 def test_a_broken_policy_is_not_extended(folder: Path) -> None:
-    """Its problems are named with their places."""
+    """Its problems are listed with their places."""
     (folder / "policy.yaml").write_text("version: 1\nnonsense: 1\n")
     result = run("api.yaml", "--into", "policy.yaml")
     assert result.exit_code == 2
@@ -268,5 +268,5 @@ def test_a_broken_policy_is_not_extended(folder: Path) -> None:
      ("s", "s"), ("my-things", "my_thing"), ("2fa", "id"), ("", "id")],
 )  # fmt: skip
 def test_a_parameter_is_named_after_what_it_is_one_of(word: str, one: str) -> None:
-    """English plurals, as far as they go."""
+    """Common English plurals are covered."""
     assert singular(word) == one

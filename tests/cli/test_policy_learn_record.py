@@ -1,4 +1,4 @@
-"""`policy learn` from a record: what persons did, and what of it becomes a rule."""
+"""`policy learn` from a record: which requests of people become rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
-    """Models, pages, denials and failures teach nothing, and are counted."""
+    """Models, pages, denials and failures are ignored, and counted."""
     day = [
         request("GET", "/api/cart?full=1"),
         request("GET", "/api/cart", reported=["no route"], route=None),
@@ -50,7 +50,7 @@ def test_only_what_persons_did_and_what_worked_is_learned(folder: Path) -> None:
 
 
 def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
-    """By what came of it, not by its question."""
+    """Its outcome counts, not its question."""
     asked = request("PUT", "/api/cart/7", approval="q", status=202)
     journal(folder / "day.journal", [asked, {**asked, "answered_by": "x", "status": 200}])
     result = run("day.journal", *BACKEND)
@@ -76,13 +76,13 @@ def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
     ],
 )
 def test_values_in_paths_become_parameters(path: str, expected: str) -> None:
-    """Numbers, ids, dates, what is encoded; words stay."""
+    """Numbers, ids, dates and encoded text become parameters; words stay."""
     assert generalised(path) == expected
 
 
 @given(st.lists(st.from_regex(r"\A(?:[a-z]{1,8}|\d{1,4}|[A-Za-z0-9_@%.-]{1,20})\Z"), min_size=1, max_size=6))
 def test_a_path_that_is_learned_takes_the_path_that_was_seen(segments: list[str]) -> None:
-    """Whatever its segments are, as long as a route can have it."""
+    """Any segments match, if a route can have them."""
     path = "/" + "/".join(segments)
     template = generalised(path)
     if path_problem(template) is None and re.search("%(?![0-9A-F]{2})", path) is None:
@@ -91,7 +91,7 @@ def test_a_path_that_is_learned_takes_the_path_that_was_seen(segments: list[str]
 
 
 def test_no_route_ends_in_a_rest(folder: Path) -> None:
-    """However many paths there are below one place."""
+    """No number of paths with a common prefix leads to `**`."""
     journal(
         folder / "day.journal", (request("POST", f"/api/x/{word}/{n}/y") for word in "abcdefghijkl" for n in range(3))
     )
@@ -101,7 +101,7 @@ def test_no_route_ends_in_a_rest(folder: Path) -> None:
 
 
 def test_many_words_in_one_place_are_values_where_something_is_read(folder: Path) -> None:
-    """Where something is changed each is kept by itself, and that is said."""
+    """For changes each word stays a route, and that is reported."""
     names = ["teapot", "mug", "bowl", "honey", "oil", "apron", "candle", "board", "tea"]
     journal(
         folder / "day.journal", (request(method, f"/api/items/{name}") for name in names for method in ("GET", "PUT"))
@@ -113,7 +113,7 @@ def test_many_words_in_one_place_are_values_where_something_is_read(folder: Path
 
 
 def test_what_is_learned_is_a_policy_whose_tests_pass(folder: Path) -> None:
-    """With every route covered; no value of the record is in it."""
+    """Every route is covered by a test; the policy contains no value of the record."""
     day = [request(method, "/api/secret-cart/4711") for method in ("GET", "HEAD", "DELETE")]
     journal(folder / "day.journal", [*day, request("POST", "/api/cart")])
     assert run("day.journal", "--into", "new.yaml", *BACKEND).exit_code == 0
@@ -123,21 +123,21 @@ def test_what_is_learned_is_a_policy_whose_tests_pass(folder: Path) -> None:
 
 
 def test_a_database_teaches_the_same(folder: Path) -> None:
-    """As its journal."""
+    """The result is that of its journal."""
     file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/cart/7")])
     database(folder / "day.db", file)
     assert learned("day.db", *BACKEND) == learned("day.journal", *BACKEND)
 
 
 def test_a_record_of_several_apps_needs_a_name(folder: Path) -> None:
-    """One policy is of one app."""
+    """A policy is for one app."""
     journal(folder / "day.journal", [request("GET", "/a"), request("GET", "/b", app="till")])
     assert run("day.journal", *BACKEND).exit_code == 2
     assert learned("day.journal", *BACKEND, "--app", "till")[0] == ["GET /b"]
 
 
 def test_a_record_does_not_say_where_the_api_is(folder: Path) -> None:
-    """The policy in effect does, and knows it for each of its backends; without one somebody has to."""
+    """The policy in effect contains the URL of each backend; without a policy it must be given."""
     journal(folder / "day.journal", [request("GET", "/api/cart")])
     result = run("day.journal")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`policy replay`: what of a record would go otherwise, what cannot be told, and how fast."""
+"""`policy replay`: changed decisions, undecidable requests, and speed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(*arguments: str) -> Result:
 
 
 def found(*arguments: str) -> dict[str, Any]:
-    """What it writes as JSON."""
+    """The JSON output of the command."""
     result = run(*arguments, "--policy", "new.yaml", "--json")
     assert result.exit_code in (0, 1), result.output
     value: dict[str, Any] = json.loads(result.stdout)
@@ -55,12 +55,12 @@ def found(*arguments: str) -> dict[str, Any]:
 
 
 def change(told: dict[str, Any]) -> list[tuple[str, str, str, int]]:
-    """The changes in short."""
+    """The changes in a short form."""
     return [(one["was"], one["would"], one["method"], one["count"]) for one in told["changes"]]
 
 
 def test_what_goes_as_before_ends_with_0(folder: Path) -> None:
-    """Requests and tool calls, of the person and of the model."""
+    """Requests and tool calls, of people and models, are replayed."""
     asked = request("DELETE", "/api/cart/7", initiator="model", approval="q1", route="/api/cart/{item}", status=202)
     journal(folder / "day.journal", [request("GET", "/api/cart?full=1"), asked, tool("get_cart", arguments={})])
     result = run("day.journal", "--policy", "new.yaml")
@@ -69,7 +69,7 @@ def test_what_goes_as_before_ends_with_0(folder: Path) -> None:
 
 
 def test_each_way_of_a_change_is_told(folder: Path) -> None:
-    """With how many, whose, an example and the reason."""
+    """Each has a count, its initiator, an example and the reason."""
     refused = {"decision": "deny", "reason": "policy-denied", "status": 403, "route": None}
     journal(
         folder / "day.journal",
@@ -109,7 +109,7 @@ def test_each_way_of_a_change_is_told(folder: Path) -> None:
     ],
 )
 def test_what_the_record_does_not_hold_is_said_and_counted(folder: Path, fields: dict[str, Any], lacks: str) -> None:
-    """It is neither a change nor none."""
+    """Such a request counts neither as changed nor as unchanged."""
     journal(folder / "day.journal", [fields, fields])
     told = found("day.journal")
     assert (told["replayed"], told["changed"], told["ok"]) == (0, 0, True)
@@ -120,20 +120,20 @@ def test_what_the_record_does_not_hold_is_said_and_counted(folder: Path, fields:
 
 
 def test_arguments_of_tools_are_replayed(folder: Path) -> None:
-    """They are in the record, if they are short."""
+    """Short arguments are in the record."""
     journal(folder / "day.journal", [tool("add", arguments={"count": 2}), tool("add", arguments={"count": 9})])
     assert change(found("day.journal")) == [("allow", "deny", "tools/call", 1)]
 
 
 def test_a_request_that_a_person_answered_counts_once(folder: Path) -> None:
-    """The record has it twice: when it was asked about, and when it ran."""
+    """The record has it twice: with its question, and with its outcome."""
     asked = request("DELETE", "/api/cart/7", initiator="model", approval="q1", route="/api/cart/{item}", status=202)
     journal(folder / "day.journal", [asked, {**asked, "answered_by": "local|local|local", "status": 200}])
     assert found("day.journal")["replayed"] == 1
 
 
 def test_what_report_mode_let_through_and_a_rule_allows_now_is_counted(folder: Path) -> None:
-    """That is what report mode is for; what no rule allows still would be refused."""
+    """This is the purpose of report mode; a request that still matches no rule would be refused."""
     one, other = (request("GET", url, reported=["no route"], route=None) for url in ("/api/cart", "/api/else"))
     journal(folder / "day.journal", [one, other])
     told = found("day.journal")
@@ -141,7 +141,7 @@ def test_what_report_mode_let_through_and_a_rule_allows_now_is_counted(folder: P
 
 
 def test_doors_that_refused_before_any_policy_are_left_out(folder: Path) -> None:
-    """So are approvals and changes of policies."""
+    """Approvals and changes of policies are left out, too."""
     door = request("GET", "/api/cart", reason="view-unproven", status=403)
     del door["policy_version"]
     journal(folder / "day.journal", [door, {"kind": "policy", "app": "cart"}, {"kind": "approval", "app": "cart"}])
@@ -149,14 +149,14 @@ def test_doors_that_refused_before_any_policy_are_left_out(folder: Path) -> None
 
 
 def test_an_unproven_call_of_the_model_is_asked_about(folder: Path) -> None:
-    """As the gateway would do, whatever the rule says."""
+    """The gateway would require approval, too, whatever the rule declares."""
     fields = request("PUT", "/api/cart/7", initiator="page", evidence="no-view-proof", view=None)
     journal(folder / "day.journal", [{**fields, "initiator": "model"}])
     assert change(found("day.journal")) == [("allow", "confirm", "PUT", 1)]
 
 
 def test_a_damaged_line_is_counted(folder: Path) -> None:
-    """The others are replayed."""
+    """The other lines are replayed."""
     file = journal(folder / "day.journal", [request("GET", "/api/cart")] * 2)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], lines[3].replace(b"/api/cart", b"/api/cArt")]))
@@ -166,7 +166,7 @@ def test_a_damaged_line_is_counted(folder: Path) -> None:
 
 
 def test_several_apps_must_be_told_apart(folder: Path) -> None:
-    """One policy is of one app."""
+    """A policy is for one app."""
     journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/x", app="till")])
     result = run("day.journal", "--policy", "new.yaml")
     assert result.exit_code == 2
@@ -185,14 +185,14 @@ def test_several_apps_must_be_told_apart(folder: Path) -> None:
     ],
 )
 def test_the_exit_code_is_for_build_machines(folder: Path, fail_on: str, url: str, code: int) -> None:
-    """By what would happen to requests."""
+    """`--fail-on` selects the outcomes that count."""
     journal(folder / "day.journal", [request("GET", url)])
     assert run("day.journal", "--policy", "new.yaml", "--fail-on", fail_on).exit_code == code
 
 
 @pytest.mark.parametrize("text", ["hello\n", "version: 1\n", "{}\n"])
 def test_what_is_no_record_ends_with_2(folder: Path, text: str) -> None:
-    """And is not taken for an empty one."""
+    """It is not mistaken for an empty record."""
     (folder / "day.journal").write_text(text)
     result = run("day.journal", "--policy", "new.yaml")
     assert result.exit_code == 2
@@ -200,7 +200,7 @@ def test_what_is_no_record_ends_with_2(folder: Path, text: str) -> None:
 
 
 def test_files_that_are_not_there_end_with_2(folder: Path) -> None:
-    """Record or policy."""
+    """The record and the policy are checked."""
     assert run("gone.journal", "--policy", "new.yaml").exit_code == 2
     journal(folder / "day.journal", [])
     result = run("day.journal", "--policy", "gone.yaml", "--json")
@@ -209,7 +209,7 @@ def test_files_that_are_not_there_end_with_2(folder: Path) -> None:
 
 
 def test_the_database_gives_the_same_as_its_journal(folder: Path) -> None:
-    """Whichever is at hand."""
+    """Either can be used."""
     file = journal(folder / "day.journal", [request("GET", "/api/cart"), request("GET", "/api/orders")])
     database(folder / "day.db", file)
     assert found("day.db") == found("day.journal")
@@ -217,7 +217,7 @@ def test_the_database_gives_the_same_as_its_journal(folder: Path) -> None:
 
 @pytest.fixture
 async def served(world: World) -> World:
-    """A gateway that has carried a request and refused one."""
+    """A gateway that has served one request and refused one."""
     async with world.client(headers={"webmcp-gateway-client": "1"}) as client:
         for path in ("/api/products", "/api/admin/users"):
             async with client.get(world.site + path) as answer:
@@ -226,7 +226,7 @@ async def served(world: World) -> World:
 
 
 async def test_the_record_of_a_running_gateway_is_replayed(served: World, folder: Path) -> None:
-    """Its journal and its real database; the example's own policy changes nothing."""
+    """Its journal and its real database are replayed; the example's own policy changes nothing."""
     policy = str(served.folder / "policy.yaml")
     async with Database(served.config.database.reveal()) as shown:
         async with asyncio.timeout(20):
@@ -239,7 +239,7 @@ async def test_the_record_of_a_running_gateway_is_replayed(served: World, folder
 
 
 def test_thousands_of_requests_are_replayed_in_seconds_and_little_memory(folder: Path) -> None:
-    """At the speed at which 100,000 take well under a minute; nothing of the record is kept."""
+    """100,000 would take well under a minute; the requests are not kept in memory."""
     count = 20_000
     day = (request("GET", f"/api/orders/{n}", route="/api/orders/{id}") for n in range(count))
     journal(folder / "day.journal", day)
@@ -255,7 +255,7 @@ def test_thousands_of_requests_are_replayed_in_seconds_and_little_memory(folder:
 
 
 def test_changes_of_too_many_kinds_are_counted_only(folder: Path) -> None:
-    """However the routes of the record are called."""
+    """Of many distinct routes in the record the first 1,000 changes are listed."""
     journal(folder / "day.journal", (request("GET", f"/api/{n}") for n in range(1100)))
     told = found("day.journal")
     assert (told["changed"], len(told["changes"]), told["not_told"]) == (1100, 1000, 100)

@@ -1,4 +1,4 @@
-"""`serve` as a process: ready lines, what stops it, what keeps it from starting."""
+"""`serve` as a process: ready lines, shutdown, and start-up errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()")
 
 
 def write(folder: Path, port: int, backend: int = 9) -> None:
-    """A configuration for one page, whose requests go to a port of this machine."""
+    """Write a configuration for one page, whose requests go to a port of this machine."""
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
         f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private}}}}\n"
@@ -39,7 +39,7 @@ def write(folder: Path, port: int, backend: int = 9) -> None:
 
 @asynccontextmanager
 async def process(folder: Path, *arguments: str, command: str = "serve") -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command in `folder`; killed at the end if it still runs."""
+    """Run the command in `folder`; kill it at the end if it still runs."""
     started = await asyncio.create_subprocess_exec(
         *COMMAND,
         command,
@@ -59,7 +59,7 @@ async def process(folder: Path, *arguments: str, command: str = "serve") -> Asyn
 
 
 async def ready(running: asyncio.subprocess.Process, lines: int) -> list[str]:
-    """The next `lines` lines that it prints, but for the one that says what it packs."""
+    """The next `lines` lines of its output, except the ones about packing."""
     assert running.stdout is not None
     said: list[str] = []
     async with asyncio.timeout(60):
@@ -71,7 +71,7 @@ async def ready(running: asyncio.subprocess.Process, lines: int) -> list[str]:
 
 
 async def ended(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
-    """Its exit code and the rest of what it printed."""
+    """Its exit code and the rest of its output."""
     async with asyncio.timeout(60):
         out, err = await running.communicate()
     return running.returncode, (out + err).decode()
@@ -79,7 +79,7 @@ async def ended(running: asyncio.subprocess.Process) -> tuple[int | None, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    """The ready lines come when it answers; SIGTERM and Ctrl-C end it with exit code 0."""
+    """The ready lines are printed when it accepts requests; SIGTERM and Ctrl-C end it with exit code 0."""
     port = free_port()
     write(tmp_path, port)
     async with process(tmp_path) as running, aiohttp.ClientSession() as http:
@@ -98,7 +98,7 @@ async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, num
 
 
 async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
-    """Others read logs: what has no terminal tells how a link is made, as a line of the log's form, if it is JSON."""
+    """Without a terminal the output only explains how to make a link, in the format of the log if that is JSON."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("auth: [token]\nlog: json\n")
@@ -118,7 +118,7 @@ async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
 
 
 async def test_a_login_link_is_shown_in_a_terminal(tmp_path: Path) -> None:
-    """Who sits there has started the gateway."""
+    """The person at the terminal has started the gateway."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("auth: [token]\n")
@@ -134,7 +134,7 @@ async def test_a_login_link_is_shown_in_a_terminal(tmp_path: Path) -> None:
 
 
 async def test_all_that_the_gateway_makes_is_its_users_alone(tmp_path: Path) -> None:
-    """Whatever the umask is: record, keys, database, lock file and what stands beside them."""
+    """The umask has no effect on record, keys, database, lock file and their companions."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("auth: [token]\n")
@@ -152,7 +152,7 @@ async def test_all_that_the_gateway_makes_is_its_users_alone(tmp_path: Path) -> 
 
 
 async def test_serve_says_at_once_what_it_packs(tmp_path: Path) -> None:
-    """Which takes seconds, where scripts are large."""
+    """Large scripts take seconds to pack."""
     write(tmp_path, free_port())
     async with process(tmp_path) as running:
         assert running.stdout is not None
@@ -161,7 +161,7 @@ async def test_serve_says_at_once_what_it_packs(tmp_path: Path) -> None:
 
 
 async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp_path: Path) -> None:
-    """With its file, line and column; the page is shown all the same, as it is on its own site."""
+    """File, line and column are shown; the page is shown all the same, as on its own site."""
     write(tmp_path, free_port())
     (tmp_path / "index.html").write_text('<!doctype html><script type="module" src="app.js"></script>')
     (tmp_path / "app.js").write_text("let a = 1;\nlet b = ;\n")
@@ -174,7 +174,7 @@ async def test_dev_tells_of_a_script_that_no_browser_can_read_as_of_an_error(tmp
 
 
 async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> None:
-    """SIGTERM stops accepting at once; what runs gets its answer."""
+    """SIGTERM stops accepting at once; requests in flight are answered."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
@@ -200,7 +200,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
             await ready(running, 1)
             with pytest.raises(aiohttp.ClientConnectorError):
                 await http.get(f"http://127.0.0.1:{port}/api/slow")
-            asyncio.get_running_loop().call_later(1, go_on.set)  # long enough to be cut off, if it were
+            asyncio.get_running_loop().call_later(1, go_on.set)  # long enough to notice a cut-off
             answer = await call
             assert (answer.status, await answer.json()) == (200, {"late": True})
             answer.close()
@@ -223,7 +223,7 @@ async def test_a_port_that_is_taken_ends_with_2(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_configuration_ends_with_2_and_its_places(tmp_path: Path) -> None:
-    """Problems of gateway.yaml and of the policy, and nothing else."""
+    """Only the problems of gateway.yaml and of the policy are printed."""
     write(tmp_path, 8080)
     (tmp_path / "policy.yaml").write_text("version: 1\nroute: []\n")
     with (tmp_path / "gateway.yaml").open("a") as file:
@@ -235,7 +235,7 @@ async def test_a_wrong_configuration_ends_with_2_and_its_places(tmp_path: Path) 
 
 
 async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
-    """What keeps the gateway from starting is said without a traceback."""
+    """The error has no traceback."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("plugins: [gone_plugin]\n")
@@ -247,7 +247,7 @@ async def test_a_plugin_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
 
 
 async def test_sighup_reads_the_files_again(tmp_path: Path) -> None:
-    """It ends nothing; what a policy forbids now is forbidden, and the log says which one is in effect."""
+    """Nothing is interrupted; newly forbidden requests are denied, and the policy in effect is logged."""
     port = free_port()
     write(tmp_path, port)
     headers = {"host": f"page.localhost:{port}", "webmcp-gateway-client": "1"}

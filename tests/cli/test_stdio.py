@@ -1,4 +1,4 @@
-"""`stdio` as a process: a pipe to the gateway that runs, for both eras of the protocol."""
+"""`stdio` as a process: a pipe to the running gateway, for both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ META = {
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """A mount of two apps, of which one has a live tool."""
+    """A mount of two apps, one of which has a live tool."""
     async with Mount().serve() as served:
         yield served
 
@@ -61,7 +61,7 @@ def desktop(*arguments: str, mode: str, heard: Any = None) -> Client:
 
 @asynccontextmanager
 async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The pipe as a process with its ends."""
+    """The pipe as a process."""
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         *COMMAND,
@@ -81,7 +81,7 @@ async def piped(*arguments: str, cwd: Path = ROOT) -> AsyncIterator[asyncio.subp
 
 
 async def asked(pipe: asyncio.subprocess.Process, *lines: bytes) -> list[dict[str, Any]]:
-    """All that is said in answer to these lines, which are all that there are, and the pipe ends with exit code 0."""
+    """Send these lines and the end of input; return all answers, once the pipe has ended with exit code 0."""
     async with asyncio.timeout(60):
         out, _ = await pipe.communicate(b"".join(line + b"\n" for line in lines))
     assert pipe.returncode == 0
@@ -95,7 +95,7 @@ def call(id: object, method: str = "tools/list", **params: object) -> bytes:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_desktop_client_lists_and_calls_tools(served: Served, mode: str) -> None:
-    """Through the pipe as at `/mcp`."""
+    """The results are the same as at `/mcp`."""
     async with desktop("--url", served.url, mode=mode) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         opened = await client.call_tool("open_cart", {})
@@ -107,7 +107,7 @@ async def test_a_desktop_client_lists_and_calls_tools(served: Served, mode: str)
 
 
 async def test_desktop_clients_share_the_views(served: Served) -> None:
-    """Each lists and calls the tool of the one live page, by a pipe of its own, in its own era."""
+    """Each lists and calls the tool of the one live page, by a separate pipe, in its own era."""
     served.views.offer(LOCAL, ADD)
     async with desktop("--url", served.url, mode=MODES[0]) as one, desktop("--url", served.url, mode=MODES[1]) as other:
         for client in (one, other):
@@ -116,7 +116,7 @@ async def test_desktop_clients_share_the_views(served: Served) -> None:
 
 
 async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
-    """Each with an error of its own, and the pipe goes on."""
+    """Each gets an error, and the pipe continues."""
     async with piped("--url", served.url) as pipe:
         said = await asked(pipe, b"{", b"[]", b"", b'"x"', b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', call("last"))
     assert [one["error"]["code"] for one in said if "error" in one] == [-32700, -32600, -32600, -32600]
@@ -124,21 +124,21 @@ async def test_lines_that_are_no_messages_are_answered(served: Served) -> None:
 
 
 async def test_errors_of_the_gateway_come_through(served: Served) -> None:
-    """With the id of the call."""
+    """They have the id of the call."""
     async with piped("--url", served.url) as pipe:
         said = await asked(pipe, call(1, "nothing/known"), call(2, "tools/call", name="unknown", arguments={}))
     assert {one["id"]: one["error"]["code"] for one in said} == {1: -32601, 2: -32602}
 
 
 async def test_an_error_that_names_no_call_is_the_answer_of_the_call(served: Served) -> None:
-    """One line, with what the gateway says: here a client of the older protocols has not begun a session."""
+    """The answer is one line with the gateway's message: a client of the older protocols has no session yet."""
     async with piped("--url", served.url) as pipe:
         (answer,) = await asked(pipe, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}')
     assert (answer["id"], answer["error"]["message"]) == (7, "Bad Request: Missing session ID")
 
 
 async def test_an_id_in_flight_is_not_taken_twice(served: Served) -> None:
-    """The second call is refused, the first one goes on."""
+    """The second call is refused, the first one continues."""
     slow = call(7, "tools/call", name="http_request", arguments={"url": "/held", "_view": "proof"})
     shown = json.loads(slow)
     shown["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {
@@ -157,7 +157,7 @@ async def test_an_id_in_flight_is_not_taken_twice(served: Served) -> None:
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_backend(served: Served) -> None:
-    """The pipe hangs up for it."""
+    """The pipe closes the connection of the call."""
     shown = json.loads(call(7, "tools/call", name="http_request", arguments={"url": "/slow", "_view": "proof"}))
     shown["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {
         "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
@@ -172,7 +172,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_backend(served: Served) -> N
 
 
 async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """To the call, and to the person in words."""
+    """The call gets an error, and standard error names the URL."""
     url = f"http://127.0.0.1:{free_port()}/mcp"
     async with piped("--url", url) as pipe:
         out, err = await pipe.communicate(call(1) + b"\n")
@@ -183,7 +183,7 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp/crat", "/"])
 async def test_an_address_without_a_mount_is_named_with_what_helps(served: Served, path: str) -> None:
-    """An app that there is not, and an address without /mcp."""
+    """The app may not exist, or the URL lack /mcp."""
     url = str(URL(served.url).with_path(path))
     arguments = ("--url", served.url, "--app", "crat") if path != "/" else ("--url", url)
     async with piped(*arguments) as pipe:
@@ -194,7 +194,7 @@ async def test_an_address_without_a_mount_is_named_with_what_helps(served: Serve
 
 
 async def test_a_signal_ends_it(served: Served) -> None:
-    """Also in the middle of a call."""
+    """This works also during a call."""
     async with piped("--url", served.url) as pipe:
         assert pipe.stdin is not None
         assert pipe.stdout is not None
@@ -209,7 +209,7 @@ async def test_a_signal_ends_it(served: Served) -> None:
     "wrong", [("--url", "gateway"), ("--config", "nothing.yaml"), ("--config", "a.yaml", "--no-start")]
 )
 async def test_what_cannot_be_found_is_said(tmp_path: Path, wrong: tuple[str, ...]) -> None:
-    """In one line, with exit code 2."""
+    """The message is one line, with exit code 2."""
     (tmp_path / "a.yaml").write_text("apps: {}\n")
     async with piped(*wrong, cwd=tmp_path) as pipe:
         _, err = await pipe.communicate()
@@ -218,7 +218,7 @@ async def test_what_cannot_be_found_is_said(tmp_path: Path, wrong: tuple[str, ..
 
 
 async def test_the_running_gateway_is_found_by_its_lock_file(tmp_path: Path) -> None:
-    """And a second one with the same configuration does not start."""
+    """A second one with the same configuration does not start."""
     port = free_port()
     write(tmp_path, port)
     async with process(tmp_path) as running:
@@ -233,7 +233,7 @@ async def test_the_running_gateway_is_found_by_its_lock_file(tmp_path: Path) -> 
 
 
 async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
-    """Two pipes at once share it; it goes on when they end."""
+    """Two concurrent pipes share it; it keeps running when they end."""
     write(tmp_path, free_port())
     config = tmp_path / "gateway.yaml"
     try:
@@ -254,7 +254,7 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
 
 
 def test_events_are_read_however_they_are_cut() -> None:
-    """Comments are passed over, lines of data joined, ids kept."""
+    """Comments are skipped, data lines joined, ids kept."""
     text = b': ping\r\n\r\nid: 7\r\nevent: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:x\n\n'
     reader = EventReader()
     found = [one for byte in text for one in reader.feed(bytes((byte,)))]
@@ -264,9 +264,9 @@ def test_events_are_read_however_they_are_cut() -> None:
 
 @pytest.mark.parametrize("mount", ["", "/up"])
 async def test_a_desktop_client_outlives_its_session(tmp_path: Path, mount: str) -> None:
-    """The gateway was started anew, and knows no session: the client goes on, and hears what it followed.
+    """The gateway restarted without its sessions: the client continues, and still gets its notifications.
 
-    That nobody calls for long ends none: the pipe holds its stream open, which is a request in flight.
+    Idle time does not end the session: the open stream of the pipe is a request in flight.
     """
     heard: asyncio.Queue[str] = asyncio.Queue()
     probe = Probe()
@@ -296,7 +296,7 @@ async def test_a_desktop_client_outlives_its_session(tmp_path: Path, mount: str)
 
 @asynccontextmanager
 async def listening(url: str, uri: str, mode: str) -> AsyncIterator[asyncio.Queue[str]]:
-    """What a desktop client hears of its lists of tools and of one resource, by the kind of news."""
+    """The notifications of a desktop client about its tools and one resource, by kind."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     def hear(told: object) -> None:
@@ -322,13 +322,13 @@ async def listening(url: str, uri: str, mode: str) -> AsyncIterator[asyncio.Queu
 
 
 async def hears(heard: asyncio.Queue[str], kind: str) -> None:
-    """Until that comes."""
+    """Wait until a notification of this kind arrives."""
     while await heard.get() != kind:
         pass
 
 
 async def follows(heard: asyncio.Queue[str], probe: Probe) -> None:
-    """Until it hears of the resource, which changes again and again."""
+    """Change the resource repeatedly until its notification arrives."""
     while heard.empty():
         await probe.updated()
         await asyncio.sleep(0.1)
@@ -339,7 +339,7 @@ async def follows(heard: asyncio.Queue[str], probe: Probe) -> None:
 async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_started_anew(
     tmp_path: Path, mode: str
 ) -> None:
-    """Lists may be others now; then it hears of what it follows, as before."""
+    """The lists may have changed; then its subscriptions continue."""
     probe, door = Probe(), Server(bound())
     async with (
         over_http(probe.server) as url,
@@ -349,7 +349,7 @@ async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_sta
     ):
         for _ in range(2):
             await door.stop()
-            await asyncio.sleep(1.5)  # it asks in vain
+            await asyncio.sleep(1.5)  # its attempts fail
             await door.start(build_app(load_config(tmp_path / "gateway.yaml", {})))
             await hears(heard, "tools")
             await follows(heard, probe)
@@ -357,7 +357,7 @@ async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_sta
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_desktop_client_hears_what_changed_while_it_was_cut_off(tmp_path: Path, mode: str) -> None:
-    """Once its stream goes on, or begins again."""
+    """It is notified when its stream is resumed, or restarted."""
     probe, door = Probe(), Server(bound())
     async with (
         over_http(probe.server) as url,
@@ -381,7 +381,7 @@ async def test_a_desktop_client_hears_what_changed_while_it_was_cut_off(tmp_path
 
 
 async def test_what_listening_cannot_mean_ends_no_pipe() -> None:
-    """A stream that begins again with what is no message, or with an acknowledgement that acknowledges nothing."""
+    """The stream restarts with an invalid message, or with an acknowledgement of nothing."""
     begun = {"_meta": {}, "notifications": {"toolsListChanged": True}}
     told: list[list[object]] = [[begun], [], [None, {"notifications": []}, {**begun, "notifications": {}}, begun]]
 

@@ -1,4 +1,4 @@
-"""A gateway that is stopped in the middle of calls, at every door: the record is complete, and nothing holds it up."""
+"""A gateway that is stopped during calls, at every door: the record is complete, and nothing delays the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.world import Server, bound, free_port, local_client
 
 @dataclass(slots=True)
 class Backend:
-    """Answers at `/api/held` when it is let go on, and everything else at once; keeps what it was asked to change."""
+    """Answers at `/api/held` on release, and everything else at once; records the paths of its changes."""
 
     server: Server = field(default_factory=lambda: Server(bound()))
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -36,7 +36,7 @@ class Backend:
     changed: set[str] = field(default_factory=set)
 
     async def start(self) -> None:
-        """It listens."""
+        """Start listening."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         await self.server.start(app)
@@ -52,7 +52,7 @@ class Backend:
 
 @dataclass(slots=True)
 class Stopped:
-    """A gateway in a process of its own, and its backend."""
+    """A gateway in a separate process, and its backend."""
 
     folder: Path
     port: int
@@ -65,12 +65,12 @@ class Stopped:
         return {"console": f"gateway.localhost:{self.port}", "app": f"{APP}.localhost:{self.port}"}
 
     async def stop(self) -> None:
-        """Ask it to end; returns when it has said that it stops."""
+        """Send SIGTERM; return once it has printed that it stops."""
         self.process.terminate()
         assert (await ready(self.process, 1))[0].startswith("Stopping")
 
     def lines(self) -> list[dict[str, Any]]:
-        """Every line of the journal, whose chain must be whole and end with a head."""
+        """Every line of the journal, which must verify and end with a head."""
         journal = self.folder / "gateway.journal"
         verdict = verified(found_in(journal), [key_in(self.folder / "gateway.journal.key").public])
         assert verdict.sound, verdict.problems
@@ -79,7 +79,7 @@ class Stopped:
         return lines
 
     def outcomes(self) -> dict[str, dict[str, Any]]:
-        """What became of each request, by its URL; every intent has an outcome, every change had an intent."""
+        """The outcome of each request, by its URL; every intent has an outcome, every change had an intent."""
         lines = self.lines()
         intents = {line["id"]: line["fields"] for line in lines if line["phase"] == "intent"}
         closed = {line["id"]: line["fields"] for line in lines if line["phase"] == "outcome"}
@@ -90,7 +90,7 @@ class Stopped:
 
 @asynccontextmanager
 async def serving(folder: Path, extra: str = "") -> AsyncIterator[Stopped]:
-    """A gateway that listens."""
+    """A listening gateway."""
     backend, port = Backend(), free_port()
     await backend.start()
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
@@ -113,7 +113,7 @@ async def serving(folder: Path, extra: str = "") -> AsyncIterator[Stopped]:
 
 @asynccontextmanager
 async def reached(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
-    """A client at a door, whose goodbye may come too late."""
+    """A client at a door, whose last message may come too late."""
     with suppress(aiohttp.ClientConnectorError):
         async with DOORS[door](gateway) as way:
             yield way
@@ -121,7 +121,7 @@ async def reached(gateway: Stopped, door: str) -> AsyncIterator[AttackedDoor]:
 
 @pytest.mark.parametrize("door", ["modern-sdk", "stdio"])
 async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> None:
-    """One signal leaves it the time."""
+    """One signal leaves calls the time."""
     async with serving(tmp_path) as gateway, reached(gateway, door) as way:
         call = asyncio.ensure_future(way.ask({"url": "/api/held", "method": "POST", "body": "{}"}))
         async with asyncio.timeout(60):
@@ -136,7 +136,7 @@ async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> 
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None:
-    """What was sent stands in the record, as given up; what was answered, with its answer."""
+    """A request that was sent is recorded as cancelled; one that was answered, with its answer."""
     async with serving(tmp_path) as gateway:
         async with reached(gateway, door) as way:
             assert (await way.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
@@ -164,8 +164,8 @@ audit: {sinks: [database, otlp]}
 
 
 async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
-    """Streams, sockets, half requests, an upstream that does not listen, a collector that does not answer."""
-    silent = bound()  # the system takes connections, and nobody answers
+    """Streams, sockets, partial requests, an upstream that ignores signals, and a silent collector are open."""
+    silent = bound()  # the system accepts connections, and no process answers
     extra = HANGING % (sys.executable, silent.getsockname()[1])
     async with AsyncExitStack() as held, serving(tmp_path, extra) as gateway:
         held.callback(silent.close)

@@ -1,4 +1,4 @@
-"""Tests of `storage`: what pages keep is listed and forgotten, and sealed anew with a new key."""
+"""Tests of `storage`: stored values of pages are listed, deleted, and re-encrypted with a new key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.stores.sql import Database
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
-    """A gateway whose pages keep something for two persons."""
+    """A gateway whose pages store something for two people."""
     (tmp_path / "index.html").write_text("<p>page", "utf-8")
     (tmp_path / "policy.yaml").write_text("version: 1\n", "utf-8")
     app = "{source: index.html, policy: policy.yaml, storage: gateway}"
@@ -31,7 +31,7 @@ async def folder(tmp_path: Path) -> Path:
 
 
 async def call(folder: Path, *words: str) -> tuple[int, Any]:
-    """A command with `--json`: its exit code, and what it wrote."""
+    """Run a command with `--json`; return its exit code and output."""
     given = [*words, "--config", str(folder / "gateway.yaml"), "--json"]
     result = await asyncio.to_thread(CliRunner().invoke, main, given)
     assert "secret" not in result.output
@@ -39,7 +39,7 @@ async def call(folder: Path, *words: str) -> tuple[int, Any]:
 
 
 async def test_it_is_listed_and_forgotten(folder: Path) -> None:
-    """By app, by person, or all."""
+    """Deletion is by app, by person, or of everything."""
     row = {"characters": 11, "changed": 1.0}
     assert await call(folder, "storage", "list") == (
         0,
@@ -57,13 +57,13 @@ async def test_it_is_listed_and_forgotten(folder: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--all", "--app", "cart"]])
 async def test_what_is_meant_must_be_said(folder: Path, words: list[str]) -> None:
-    """Nothing is forgotten by mistake."""
+    """Nothing is deleted by mistake."""
     assert (await call(folder, "storage", "delete", *words))[0] == 2
     assert len((await call(folder, "storage", "list"))[1]) == 3
 
 
 async def test_a_new_key_seals_it_anew(folder: Path) -> None:
-    """So that the key before can go."""
+    """The previous key can then be deleted."""
     code, told = await call(folder, "credential", "rotate-key")
     assert (code, told["pages"], told["unreadable_pages"]) == (0, 3, 0)
     key = folder / "gateway.key"

@@ -1,4 +1,4 @@
-"""`token`: made, listed, revoked, and links that log in."""
+"""`token`: creation, list, revocation, and login links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.test_serve import write
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A gateway that takes tokens, and a secret that is not set."""
+    """A gateway with token authentication, and a secret that is not set."""
     write(tmp_path, 8080)
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("auth: [token]\n")
@@ -27,7 +27,7 @@ def run(folder: Path, *arguments: str) -> Result:
 
 
 def test_a_token_is_shown_once_and_listed_without_it(folder: Path) -> None:
-    """Its name, its end and what it may do; then it is revoked."""
+    """Its name, expiry and capabilities are listed; then it is revoked."""
     made = json.loads(run(folder, "create", "claude", "--can", "mcp", "--expires", "30d", "--json").stdout)
     listed = run(folder, "list", "--json").stdout
     (found,) = json.loads(listed)
@@ -49,7 +49,7 @@ def test_a_token_is_shown_once_and_listed_without_it(folder: Path) -> None:
 @pytest.mark.parametrize("key", ["private_key", "client_secret"])
 @pytest.mark.parametrize("source", ["${env:NOT_SET}", "${file:not-there.pem}"])
 def test_secrets_of_backends_are_not_needed(folder: Path, key: str, source: str) -> None:
-    """A key that is not set here is the gateway's matter; the database's address is not."""
+    """Secrets of credentials may be unset; the database's URL may not."""
     file = folder / "gateway.yaml"
     credential = f'  shop: {{type: client_credentials, issuer: https://i.test, client_id: c, {key}: "{source}"}}\n'
     file.write_text(f"{file.read_text()}credentials:\n{credential}")
@@ -66,7 +66,7 @@ def test_secrets_of_backends_are_not_needed(folder: Path, key: str, source: str)
 
 
 def test_a_token_may_be_for_one_app_and_for_nobody(folder: Path) -> None:
-    """`--app` narrows `bridge` and `app`, and `--shared` leaves nobody behind it."""
+    """`--app` narrows `bridge` and `app`, and `--shared` makes a token without a person."""
     run(folder, "create", "kiosk", "--can", "bridge", "--can", "mcp", "--app", "page", "--shared")
     (found,) = json.loads(run(folder, "list", "--json").stdout)
     assert (found["capabilities"], found["person"]) == (["bridge:page", "mcp"], None)
@@ -86,14 +86,14 @@ def test_a_token_may_be_for_one_app_and_for_nobody(folder: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_makes_no_token(folder: Path, arguments: list[str], said: str) -> None:
-    """And says why, with exit code 2."""
+    """The reason is printed, with exit code 2."""
     result = run(folder, "create", *arguments)
     assert (result.exit_code, said in result.output) == (2, True), result.output
     assert json.loads(run(folder, "list", "--all", "--json").stdout) == []
 
 
 def test_a_name_is_taken_once(folder: Path) -> None:
-    """Until it is revoked, so that `revoke` means one."""
+    """It is free again after the revocation, so that `revoke` is unambiguous."""
     assert run(folder, "create", "claude").exit_code == 0
     assert "revoke it first" in run(folder, "create", "claude").output
     run(folder, "revoke", "claude")
@@ -101,7 +101,7 @@ def test_a_name_is_taken_once(folder: Path) -> None:
 
 
 def test_a_gateway_without_tokens_says_so(folder: Path) -> None:
-    """Rather than making one that nobody takes."""
+    """No token is made that would not be accepted."""
     text = (folder / "gateway.yaml").read_text().replace("auth: [token]", "auth: [none]")
     (folder / "gateway.yaml").write_text(text)
     for command in (["create", "a"], ["link"]):
@@ -110,7 +110,7 @@ def test_a_gateway_without_tokens_says_so(folder: Path) -> None:
 
 
 def test_a_link_leads_to_the_console(folder: Path) -> None:
-    """Another each time."""
+    """Each link is different."""
     first, second = (run(folder, "link", "--person", "alice").stdout for _ in range(2))
     assert first.startswith("http://gateway.localhost:8080/login/link?code=")
     assert first != second

@@ -1,4 +1,4 @@
-"""gateway.yaml: what it may say, and what is said of a wrong one."""
+"""gateway.yaml: valid settings, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration that `text` is."""
+    """Load `text` as the configuration."""
     (folder / "gateway.yaml").write_text(text)
     return load_config(folder / "gateway.yaml", {"S": f"s3cret-{MARK}"} if environ is None else environ)
 
 
 def problems(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> list[str]:
-    """What is said of a wrong configuration: `file:line:column: message`, the file's folder left out."""
+    """The problems of an invalid configuration: `file:line:column: message`, without the file's folder."""
     with pytest.raises(DocumentError) as raised:
         load(folder, text, environ)
     return [str(problem).removeprefix(f"{folder}/") for problem in raised.value.problems]
 
 
 def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) -> None:
-    """An app and its policy are enough."""
+    """An app and its policy are sufficient."""
     config = load(folder, APPS + CREDENTIAL)
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
     assert config.server.public_url == "http://localhost:8080"
@@ -75,7 +75,7 @@ def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) ->
 
 
 def test_everything_can_be_set(folder: Path) -> None:
-    """Every setting but the defaults arrives."""
+    """Every setting with a non-default value is read."""
     (folder / "plugins").mkdir()
     (folder / "plugins" / "mock.py").touch()
     config = load(
@@ -127,7 +127,7 @@ plugins: [my_package.approver, plugins/mock.py]
 
 
 def client_secret(config: Config) -> str:
-    """That of the one credential."""
+    """The client secret of the one credential."""
     credential = config.credentials["shop-service"]
     assert isinstance(credential, OAuth)
     assert credential.client.secret is not None
@@ -136,13 +136,13 @@ def client_secret(config: Config) -> str:
 
 @pytest.mark.parametrize("source", [".", "..", "web/..", "./"])
 def test_an_app_does_not_lie_where_the_gateways_own_files_are(folder: Path, source: str) -> None:
-    """Its site, and its views, have every file of its folder: keys, database and record would be among them."""
+    """Its site and its views serve every file of its folder, which would include keys, database and record."""
     (problem,) = problems(folder, f'apps: {{cart: {{source: "{source}", policy: cart.yaml}}}}\n{CREDENTIAL}')
     assert "put the app in a folder of its own" in problem
 
 
 def test_a_secret_comes_from_the_environment_and_does_not_show(folder: Path) -> None:
-    """`${env:NAME}` is read from the environment that is handed in."""
+    """`${env:NAME}` is read from the given environment."""
     config = load(folder, APPS + CREDENTIAL, {"S": f"hush-{MARK}"})
     assert client_secret(config) == f"hush-{MARK}"
     assert f"hush-{MARK}" not in repr(config)
@@ -164,7 +164,7 @@ def test_a_missing_variable_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize("which", ["gateway.yaml", "cart.yaml", "secret"])
 def test_a_pipe_is_no_file(folder: Path, which: str) -> None:
-    """Of gateway.yaml, a policy and a secret: to wait for its writer would hold a reload up for ever."""
+    """This holds for gateway.yaml, a policy and a secret: reading would block a reload forever."""
     text = APPS + CREDENTIAL.replace("env:S", "file:secret")
     (folder / "gateway.yaml").write_text(text)
     (folder / "secret").write_text("x")
@@ -175,7 +175,7 @@ def test_a_pipe_is_no_file(folder: Path, which: str) -> None:
 
 
 def test_a_missing_secret_file_is_named(folder: Path) -> None:
-    """The message names the file and why it cannot be read."""
+    """The message names the file and the reason."""
     (found,) = problems(folder, APPS + CREDENTIAL.replace("${env:S}", "${file:gone.txt}"))
     assert found.endswith(f"the file {folder}/gone.txt cannot be read: No such file or directory")
 
@@ -189,20 +189,20 @@ def test_a_missing_secret_file_is_named(folder: Path) -> None:
     ],
 )
 def test_secrets_are_read_only_where_secrets_belong(folder: Path, text: str) -> None:
-    """Anywhere else a reference is refused, and its value does not show."""
+    """A reference in another place is refused, and its value does not appear."""
     found = problems(folder, text)
     assert any("are for secrets: only" in problem for problem in found)
     assert "s3cret" not in "".join(found)
 
 
 def test_a_reference_is_the_whole_secret(folder: Path) -> None:
-    """Text around a reference would be taken for a part of the secret."""
+    """Surrounding text would become part of the secret."""
     (found,) = problems(folder, APPS + CREDENTIAL.replace("${env:S}", "x${env:S}"))
     assert "as the whole value" in found
 
 
 def test_all_problems_come_at_once_with_their_places(folder: Path) -> None:
-    """Unknown keys, wrong types and wrong values in one go, in the order of the file."""
+    """Unknown keys, wrong types and wrong values are listed at once, in the order of the file."""
     text = """\
 server: {listen: 8080, ports: 1}
 apps:
@@ -229,7 +229,7 @@ audit: {on_failure: ignore, redact: [password]}
 
 
 def test_storage_is_kept_for_pages_of_our_own(folder: Path) -> None:
-    """On the gateway only by name, and not for the page of an upstream's app."""
+    """Storage on the gateway is opt-in, and not available to the page of an upstream's app."""
     app = "apps:\n  cart: {source: web, policy: cart.yaml, storage: gateway}\n"
     assert load(folder, app + CREDENTIAL).apps["cart"].storage == "gateway"
     far = '{source: {upstream: far, resource: "ui://far/app.html"}, policy: cart.yaml, storage: gateway}'
@@ -242,14 +242,14 @@ def test_storage_is_kept_for_pages_of_our_own(folder: Path) -> None:
 
 
 def test_problems_of_policies_come_with_those_of_the_configuration(folder: Path) -> None:
-    """One run names what is wrong in every file."""
+    """One run lists the problems of every file."""
     (folder / "cart.yaml").write_text(POLICY + "nonsense: 1\n")
     found = problems(folder, APPS + CREDENTIAL + "nonsense: 1\n")
     assert [problem.split(": ", 1)[0] for problem in found] == ["gateway.yaml:4:1", "cart.yaml:6:1"]
 
 
 def test_a_policy_alone_can_be_wrong(folder: Path) -> None:
-    """A right gateway.yaml does not hide a wrong policy."""
+    """A valid gateway.yaml does not hide an invalid policy."""
     (folder / "cart.yaml").write_text(POLICY + "nonsense: 1\n")
     (found,) = problems(folder, APPS + CREDENTIAL)
     assert found.startswith("cart.yaml:6:1: ")
@@ -280,14 +280,14 @@ def test_a_missing_policy_file_is_named(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_once(folder: Path, text: str, expected: list[str]) -> None:
-    """What follows from it is no problem of its own."""
+    """Consequences of a problem are not reported."""
     (folder / "cart.yaml").write_text("version: 1\n")
     assert problems(folder, text) == expected
 
 
 @pytest.mark.parametrize("broken", ["gateway.yaml", "cart.yaml"])
 def test_a_file_of_other_bytes_is_named_with_the_first(folder: Path, broken: str) -> None:
-    """In the same words for the configuration and for a policy."""
+    """The message is the same for the configuration and for a policy."""
     files = {"gateway.yaml": (APPS + CREDENTIAL).encode(), "cart.yaml": b"version: 1\n"}
     for name, content in files.items():
         (folder / name).write_bytes(content + (b"# \xe9\n" if name == broken else b""))
@@ -298,7 +298,7 @@ def test_a_file_of_other_bytes_is_named_with_the_first(folder: Path, broken: str
 
 
 def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:
-    """The message names backend, credential and what there is."""
+    """The message lists backend, credential and the existing ones."""
     assert problems(folder, APPS) == [
         'gateway.yaml:1:36: policy: backend "shop" of cart.yaml names the credential "shop-service", '
         "which is not under credentials (there is none)"
@@ -307,14 +307,14 @@ def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "192.168.1.4:8080", "[::]:8080", "gateway.example.com:80"])
 def test_other_machines_cannot_reach_a_gateway_without_authentication(folder: Path, address: str) -> None:
-    """Only loopback is taken while auth is none."""
+    """Only loopback is allowed while auth is none."""
     (found,) = problems(folder, f'server: {{listen: "{address}"}}\n' + APPS + CREDENTIAL)
     assert "`auth` lets everybody in (none): listen on 127.0.0.1" in found
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "a b:80", "::1:80", ":80", ""])
 def test_a_wrong_address_is_refused_with_an_example(folder: Path, address: str) -> None:
-    """The message shows how an address is written."""
+    """The message shows the format of an address."""
     (found,) = problems(folder, f'server: {{listen: "{address}"}}\n' + APPS + CREDENTIAL)
     assert "such as 127.0.0.1:8080" in found
 
@@ -328,7 +328,7 @@ def test_a_port_alone_is_told_how_an_address_is_written(folder: Path) -> None:
 
 @pytest.mark.parametrize("auth", ["[basic]", "[{user: x}]", "none", "[1]"])
 def test_unknown_authentication_is_refused(folder: Path, auth: str) -> None:
-    """What is no type of authentication is said so."""
+    """The message lists the types of authentication."""
     found = problems(folder, APPS + CREDENTIAL + f"auth: {auth}\n")
     assert any(
         "none, token, oauth, proxy" in problem or "auth: must be" in problem or '"type" is missing' in problem
@@ -338,7 +338,7 @@ def test_unknown_authentication_is_refused(folder: Path, auth: str) -> None:
 
 @pytest.mark.parametrize(("section", "key"), [(section, key) for section, keys in UNAVAILABLE.items() for key in keys])
 def test_planned_keys_are_refused_by_name(folder: Path, section: str, key: str) -> None:
-    """A key that does nothing yet is never silently taken."""
+    """A key without an effect yet is never silently accepted."""
     extra = f"{section}: {{{key}: x}}\n" if section else f"{key}: x\n"
     (found,) = problems(folder, APPS + CREDENTIAL + extra)
     assert found.endswith(f'"{key}" is not available in this version')
@@ -349,18 +349,18 @@ def test_planned_keys_are_refused_by_name(folder: Path, section: str, key: str) 
     ["Cart", "1cart", "my_cart", "cart.a", "a" * 25, "http", "open", "list", "call", "webmcp", "gateway", "sandbox"],
 )
 def test_an_app_id_that_could_be_mistaken_is_refused(folder: Path, app: str) -> None:
-    """Ids make tool names and host names: no other characters, no reserved words, no site of the gateway's own."""
+    """Ids become tool names and host names: other characters, reserved words and the gateway's sites are refused."""
     assert problems(folder, f'apps: {{"{app}": {{source: web, policy: cart.yaml}}}}\n' + CREDENTIAL)
 
 
 def test_an_app_id_may_be_24_characters_long(folder: Path) -> None:
-    """The longest id that is taken."""
+    """This is the maximum length."""
     assert list(load(folder, APPS.replace("cart:", f"c{'-' * 22}9:") + CREDENTIAL).apps) == [f"c{'-' * 22}9"]
 
 
 @pytest.mark.parametrize("text", ["", "apps: {}\n", "apps:\n"])
 def test_a_gateway_without_apps_is_refused(folder: Path, text: str) -> None:
-    """There is nothing to serve."""
+    """The configuration must serve something."""
     assert any("apps" in problem for problem in problems(folder, text))
 
 
@@ -377,7 +377,7 @@ def test_a_gateway_without_apps_is_refused(folder: Path, text: str) -> None:
     ],
 )
 def test_origins_are_origins_and_differ_in_their_hosts(folder: Path, origins: str) -> None:
-    """Cookies ignore ports; a path is no part of an origin."""
+    """Cookies ignore ports; an origin has no path."""
     assert problems(folder, f"server: {{origins: {{{origins}}}}}\n" + APPS + CREDENTIAL)
 
 
@@ -385,44 +385,44 @@ def test_origins_are_origins_and_differ_in_their_hosts(folder: Path, origins: st
     "database", ["mysql://db/gateway", "postgresql://db", "sqlite://", "sqlite:///:memory:", "gateway.db"]
 )
 def test_other_databases_are_refused(folder: Path, database: str) -> None:
-    """A database that would be forgotten or cannot be reached is refused."""
+    """A database in memory or of another kind is refused."""
     (found,) = problems(folder, APPS + CREDENTIAL + f'stores: {{database: "{database}"}}\n')
     assert "write sqlite:///path, or postgresql://user:password@host/name" in found
 
 
 def test_a_policy_that_is_not_there_is_named_where_it_is_asked_for(folder: Path) -> None:
-    """With the line of gateway.yaml, since the missing file has none."""
+    """The problem has the line of gateway.yaml, since the missing file has none."""
     (found,) = problems(folder, "apps: {cart: {source: web, policy: gone.yaml}}\n")
     assert found == f"gateway.yaml:1:36: policy: there is no file {folder}/gone.yaml"
 
 
 def test_plugins_that_are_no_list_are_one_problem(folder: Path) -> None:
-    """However often the reader asks for them."""
+    """The reader reads the key several times."""
     (found,) = problems(folder, APPS + CREDENTIAL + "plugins: nope.py\n")
     assert "plugins: must be a list" in found
 
 
 def test_a_plugin_that_is_not_there_is_named_where_it_is_asked_for(folder: Path) -> None:
-    """With the line of gateway.yaml."""
+    """The problem has the line of gateway.yaml."""
     (found,) = problems(folder, "plugins: [gone.py]\n" + APPS + CREDENTIAL)
     assert found == f"gateway.yaml:1:11: plugins: there is no file {folder}/gone.py"
 
 
 def test_a_way_of_asking_that_stands_in_no_list_is_one_problem(folder: Path) -> None:
-    """Nothing is said of an empty list that nobody wrote."""
+    """No second problem mentions an empty list."""
     (found,) = problems(folder, APPS + CREDENTIAL + "approvals: {ask: consol}\n")
     assert "ask: must be a list" in found
 
 
 def test_a_file_that_is_not_there_is_a_problem_like_others(tmp_path: Path) -> None:
-    """No traceback for a wrong path."""
+    """A wrong path causes no traceback."""
     with pytest.raises(DocumentError, match="cannot be read: No such file or directory; `webmcp-gateway init`"):
         load_config(tmp_path / "gateway.yaml", {})
 
 
 @pytest.mark.parametrize("section", sorted({setting.key.rpartition(".")[0] for setting in SETTINGS}))
 def test_every_key_that_is_read_is_declared_and_every_declared_key_is_read(folder: Path, section: str) -> None:
-    """The table of settings, from which the documentation is made, says what the reader takes."""
+    """The table of settings, from which the documentation is generated, matches the reader."""
     allowed: set[str] = set()
     for first in [f"type: {name}, " for name in TYPES] if section == "credentials.<name>" else [""]:
         text = f"{first}zz: 1"

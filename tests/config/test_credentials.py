@@ -1,4 +1,4 @@
-"""What gateway.yaml says of credentials: each kind, and every mistake with its place and remedy."""
+"""Credentials in gateway.yaml: each kind, and every mistake with its place and remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load(folder: Path, credentials: str, extra: str = "") -> Config:
 
 
 def test_every_kind(tmp_path: Path) -> None:
-    """With the ways of client authentication that follow from what is given."""
+    """The client authentication follows from the given keys."""
     (tmp_path / "client.pem").write_text("a certificate")
     config = load(
         tmp_path,
@@ -64,7 +64,7 @@ chained: {{type: jwt_bearer, {OAUTH}, client_secret: "${{env:S}}", assertion: ex
 
 
 def test_plugins_bring_kinds_and_secrets(tmp_path: Path) -> None:
-    """Their options are theirs, with secrets among them; without plugins a kind is a mistake."""
+    """Their options, including secrets, are passed on; without plugins the kind is a mistake."""
     text = """
 own: {type: vault, path: a/b, token: "${env:S}"}
 other: {type: header, value: "${plugin:vault:x}"}
@@ -80,7 +80,7 @@ other: {type: header, value: "${plugin:vault:x}"}
 
 
 def test_of_an_unknown_type_nothing_else_is_said(tmp_path: Path) -> None:
-    """Which keys it needs and knows, nobody can tell."""
+    """Its required and allowed keys are unknown."""
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, "a: {type: password, value: x}\n")
     (problem,) = caught.value.problems
@@ -89,7 +89,7 @@ def test_of_an_unknown_type_nothing_else_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bearer", "token"])
 def test_what_others_call_a_fixed_token_is_a_header(tmp_path: Path, kind: str) -> None:
-    """No type of OAuth is suggested for it, only because its name is near."""
+    """No type of OAuth is suggested for a similar name."""
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, f"a: {{type: {kind}, token: x}}\n")
     (problem,) = caught.value.problems
@@ -128,7 +128,7 @@ def test_what_others_call_a_fixed_token_is_a_header(tmp_path: Path, kind: str) -
     ],
 )
 def test_every_mistake_is_named_with_its_place(tmp_path: Path, text: str, words: str) -> None:
-    """And no secret is."""
+    """No problem contains a secret."""
     with pytest.raises(DocumentError) as refused:
         load(tmp_path, text)
     assert words in str(refused.value)
@@ -138,7 +138,7 @@ def test_every_mistake_is_named_with_its_place(tmp_path: Path, text: str, words:
 
 @pytest.mark.parametrize("other", ["basic", "header"])
 def test_only_tokens_can_be_exchanged(tmp_path: Path, other: str) -> None:
-    """A password is none."""
+    """A password is not a token."""
     text = f"""
 b: {{type: {other}, {"username: x, password: y" if other == "basic" else "value: y"}}}
 a: {{type: token_exchange, {OAUTH}, client_secret: x, subject: b}}
@@ -157,6 +157,6 @@ a: {{type: token_exchange, {OAUTH}, client_secret: x, subject: b}}
     ],
 )
 def test_the_place_of_the_encryption_key(tmp_path: Path, key: str, words: str) -> None:
-    """It is a place, not a key."""
+    """The setting is a place, not a key."""
     with pytest.raises(DocumentError, match=words):
         load(tmp_path, "a: {type: header, value: x}", f'stores: {{encryption_key: "{key}"}}\n')

@@ -1,4 +1,4 @@
-"""What gateway.yaml says of upstreams: every mistake with its place and remedy."""
+"""Upstreams in gateway.yaml: every mistake with its place and remedy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("upstreams", "message"), MISTAKES, ids=range(len(MISTAKES)))
 def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, upstreams: str, message: str) -> None:
-    """Said once, and without a password that stands there."""
+    """It is reported once, and without a password in the value."""
     file = tmp_path / "gateway.yaml"
     file.write_text(f"upstreams: {upstreams}\n", "utf-8")
     with pytest.raises(DocumentError) as raised:

@@ -1,4 +1,4 @@
-"""Arguments of both dialects become requests; what does not fit is refused by the name of its field."""
+"""Arguments of both dialects become requests; invalid ones are refused with the name of the field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_defaults() -> None:
 
 
 def test_everything() -> None:
-    """Each field arrives where it belongs; unknown keys and the view proof are ignored."""
+    """Each field is read; unknown keys and the view proof are ignored."""
     found = parse_arguments(
         {
             "url": "https://app.example/x",
@@ -90,20 +90,20 @@ BODIES: list[tuple[dict[str, object], bytes, str | None]] = [
 
 @pytest.mark.parametrize(("arguments", "data", "content_type"), BODIES, ids=range(len(BODIES)))
 def test_bodies(arguments: dict[str, object], data: bytes, content_type: str | None) -> None:
-    """Each body type has its bytes, and its content type where the app gives none."""
+    """Each body type gives its bytes, and a content type unless the app sets one."""
     found = _post(**arguments)
     assert (found.body, dict(found.headers).get("content-type")) == (data, content_type)
 
 
 def test_content_type_of_the_app_wins() -> None:
-    """What the app says of its body stays."""
+    """The app's own content type is kept."""
     found = _post(body={"a": 1}, headers={"CONTENT-TYPE": "application/vnd.api+json"})
     assert found.headers == (("content-type", "application/vnd.api+json"),)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "get"])
 def test_get_drops_the_body(method: str) -> None:
-    """GET and HEAD have no body, whatever its shape."""
+    """GET and HEAD have no body, whatever is given."""
     found = parse_arguments({"url": "/x", "method": method, "body": [1], "bodyType": "base64"})
     assert (found.body, found.body_type) == (b"", BodyType.NONE)
 
@@ -124,7 +124,7 @@ FORMS: list[list[dict[str, object]]] = [
 
 @pytest.mark.parametrize("form", FORMS, ids=["dialect A", "dialect B"])
 def test_forms(form: list[dict[str, object]]) -> None:
-    """Both dialects give the same form; a stale multipart content type and length are replaced."""
+    """Both dialects give the same form; an outdated multipart content type and length are replaced."""
     stale = {"Content-Type": "multipart/form-data; boundary=stale", "Content-Length": "7", "x-a": "1"}
     found = _post(body=form, bodyType="formData", headers=stale)
     assert [name for name, _ in found.headers] == ["x-a", "content-type"]
@@ -144,20 +144,20 @@ def test_forms(form: list[dict[str, object]]) -> None:
 
 
 def test_form_names_cannot_break_out() -> None:
-    """Quotes and line breaks in names are escaped as browsers do."""
+    """Quotes and line breaks in names are escaped as in browsers."""
     found = _post(body=[{"name": 'a"\r\nX: y', "data": "", "filename": 'b"\n.txt'}], bodyType="formData")
     assert b'name="a%22%0D%0AX: y"; filename="b%22%0A.txt"\r\n' in found.body
     assert b"\r\nX:" not in found.body
 
 
 def test_a_field_keeps_its_type() -> None:
-    """A part that is no file may have one (RFC 7578 4.4)."""
+    """A part that is not a file may have a content type (RFC 7578 4.4)."""
     found = _post(body=[{"name": "meta", "value": "{}", "contentType": "application/json"}], bodyType="formData")
     assert b'; name="meta"\r\nContent-Type: application/json\r\n\r\n{}\r\n' in found.body
 
 
 def test_equal_forms_are_equal_bytes() -> None:
-    """The boundary follows from the content, so that a digest over the body means something."""
+    """The boundary is derived from the content, so that a digest of the body is stable."""
     assert _post(body=FORMS[0], bodyType="formData") == _post(body=FORMS[0], bodyType="formData")
 
 
@@ -238,7 +238,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("field", "arguments"), WRONG, ids=range(len(WRONG)))
 def test_wrong_arguments(field: str, arguments: dict[str, object]) -> None:
-    """A wrong shape is a bad request that names the field."""
+    """A value of the wrong shape is a bad request that names the field."""
     with pytest.raises(Refusal) as caught:
         _post(**arguments)
     assert caught.value.reason is Reason.BAD_REQUEST
@@ -246,7 +246,7 @@ def test_wrong_arguments(field: str, arguments: dict[str, object]) -> None:
 
 
 def test_depth_64_passes() -> None:
-    """The cap is exactly 64 levels, for values."""
+    """The limit is exactly 64 levels of values."""
     assert _post(body=_deep(64)).body == b"[" * 64 + b"1" + b"]" * 64
 
 
@@ -265,7 +265,7 @@ def test_depth_64_passes() -> None:
     ids=range(8),
 )
 def test_json_text_is_sent_as_it_stands(text: str) -> None:
-    """Whatever readers make of it: what a rule reads is looked at where it is decided."""
+    """Ambiguous JSON is not rewritten: the decision checks the parts that a rule reads."""
     assert _post(body=text, bodyType="json").body == text.encode()
 
 
@@ -279,7 +279,7 @@ _NAMES = st.sampled_from(["url", "method", "headers", "body", "bodyType", "redir
 
 @given(st.dictionaries(_NAMES, _JSON | st.sampled_from(["POST", "/x", *BodyType])))
 def test_any_arguments(arguments: dict[str, object]) -> None:
-    """No arguments raise anything but Refusal; what passes also fits the published schema."""
+    """No arguments raise anything but `Refusal`; accepted ones also fit the published schema."""
     with contextlib.suppress(Refusal):
         found = parse_arguments(arguments)
         assert isinstance(found.body, bytes)
@@ -287,7 +287,7 @@ def test_any_arguments(arguments: dict[str, object]) -> None:
 
 @given(_JSON)
 def test_json_bodies_arrive(value: object) -> None:
-    """A JSON value that is taken arrives as the same value."""
+    """An accepted JSON value arrives as the same value."""
     with contextlib.suppress(Refusal):
         found = _post(body=value, bodyType="json")
         expected = json.loads(value) if isinstance(value, str) else value
@@ -305,13 +305,13 @@ def test_form_data_arrives(data: bytes, name: str) -> None:
 
 
 def test_input_schema() -> None:
-    """The schema is valid, and takes what the contract shows."""
+    """The schema is valid, and accepts the contract's example."""
     jsonschema.Draft202012Validator.check_schema(INPUT_SCHEMA)
     jsonschema.validate({"url": "/x", "method": "POST", "body": {"a": 1}, "bodyType": "json", "more": 1}, INPUT_SCHEMA)
 
 
 def test_json_text_of_too_many_parts_is_sent_unread() -> None:
-    """As a page could send it as any other text."""
+    """A page could send it as text, too."""
     text = f"[{'[],' * AT_ONCE}"
     arguments: dict[str, object] = {"url": "/", "method": "POST", "bodyType": "json", "body": text}
     assert parse_arguments(arguments).body == text.encode()

@@ -1,4 +1,4 @@
-"""Responses become results that every reader understands alike."""
+"""Responses become results that every reader interprets alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _typed(content_type: str, body: bytes) -> tuple[object, object]:
 
 
 def test_whole_result() -> None:
-    """Everything an app sees of a response, and nothing else."""
+    """The result has everything that an app sees of a response, and nothing else."""
     headers = (("Content-Type", "application/json"), ("Link", "a"), ("link", "b"), ("Set-Cookie", "x=y"))
     response = Response(201, headers, b'{"a": 1}', "/api/x?y=1", True, "Created")
     assert result(response) == {
@@ -50,7 +50,7 @@ def test_whole_result() -> None:
 
 @pytest.mark.parametrize("status", [0, 99, 100, 101, 199, 600, 999, -1])
 def test_status_outside_of_http(status: int) -> None:
-    """Published clients throw outside 200 to 599, so it is a backend's fault."""
+    """Published clients throw outside 200 to 599, so it is a backend's error."""
     with pytest.raises(Refusal) as caught:
         result(Response(status))
     assert caught.value.reason is Reason.BACKEND_PROTOCOL
@@ -64,7 +64,7 @@ def test_ok(status: int, ok: bool) -> None:
 
 @pytest.mark.parametrize("status", [204, 205, 304])
 def test_statuses_without_body(status: int) -> None:
-    """204, 205 and 304 have no body, even where a backend sends one."""
+    """204, 205 and 304 have no body, even if a backend sends one."""
     found = result(Response(status, (("content-type", "text/plain"),), b"x"))
     assert found["bodyType"] == "none"
     assert "body" not in found
@@ -90,12 +90,12 @@ def test_statuses_without_body(status: int) -> None:
     ],
 )
 def test_headers_that_never_appear(name: str) -> None:
-    """Cookies, what concerns the connection, and what is no header are left out here too."""
+    """Cookies, hop-by-hop fields, and invalid names are left out here too."""
     assert result(Response(200, ((name, "x"), ("etag", "y"))))["headers"] == {"etag": "y"}
 
 
 def test_the_length_of_a_body_that_is_left_out() -> None:
-    """It is told, and of one that comes in parts, but not beside a whole body, which has one of its own."""
+    """The length is kept without a body, and with the first part of a stream, but not beside a whole body."""
     etag, told = (("etag", "x"),), {"etag": "x", "content-length": "5"}
     assert result(Response(200, etag, length=5))["headers"] == told
     assert result(Response(200, etag, b"four", part=Part("stream-1", last=False), length=5))["headers"] == told
@@ -104,7 +104,7 @@ def test_the_length_of_a_body_that_is_left_out() -> None:
 
 
 def test_broken_header_values() -> None:
-    """Values that could start another header, or have no encoding, are left out; so is CRLF in the reason."""
+    """Values that could inject a header, or have no encoding, are left out; CRLF is removed from the reason."""
     found = result(Response(200, (("a", "x\r\ny"), ("b", "\udc80"), ("c", "é")), reason_phrase="O\r\nK\ud800"))
     assert found["headers"] == {"c": "é"}
     assert found["statusText"] == "OK"
@@ -165,7 +165,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("content_type", "body", "kind", "value"), BODIES, ids=range(len(BODIES)))
 def test_body_types(content_type: str, body: bytes, kind: str, value: object) -> None:
-    """JSON is JSON only where every reader sees the same value; what does not decode is base64."""
+    """JSON is typed as such only if every reader sees the same value; undecodable bytes are base64."""
     found_kind, found = _typed(content_type, body)
     assert found_kind == kind
     assert value is None or found == value
@@ -173,7 +173,7 @@ def test_body_types(content_type: str, body: bytes, kind: str, value: object) ->
 
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}":,01eE-.9\\ud8naNfltrue ', max_size=40).map(str.encode))
 def test_any_json_body(body: bytes) -> None:
-    """Whatever a backend calls JSON, nothing is lost: the bytes or the value come back, and the result is JSON."""
+    """For any body labelled JSON the bytes or the value are preserved, and the result is JSON."""
     kind, value = _typed("application/json", body)
     if kind == "text":
         assert str(value).encode() == body
@@ -189,7 +189,7 @@ _CHARSETS = ["utf-8", "latin1", "utf-16", "utf-16be", "shift_jis", "euc-jp", "is
 
 @given(st.sampled_from(_CHARSETS), st.binary(max_size=80))
 def test_any_text_body(charset: str, body: bytes) -> None:
-    """Whatever bytes come under whatever charset, the result can be sent, and holds the very bytes."""
+    """For any bytes and charset the result can be encoded, and preserves the bytes."""
     found = result(Response(200, (("content-type", f"text/plain; charset={charset}"),), body))
     assert json.loads(text_block(found, False)) == found
     held = str(found.get("body", ""))
@@ -198,14 +198,14 @@ def test_any_text_body(charset: str, body: bytes) -> None:
 
 @given(st.integers(200, 599), st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9))), st.text(), st.text())
 def test_any_response(status: int, headers: list[tuple[str, str]], url: str, phrase: str) -> None:
-    """Every result fits the published schema, and can be sent."""
+    """Every result fits the published schema, and can be encoded."""
     found = result(Response(status, tuple(headers), b"{}", url, False, phrase))
     jsonschema.validate(found, OUTPUT_SCHEMA)
     assert json.loads(text_block(found, False)) == found
 
 
 def test_text_block() -> None:
-    """Over 64 KiB the text only names the size, once structured content is known to arrive."""
+    """Over 64 KiB the text is only the size, once structured content is known to arrive."""
     small = result(Response(200, (("content-type", "text/plain"),), b"x"))
     large = result(Response(200, (("content-type", "text/plain"),), b"x" * 65536))
     assert json.loads(text_block(small, True)) == small
@@ -236,14 +236,14 @@ def test_output_schema() -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "01", "1.", "'a'", "[1,]", "\ufeff1", "tru"])
 def test_not_json(text: str) -> None:
-    """What is no JSON has no exact value."""
+    """Invalid JSON has no exact value."""
     with pytest.raises(NotExact):
         exact_json(text)
 
 
 @given(st.text(), st.integers(0, 200))
 def test_parts_of_text_end_between_characters(text: str, cut: int) -> None:
-    """At most three bytes wait for the next part."""
+    """At most three bytes are held back for the next part."""
     data = text.encode()[:cut]
     size = whole_characters(data)
     data[:size].decode()
@@ -252,7 +252,7 @@ def test_parts_of_text_end_between_characters(text: str, cut: int) -> None:
 
 @given(st.binary())
 def test_no_bytes_are_held_back_but_a_beginning(data: bytes) -> None:
-    """Of bytes that are no text at most three wait, which could begin a character."""
+    """Of other bytes at most three are held back, which could begin a character."""
     held = data[whole_characters(data) :]
     assert len(held) <= 3
     assert not held or held[0] >= 0xC0
@@ -272,7 +272,7 @@ def test_no_bytes_are_held_back_but_a_beginning(data: bytes) -> None:
     ],
 )
 def test_a_part_is_text_or_base64(content_type: str, body: bytes, expected: tuple[str, str | None]) -> None:
-    """Never JSON: a part of it is none."""
+    """A part is never typed as JSON."""
     response = Response(200, (("content-type", content_type),), body, part=Part("stream-1", last=False))
     found = result(response)
     assert (found["bodyType"], found.get("body")) == expected
@@ -280,19 +280,19 @@ def test_a_part_is_text_or_base64(content_type: str, body: bytes, expected: tupl
 
 
 def test_the_last_part_names_no_stream() -> None:
-    """So that a client knows when to stop asking."""
+    """A client thus knows when to stop."""
     assert "stream" not in result(Response(200, (), b"x", part=Part("stream-1", last=True)))
 
 
 def test_json_of_too_many_parts_is_a_text() -> None:
-    """To read it would hold up everybody; the app reads it itself."""
+    """Parsing it would block the event loop; the app parses it itself."""
     text = f"[{'[],' * AT_ONCE}1]"
     assert _typed("application/json", text.encode()) == ("text", text)
 
 
 @pytest.mark.parametrize("before", range(64))
 def test_a_large_number_is_found_wherever_it_stands(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts are looked through piece by piece."""
+    """Long texts are searched in slices."""
     monkeypatch.setattr(exact, "_SHORT", 0)
     monkeypatch.setattr(exact, "_SLICE", 24)
     for number in ("9" * 16, "1e17"):
@@ -302,7 +302,7 @@ def test_a_large_number_is_found_wherever_it_stands(before: int, monkeypatch: py
 
 
 def _object(members: list[tuple[str, str]]) -> str:
-    """JSON with all of these members, also where two have one name."""
+    """JSON with all of these members, also with duplicate names."""
     return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members) + "}"
 
 
@@ -322,7 +322,7 @@ JSON_TEXTS = st.recursive(
 
 @given(JSON_TEXTS)
 def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
-    """The closer look finds the same value, to the types of its numbers."""
+    """The thorough check finds the same value, to the types of its numbers."""
     quick = exact.plainly_exact(text)
     if quick is not None:
         assert repr(quick[0]) == repr(exact._closely_read(text))
@@ -330,13 +330,13 @@ def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
 
 @pytest.mark.parametrize("others", ["", r',"b":"\u0022\u0022"', r',"b\\":1,"\u0061":3'])
 def test_a_key_that_is_there_twice_is_found_however_texts_are_written(others: str) -> None:
-    """Quotation marks elsewhere do not stand in for those that went with it."""
+    """Quotation marks elsewhere do not compensate for the missing ones."""
     with pytest.raises(NotExact, match="key twice"):
         exact_json(f'{{"a":1,"a":2{others}}}')
 
 
 def test_a_quick_look_finds_what_is_usual() -> None:
-    """Most JSON is, with white space or without."""
+    """Most JSON is plain, with white space or without."""
     for text in ('{"a": [1, -2.5, "x\'y", null], "b": {"a": true}}', '[{"id":1},{"id":2}]'):
         value = json.loads(text)
         assert exact.plainly_exact(text) == (value, json.dumps(value, separators=(",", ":")).encode())
@@ -344,7 +344,7 @@ def test_a_quick_look_finds_what_is_usual() -> None:
 
 @pytest.mark.parametrize("length", range(20))
 def test_bytes_in_pieces_are_the_same_base64(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pieces are multiples of three."""
+    """The slices are multiples of three."""
     assert results._AT_ONCE % 3 == 0
     monkeypatch.setattr(results, "_AT_ONCE", 6)
     assert base64.b64decode(str(results.in_base64(bytes(range(length)))), validate=True) == bytes(range(length))
@@ -352,7 +352,7 @@ def test_bytes_in_pieces_are_the_same_base64(length: int, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_json_that_takes_long_to_read_is_text(more: int) -> None:
-    """Nothing is lost: the page reads it itself."""
+    """The page parses it itself."""
     body = b'"' + b"x" * (results.LONGEST_JSON - 2 + more) + b'"'
     found = result(Response(200, (("content-type", "application/json"),), body, "/"))
     assert found["bodyType"] == ("text" if more else "json")
@@ -390,7 +390,7 @@ _BODIES = st.builds(
 def test_the_text_of_json_is_that_of_its_result(
     body: bytes, status: int, content_type: str, other: str, url: str, reason: str, redirected: bool
 ) -> None:
-    """Written without the values or not, it is the same text, which then is the JSON of the result itself."""
+    """The text is the same with or without decoded values, and is the JSON of the result."""
     headers = (("content-type", content_type), ("etag", other))
     response = Response(status, headers, body, url, redirected, reason)
     written = text_of_json(response)
@@ -402,7 +402,7 @@ def test_the_text_of_json_is_that_of_its_result(
 
 
 def test_the_text_of_plain_json_is_written_without_its_values() -> None:
-    """What comes nearly always: its text is found by the quick way."""
+    """Typical JSON takes the fast path."""
     headers = (("content-type", "application/json; charset=utf-8"), ("etag", '"1"'))
     response = Response(
         200, headers, b'{"id": 42, "tags": ["a", {"b": [1.5, true]}]}', "/api/items/42", reason_phrase="OK"

@@ -1,4 +1,4 @@
-"""A real authorization server that takes assertions (RFC 7523 2.1): Authlib's, behind one address."""
+"""A real authorization server for assertions (RFC 7523 2.1), Authlib's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world import Server, bound
 
 @dataclass(slots=True)
 class Bearers:
-    """One that runs at `url`. `people` are those that its one client may speak for; `granted` whom it has, by token."""
+    """A server at `url`. `people` are the subjects that its client may use; `granted` the subjects, by token."""
 
     url: str
     public: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Bearers:
 
 
 class _Client:
-    """The one client."""
+    """The only client."""
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type == "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -39,7 +39,7 @@ class _Client:
 
 
 class _Form(OAuth2Request):  # type: ignore[misc]  # Authlib has no types
-    """A request as Authlib reads it."""
+    """A request in Authlib's form."""
 
     def __init__(self, url: str, form: Mapping[str, str]) -> None:
         super().__init__("POST", url)
@@ -52,7 +52,7 @@ class _Form(OAuth2Request):  # type: ignore[misc]  # Authlib has no types
 
 
 class _Authlib(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
-    """Its parts that every user of it writes."""
+    """The parts that each user of Authlib must implement."""
 
     def __init__(self, state: Bearers) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class _Authlib(AuthorizationServer):  # type: ignore[misc]  # Authlib has no typ
         return status, body
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Nobody listens."""
+        """Do nothing: there are no listeners."""
 
     def save_token(self, token: dict[str, Any], request: OAuth2Request) -> None:
         self._state.granted[token["access_token"]] = request.user

@@ -1,4 +1,4 @@
-"""A gateway between an authorization server and a resource server, all of them real."""
+"""A gateway between a real authorization server and a real resource server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = """
 
 @dataclass
 class House:
-    """What runs."""
+    """The running servers."""
 
     folder: Path
     port: int
@@ -73,13 +73,13 @@ class House:
         return f"http://gateway.localhost:{self.port}"
 
     async def get(self, credential: str, path: str = "x", method: str = "GET") -> tuple[int, dict[str, Any]]:
-        """A request of the app with `credential`: its status, and what came back."""
+        """Send a request of the app with `credential`; return status and answer."""
         headers = {"origin": self.site, "sec-fetch-site": "same-origin"}
         async with self.http.request(method, f"{self.site}/{credential}/{path}", headers=headers) as answer:
             return answer.status, await answer.json()
 
     async def api(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """A call of the console's page."""
+        """Send a request of the console's page."""
         headers = {"sec-fetch-site": "same-origin"}
         if body is not None:
             async with self.http.get(f"{self.console}/api/state", headers=headers) as state:
@@ -89,11 +89,11 @@ class House:
             return answer.status, await answer.json()
 
     async def connect(self, account: str = "alice", credential: str = "person") -> tuple[int, dict[str, Any]]:
-        """A person connects an account, through the provider's own pages."""
+        """Connect an account of a person, through the provider's own pages."""
         return await self.api("connections/finish", await self.consented(account, credential))
 
     async def consented(self, account: str = "alice", credential: str = "person") -> dict[str, Any]:
-        """The person has consented there, and the console's page is about to end it with this."""
+        """Consent at the provider; return the body with which the console's page would finish the connection."""
         _, begun = await self.api(f"connections/{credential}", {})
         async with local_client() as browser:
             back = await sign_in(browser, begun["location"], account, f"{self.console}/oauth/callback")
@@ -103,12 +103,12 @@ class House:
         return {"secret": begun["secret"], "answer": dict(parse_qsl(query))}
 
     async def restart(self) -> None:
-        """The gateway ends and starts again, with what it stored."""
+        """Restart the gateway with its stored data."""
         await self.gateway.stop()
         await self.start()
 
     async def expire(self, credential: str) -> None:
-        """The stored tokens of a credential have run out; the gateway starts again."""
+        """Let the stored tokens of a credential expire, and restart the gateway."""
         await self.gateway.stop()
         config = await asyncio.to_thread(load_config, self.folder / "gateway.yaml", self.environ)
         async with Database(config.database.reveal()) as database:
@@ -123,7 +123,7 @@ class House:
 
     @asynccontextmanager
     async def twin(self) -> AsyncIterator[House]:
-        """Another gateway on the same database."""
+        """A second gateway on the same database."""
         server = Server(bound())
         text = (self.folder / "gateway.yaml").read_text().replace(str(self.port), str(server.port))
         file = self.folder / "twin.yaml"
@@ -136,19 +136,19 @@ class House:
             await server.stop()
 
     async def start(self) -> None:
-        """The gateway runs."""
+        """Start the gateway."""
         config = await asyncio.to_thread(load_config, self.folder / "gateway.yaml", self.environ)
         await self.gateway.start(build_app(config))
 
     def written(self) -> dict[str, bytes]:
-        """Every byte in the gateway's folder, but for its key."""
+        """The bytes of every file in the gateway's folder, except its key."""
         files = [path for path in self.folder.rglob("*") if path.is_file() and path.name != "gateway.key"]
         return {str(path): path.read_bytes() for path in files}
 
 
 @asynccontextmanager
 async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
-    """All of it; `settings` are the provider's."""
+    """Run all servers; `settings` are the provider's."""
     gateway = Server(bound())
     port = gateway.port
     back = f"http://gateway.localhost:{port}/oauth/callback"

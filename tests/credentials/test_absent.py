@@ -1,4 +1,4 @@
-"""An account that a model's call needs: its client sends the person there, in both eras; the page runs once."""
+"""An account that a model's call needs: its client sends the person to connect it, in both eras; the page runs once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CREDENTIAL = """  shop-account:
 
 
 class Sent:
-    """A person at an MCP client who goes where it sends them, and connects there."""
+    """A person at an MCP client who opens the requested pages, and connects there."""
 
     def __init__(self, world: World, ann: aiohttp.ClientSession) -> None:
         self.world = world
@@ -54,7 +54,7 @@ class Sent:
         return ElicitResult(action="accept")
 
     async def connect(self) -> None:
-        """Through the console and the server's login pages."""
+        """Connect through the console and the server's login pages."""
         console = self.world.console
         meant = self.visits[-1].partition("for=")[2]
         async with self.ann.post(f"{console}/api/connections/shop-account", json={"for": meant}) as answer:
@@ -68,7 +68,7 @@ class Sent:
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_the_client_sends_the_person_to_connect(tmp_path: Path, mode: Any) -> None:
-    """The call waits, the account is connected, the one run of the page's tool goes on with it."""
+    """The call waits, the account is connected, and the one run of the page's tool continues with it."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
         async with person(world) as ann, shown(world, ann) as page:
@@ -91,7 +91,7 @@ PAY = {"url": "/api/checkout", "method": "POST", "body": {}}
 async def test_requests_of_the_client_itself_send_its_person_too(
     tmp_path: Path, mode: Any, wishes: list[dict[str, Any]]
 ) -> None:
-    """Without any view: first to connect the account, then to approve what can be sent now; each is sent once."""
+    """Without a view: the account is connected first, then the requests are approved; each is sent once."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
         async with person(world) as ann:
@@ -105,7 +105,7 @@ async def test_requests_of_the_client_itself_send_its_person_too(
 
 
 async def test_nobody_is_asked_about_what_cannot_be_sent(tmp_path: Path) -> None:
-    """At the page of a view, which is told what is missing at once."""
+    """At the page of a view, the refusal comes at once."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
         async with person(world) as ann, shown(world, ann) as page:
@@ -118,7 +118,7 @@ async def test_nobody_is_asked_about_what_cannot_be_sent(tmp_path: Path) -> None
 
 
 async def test_a_client_that_cannot_ask_is_told(tmp_path: Path) -> None:
-    """The page gets 401 at once, with the address."""
+    """The page gets 401 at once, with the URL."""
     async with running(tmp_path) as world, resource() as behind, provider(world) as server:
         await with_account(world, behind.url, server)
         async with person(world) as ann, shown(world, ann) as page:
@@ -131,7 +131,7 @@ async def test_a_client_that_cannot_ask_is_told(tmp_path: Path) -> None:
 
 
 def provider(world: World) -> Any:
-    """A server that knows this gateway."""
+    """A server with this gateway as client."""
     client = {
         "client_id": "gateway",
         "client_secret": f"hush-hush-{MARK}",
@@ -142,7 +142,7 @@ def provider(world: World) -> Any:
 
 
 async def with_account(world: World, url: str, server: OidcProvider) -> None:
-    """The gateway starts again with a shop for which each person needs an account."""
+    """Restart the gateway with a shop for which each person needs an account."""
     (world.folder / "policy.yaml").write_text(POLICY.replace("URL", url))
     file = world.folder / "gateway.yaml"
     credential = CREDENTIAL.replace("ISSUER", server.issuer)

@@ -1,4 +1,4 @@
-"""Tests of `gateway.credentials`: the flow is driven by hand, request by request."""
+"""Tests of the client credentials flow, driven by hand, request by request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOOD: dict[str, Json] = {"access_token": "abc.def", "token_type": "Bearer", "exp
 
 
 class Everywhere:
-    """A network without limits; the flow itself never looks at it."""
+    """A network without limits; the flow itself never uses it."""
 
     def allows(self, ip: str) -> bool:
         return True
@@ -47,7 +47,7 @@ def answer(body: Json | bytes, status: int = 200, content_type: str = "applicati
 
 
 def drive(credential: OAuth, *answers: Response | Refusal) -> tuple[Token, list[Outbound]]:
-    """Run the flow with these answers; gives the token and the requests that it made."""
+    """Run the flow with these answers; return the token and the requests."""
     flow = client_credentials(credential, NOW)
     requests = [next(flow)]
     for given_answer in answers:
@@ -64,7 +64,7 @@ def drive(credential: OAuth, *answers: Response | Refusal) -> tuple[Token, list[
 
 
 def failure(credential: OAuth, *answers: Response | Refusal) -> str:
-    """The detail of the refusal in which the flow ends, after a look that it holds no secret."""
+    """The detail of the refusal that ends the flow, which is checked for secrets."""
     with pytest.raises(Refusal) as caught:
         drive(credential, *answers)
     assert caught.value.reason is Reason.CREDENTIAL_FAILED
@@ -75,7 +75,7 @@ def failure(credential: OAuth, *answers: Response | Refusal) -> str:
 
 
 def test_token() -> None:
-    """A good answer gives a token that knows its end."""
+    """A valid answer gives a token with its expiry."""
     token, _ = drive(spec(), answer(GOOD))
     assert token.header() == ("authorization", "Bearer abc.def")
     assert token.expires_at == NOW + 300
@@ -83,13 +83,13 @@ def test_token() -> None:
 
 
 def test_token_without_end() -> None:
-    """A token whose life the server does not tell has none."""
+    """Without a declared lifetime the token has no expiry."""
     token, _ = drive(spec(), answer({"access_token": "abc", "token_type": "bearer"}))
     assert token.expires_at is None
 
 
 def test_request() -> None:
-    """The request is a form, with client id and secret form-urlencoded inside Basic (RFC 6749 2.3.1)."""
+    """The request is a form, with client id and secret form-urlencoded in Basic (RFC 6749 2.3.1)."""
     _, (request,) = drive(spec(), answer(GOOD))
     headers = dict(request.headers)
     assert (request.method, request.url) == ("POST", "https://login.example/token")
@@ -119,7 +119,7 @@ def test_discovery() -> None:
 
 @pytest.mark.parametrize("issuer", ["https://login.example/tenant", "https://login.example/tenant/"])
 def test_discovery_with_a_path(issuer: str) -> None:
-    """The well-known part goes between host and path, and OpenID's own place is asked last."""
+    """The well-known part is inserted between host and path, and OpenID's location is tried last."""
     metadata: Json = METADATA | {"issuer": issuer}
     _, requests = drive(spec(None, issuer), answer(b"", 404), answer(b"", 404), answer(metadata), answer(GOOD))
     assert [request.url for request in requests[:3]] == [
@@ -138,7 +138,7 @@ def test_discovery_with_a_path(issuer: str) -> None:
     ],
 )
 def test_client_authentication(methods: Json, in_header: bool) -> None:
-    """The secret goes into the body only where the metadata offer nothing better."""
+    """The secret is in the body only if the metadata offer no better method."""
     metadata = METADATA if methods is None else METADATA | {"token_endpoint_auth_methods_supported": methods}
     _, requests = drive(spec(None), answer(metadata), answer(GOOD))
     form = parse_qs(requests[1].body.decode())
@@ -166,18 +166,18 @@ def test_client_authentication(methods: Json, in_header: bool) -> None:
     ],
 )
 def test_metadata_that_are_refused(metadata: Json | bytes) -> None:
-    """Metadata of another issuer, or that would send the secret astray, end the flow."""
+    """Metadata of another issuer, or with an unsafe endpoint, end the flow."""
     assert "metadata" in failure(spec(None), answer(metadata))
 
 
 @pytest.mark.parametrize("status", [301, 302, 500, 503, 204])
 def test_metadata_that_cannot_be_read(status: int) -> None:
-    """A redirect is not followed, and an error of the server is no reason to look elsewhere."""
+    """A redirect is not followed, and after a server error no other location is tried."""
     assert str(status) in failure(spec(None), answer(b"", status))
 
 
 def test_no_metadata() -> None:
-    """An issuer without metadata: the remedy is named."""
+    """The message has the remedy."""
     assert "token_endpoint" in failure(spec(None), answer(b"", 404), answer(b"", 403))
 
 
@@ -197,7 +197,7 @@ def test_no_metadata() -> None:
     ],
 )
 def test_endpoints_that_are_refused(url: str) -> None:
-    """A secret goes over https alone, and only to where it is plain who gets it."""
+    """A secret is sent over https only, to an unambiguous host."""
     with pytest.raises(Refusal, match="https"):
         next(client_credentials(spec(url), NOW))
 
@@ -206,7 +206,7 @@ def test_endpoints_that_are_refused(url: str) -> None:
     "issuer", ["http://login.example", "https://login.example?x", "https://login.example/#x", "https://a@b.example", ""]
 )
 def test_issuers_that_are_refused(issuer: str) -> None:
-    """Metadata are read over https alone, from an issuer without query and fragment."""
+    """Metadata are read over https only, from an issuer without query and fragment."""
     with pytest.raises(Refusal, match="https"):
         next(client_credentials(spec(None, issuer), NOW))
 
@@ -238,18 +238,18 @@ def test_loopback_needs_no_https(host: str) -> None:
     ],
 )
 def test_answers_that_are_refused(body: Json | bytes) -> None:
-    """An answer that is not exactly a bearer token is none, and its words are not repeated."""
+    """Only an exact bearer token is accepted, and nothing of the answer is repeated."""
     assert "https://login.example" in failure(spec(), answer(body))
 
 
 def test_answer_of_another_media_type() -> None:
-    """A token in something that does not say that it is JSON is none."""
+    """A token in an answer that is not labelled JSON is refused."""
     assert "application/json" in failure(spec(), answer(GOOD, content_type="text/html"))
 
 
 @pytest.mark.parametrize("life", ["1" + "0" * 300, "9" * 6000, "1e999", '"%s"' % ("9" * 399), '"99999999999.5"'])
 def test_very_long_life(life: str) -> None:
-    """A life beyond all measure does not end in an infinite date."""
+    """An excessive lifetime does not lead to an infinite date."""
     body = f'{{"access_token": "abc.def", "token_type": "Bearer", "expires_in": {life}}}'
     token, _ = drive(spec(), answer(body.encode()))
     assert token.expires_at is not None
@@ -268,14 +268,14 @@ def test_very_long_life(life: str) -> None:
     ],
 )
 def test_a_life_that_says_nothing_does_not_void_the_token(life: Json, expires_at: float | None) -> None:
-    """`expires_in` is recommended, not required (RFC 6749 5.1); some servers write it as a text."""
+    """`expires_in` is recommended, not required (RFC 6749 5.1); some servers send a string."""
     token, _ = drive(spec(), answer(GOOD | {"expires_in": life}))
     assert (token.value.reveal(), token.expires_at) == ("abc.def", expires_at)
 
 
 @pytest.mark.parametrize("refresh", ["", None, 5, [], "a\r\nb: c", "a" * 20_000])
 def test_a_refresh_token_that_is_none_does_not_void_the_token(refresh: Json) -> None:
-    """It is optional, and never sent where it cannot be."""
+    """It is optional, and an invalid one is never sent."""
     token, _ = drive(spec(), answer(GOOD | {"refresh_token": refresh}))
     assert (token.value.reveal(), token.refresh) == ("abc.def", None)
 
@@ -284,7 +284,7 @@ def test_a_refresh_token_that_is_none_does_not_void_the_token(refresh: Json) -> 
     ("scope", "kept"), [("", ""), (None, ""), (["a", "b"], "a b"), ("a b", "a b"), (5, ""), ({}, ""), ("a\n", "")]
 )
 def test_a_scope_that_is_none_does_not_void_the_token(scope: Json, kept: str) -> None:
-    """It is optional where it is the one that was asked for."""
+    """It is optional if it equals the requested one."""
     token, _ = drive(spec(), answer(GOOD | {"scope": scope}))
     assert (token.value.reveal(), token.scope) == ("abc.def", kept)
 
@@ -297,7 +297,7 @@ def test_the_type_of_a_token_is_read_in_any_case(kind: str) -> None:
 
 
 def test_metadata_that_leave_an_optional_endpoint_empty() -> None:
-    """Nothing is there."""
+    """The endpoint counts as missing."""
     metadata: Json = METADATA | {"revocation_endpoint": "", "authorization_endpoint": None}
     assert drive(spec(None), answer(metadata), answer(GOOD))[0].value.reveal() == "abc.def"
 
@@ -312,12 +312,12 @@ def test_metadata_that_leave_an_optional_endpoint_empty() -> None:
     ],
 )
 def test_refused_by_the_server(body: Json | bytes, told: str) -> None:
-    """The status and a known error code are told; the server's own words, which may echo the secret, are not."""
+    """The status and a known error code are reported; the server's text, which may echo the secret, is not."""
     assert failure(spec(), answer(body, 401)).endswith(f" answered {told}")
 
 
 def test_unreachable() -> None:
-    """A refusal of the connection, thrown in by the driver, is a failure of the credential."""
+    """A refusal of the connection, thrown into the flow, is a failure of the credential."""
     down = Refusal(Reason.BACKEND_UNREACHABLE, "login.example:443: no connection")
     assert "no connection" in failure(spec(None), down)
     assert "no connection" in failure(spec(), down)
@@ -325,7 +325,7 @@ def test_unreachable() -> None:
 
 @given(body=st.binary(max_size=300), status=st.sampled_from([200, 400, 401, 500]))
 def test_any_answer(body: bytes, status: int) -> None:
-    """Whatever a server says, the flow ends in a token or a refusal."""
+    """For any answer the flow ends in a token or a refusal."""
     flow = client_credentials(spec(), NOW)
     next(flow)
     with pytest.raises((StopIteration, Refusal)):
@@ -333,7 +333,7 @@ def test_any_answer(body: bytes, status: int) -> None:
 
 
 async def test_over_http() -> None:
-    """The whole flow against a real server."""
+    """The whole flow runs against a real server."""
     seen = []
 
     async def metadata(request: web.Request) -> web.Response:

@@ -137,7 +137,7 @@ def spec(url: str) -> tuple[OAuth, TokenExchange]:
 
 
 async def test_a_token_is_exchanged_for_another(tmp_path: Path) -> None:
-    """With less scope, and another value."""
+    """The new token has another value, and less scope."""
     async with issuer(tmp_path) as (url, subject), Connections() as connections:
         credential, grant = spec(url)
         flow = token_exchange(credential, grant, Token(Secret(subject), "Bearer", None), None, time.time())
@@ -147,7 +147,7 @@ async def test_a_token_is_exchanged_for_another(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_the_server_does_not_know_is_refused(tmp_path: Path) -> None:
-    """Without a word of it."""
+    """The refusal does not repeat the server's text."""
     async with issuer(tmp_path) as (url, _), Connections() as connections:
         credential, grant = spec(url)
         flow = token_exchange(credential, grant, Token(Secret("made-up-token"), "Bearer", None), None, time.time())

@@ -1,4 +1,4 @@
-"""Tests of the other flows of `gateway.credentials`, driven by hand: what is sent, and servers that lie."""
+"""Tests of the other flows of `gateway.credentials`, driven by hand: requests, and hostile answers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def spec(grant: Grant, client: Client | None = None, **more: Any) -> OAuth:
 
 
 def drive(flow: Flow[T], *answers: Response) -> tuple[T, list[Outbound]]:
-    """The result, and what was sent."""
+    """Run the flow; return its result and the requests."""
     requests = [next(flow)]
     for given in answers:
         try:
@@ -83,14 +83,14 @@ def claims(token: str) -> dict[str, Any]:
 
 
 def id_token(**other: Json) -> str:
-    """What a server says of an account; the signature is not looked at, since TLS stands for it."""
+    """The ID token of an account; the signature is not checked, since the answer came over TLS."""
     body = {"iss": ISSUER, "aud": "gateway", "sub": "17", "nonce": "nonce", "exp": NOW + 300, "email": "a@b.c"}
     text = base64.urlsafe_b64encode(json.dumps({**body, **other}).encode()).decode().rstrip("=")
     return f"e30.{text}.sig"
 
 
 def test_private_key_jwt() -> None:
-    """A new assertion for this very server each time, and no secret."""
+    """Each assertion is new and for this server, and no secret is sent."""
     client = Client("gateway", None, ClientAuthentication.PRIVATE_KEY_JWT, signing_key(Secret(KEY), "kid-1"))
     seen = []
     for _ in range(2):
@@ -105,7 +105,7 @@ def test_private_key_jwt() -> None:
 
 
 def test_dpop_takes_the_nonce_of_the_server() -> None:
-    """It is asked once more with it, and the token is bound to the key."""
+    """The request is repeated once with it, and the token is bound to the key."""
     wants = Response(400, (("content-type", "application/json"), ("dpop-nonce", "n-1")), b'{"error":"use_dpop_nonce"}')
     token, requests = drive(
         client_credentials(spec(ClientCredentials(), dpop=True), NOW),
@@ -127,24 +127,24 @@ def test_dpop_takes_the_nonce_of_the_server() -> None:
         ('Bearer error="invalid_token", dpop algs="ES256", error = use_dpop_nonce', True),
         ('error="use_dpop_nonce", DPoP', False),
         ('DPoP error="use_dpop_nonces"', False),
-        ("dpop " * 800_000, False),  # were each of them looked at to the end, this would take hours
+        ("dpop " * 800_000, False),  # parsing each of them completely would take hours
         ("dpop" + " error =" * 500_000, False),
     ],
     ids=["alone", "second", "before", "other", "schemes", "errors"],
 )
 def test_a_resource_asks_for_a_nonce(field: str, wanted: bool) -> None:
-    """In the words of RFC 9449, after its scheme; what a resource says besides costs nothing."""
+    """The challenge is that of RFC 9449, after its scheme; other text is skipped cheaply."""
     assert wants_nonce((("www-authenticate", field),)) is wanted
 
 
 def test_a_bearer_token_in_place_of_a_bound_one_is_refused() -> None:
-    """A server that ignores the proof would give a token that anyone can use."""
+    """A server that ignores the proof would issue a token that anyone can use."""
     with pytest.raises(Refusal, match="token_type is not DPoP"):
         drive(client_credentials(spec(ClientCredentials(), dpop=True), NOW), answer(METADATA), answer(GOOD))
 
 
 def test_authorization_url() -> None:
-    """The challenge goes out, the verifier stays."""
+    """The challenge is sent, the verifier is kept."""
     url, _ = drive(authorization_url(spec(AuthorizationCode()), TRIED), answer(METADATA))
     query = {key: value for key, (value,) in parse_qs(urlsplit(url).query).items()}
     assert url.startswith(f"{ISSUER}/auth?")
@@ -153,14 +153,14 @@ def test_authorization_url() -> None:
 
 
 def test_a_server_without_pkce_is_refused() -> None:
-    """It says so itself."""
+    """Its metadata declare only the method `plain`."""
     plain: Json = METADATA | {"code_challenge_methods_supported": ["plain"]}
     with pytest.raises(Refusal, match="PKCE"):
         drive(authorization_url(spec(AuthorizationCode()), TRIED), answer(plain))
 
 
 def test_redeem() -> None:
-    """The code with its verifier; the account is the one of the ID token."""
+    """The code is sent with its verifier; the account is the one of the ID token."""
     good = GOOD | {"id_token": id_token(), "refresh_token": "r"}
     told = {"code": "c", "state": "state", "iss": ISSUER}
     token, requests = drive(redeem(spec(AuthorizationCode()), TRIED, told, NOW), answer(METADATA), answer(good))
@@ -209,21 +209,21 @@ def test_answers_of_the_wrong_server(told: Mapping[str, str], reason: Reason, wo
     ],
 )
 def test_id_tokens_that_are_refused(bad: Json) -> None:
-    """A token for somebody else, or of another login, connects nobody."""
+    """A token for another audience, or of another login, connects no account."""
     told = {"code": "c", "iss": ISSUER}
     with pytest.raises(Refusal, match="ID token"):
         drive(redeem(spec(AuthorizationCode()), TRIED, told, NOW), answer(METADATA), answer(GOOD | {"id_token": bad}))
 
 
 def test_a_clock_that_differs_a_little_is_taken() -> None:
-    """Two minutes."""
+    """The tolerance is two minutes."""
     told = {"code": "c", "iss": ISSUER}
     good = answer(GOOD | {"id_token": id_token(exp=NOW - 100)})
     assert drive(redeem(spec(AuthorizationCode()), TRIED, told, NOW), answer(METADATA), good)[0].account is not None
 
 
 def test_refresh_keeps_what_the_server_leaves_out() -> None:
-    """The old refresh token where no new one comes, the account and the scope."""
+    """The old refresh token, the account and the scope are kept if the answer has no new ones."""
     token = Token(Secret("old"), "Bearer", NOW, refresh=Secret("r-1"), scope="cart")
     renewed, requests = drive(refresh(spec(AuthorizationCode()), token, NOW), answer(METADATA), answer(GOOD))
     assert form(requests[1])["refresh_token"] == "r-1"
@@ -240,7 +240,7 @@ def test_refresh_keeps_what_the_server_leaves_out() -> None:
 
 
 def test_a_refresh_that_is_refused_ends_the_grant() -> None:
-    """Only where the server says that the grant is no longer good: not when it is down, or does not know us."""
+    """Only `invalid_grant` ends it: not an outage, or a rejected client."""
     token = Token(Secret("old"), "Bearer", NOW, refresh=Secret("r-1"))
     with pytest.raises(GrantEnded):
         drive(refresh(spec(AuthorizationCode()), token, NOW), answer(METADATA), answer({"error": "invalid_grant"}, 400))
@@ -251,7 +251,7 @@ def test_a_refresh_that_is_refused_ends_the_grant() -> None:
 
 
 def test_a_clock_that_differs_much_is_named() -> None:
-    """As a number: the server's own words are not repeated."""
+    """The difference is a number; the server's text is not repeated."""
     late = Response(
         401,
         (("content-type", "application/json"), ("date", "Fri, 15 Jan 2027 08:10:00 GMT")),
@@ -262,7 +262,7 @@ def test_a_clock_that_differs_much_is_named() -> None:
 
 
 def test_token_exchange() -> None:
-    """The subject's token, and its type; what comes may be no access token at all."""
+    """The subject's token and its type are sent; the result may be another type than an access token."""
     grant = TokenExchange("calendar", actor="robot", audience="https://orders.example", requested="urn:x:id-jag")
     subject, actor = Token(Secret("subject"), "Bearer", None), Token(Secret("actor"), "Bearer", None)
     issued = GOOD | {"issued_token_type": "urn:x:id-jag", "token_type": "N_A"}
@@ -274,7 +274,7 @@ def test_token_exchange() -> None:
 
 
 def test_the_id_token_of_an_account_is_exchanged() -> None:
-    """Where the configuration says so; an account that has none is told what it takes."""
+    """The configuration selects that; an account without one gets the remedy."""
     grant = TokenExchange("calendar", by_id_token=True)
     subject = Token(Secret("subject"), "Bearer", None, id_token=Secret("a.b.c"))
     _, requests = drive(token_exchange(spec(grant), grant, subject, None, NOW), answer(METADATA), answer(GOOD))
@@ -285,7 +285,7 @@ def test_the_id_token_of_an_account_is_exchanged() -> None:
 
 
 def test_jwt_bearer() -> None:
-    """An assertion of our own about the subject, or another credential's token as it is."""
+    """The assertion is our own about the subject, or another credential's token unchanged."""
     key = signing_key(Secret(KEY))
     grant = JwtBearer(key=key)
     client = Client("robot", None, ClientAuthentication.NONE)
@@ -302,7 +302,7 @@ def test_jwt_bearer() -> None:
 
 
 def test_revoke_tells_the_refresh_token() -> None:
-    """And nothing where the server has no place for it."""
+    """Nothing is sent if the server has no revocation endpoint."""
     token = Token(Secret("a"), "Bearer", None, refresh=Secret("r"))
     told, requests = drive(revoke(spec(AuthorizationCode()), token, NOW), answer(METADATA), Response(200))
     assert told
@@ -313,7 +313,7 @@ def test_revoke_tells_the_refresh_token() -> None:
 
 @pytest.mark.parametrize("pem", ["", "x", json.dumps(PUBLIC), KEY.replace("PRIVATE", "PUBLIC")])
 def test_what_is_no_private_key_is_refused_without_a_word_of_it(pem: str) -> None:
-    """As every problem of the configuration."""
+    """The message does not contain the key, as for every problem of the configuration."""
     with pytest.raises(ValueError, match="no private key") as refused:
         signing_key(Secret(pem))
     assert not pem or pem not in str(refused.value)

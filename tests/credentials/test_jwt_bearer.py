@@ -1,4 +1,4 @@
-"""Assertions as grants (RFC 7523) through a whole gateway, to an authorization server that knows them: Authlib's."""
+"""Assertions as grants (RFC 7523) through a whole gateway, at a real authorization server: Authlib's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CREDENTIALS = """
 
 @asynccontextmanager
 async def place(folder: Path, *people: str, more: str = "") -> AsyncIterator[tuple[World, Bearers, Resource]]:
-    """A gateway whose key the server knows."""
+    """A gateway whose key is registered at the server."""
     (folder / "robot.pem").write_text(KEY)
     async with bearers(PUBLIC, *people) as server, resource() as behind:
         common = f'issuer: "{server.url}", client_id: robot, private_key: "${{file:robot.pem}}", network: private'
@@ -45,13 +45,13 @@ async def place(folder: Path, *people: str, more: str = "") -> AsyncIterator[tup
 
 
 async def get(world: World, path: str, shown: dict[str, str]) -> bytes:
-    """What a client's `http_request` comes to."""
+    """The answer to a client's `http_request`."""
     params = {"name": "http_request", "arguments": {"url": path, "method": "GET"}}
     return (await answer(mcp_call(f"{world.url}/mcp/cart", "tools/call", params, "http_request"), shown))[2]
 
 
 async def test_the_gateway_speaks_for_itself_and_for_each_person(tmp_path: Path) -> None:
-    """One token for all, and one for each person, kept until it expires; each is its own subject's."""
+    """The gateway has one token, and each person another, cached until it expires, for its own subject."""
     async with place(tmp_path, "cart-robot", "ann", "bob") as (world, server, behind):
         ann, bob = [await token(world, f"of {name}", "mcp", person=name) for name in ("ann", "bob")]
         for shown in (ann, bob, ann):
@@ -65,7 +65,7 @@ async def test_the_gateway_speaks_for_itself_and_for_each_person(tmp_path: Path)
 
 
 async def test_whom_the_server_does_not_know_it_does_not_serve(tmp_path: Path) -> None:
-    """The refusal is told, without the server's words."""
+    """The refusal is reported without the server's text."""
     async with place(tmp_path, "ann") as (world, server, behind):
         eve = await token(world, "of eve", "mcp", person="eve")
         told = await get(world, "/person", eve)
@@ -79,7 +79,7 @@ async def test_whom_the_server_does_not_know_it_does_not_serve(tmp_path: Path) -
 
 
 async def test_an_assertion_for_another_server_is_refused(tmp_path: Path) -> None:
-    """`audience` is who it is for."""
+    """`audience` sets the audience."""
     async with place(tmp_path, "cart-robot", more=', audience: "https://elsewhere.test"') as (world, server, behind):
         assert b"credential-failed" in await get(world, "/robot", await token(world, "client", "mcp"))
     assert [why.partition(":")[0] for why in server.refused] == ["invalid_grant"]
@@ -87,7 +87,7 @@ async def test_an_assertion_for_another_server_is_refused(tmp_path: Path) -> Non
 
 
 async def test_one_token_for_many_calls(tmp_path: Path) -> None:
-    """That come at once."""
+    """The calls are concurrent."""
     async with place(tmp_path, "cart-robot") as (world, server, _):
         shown = await token(world, "client", "mcp")
         found = await asyncio.gather(*(get(world, "/robot", shown) for _ in range(50)))
@@ -97,7 +97,7 @@ async def test_one_token_for_many_calls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"])
 async def test_a_key_that_is_none_stops_the_start(tmp_path: Path, key: str) -> None:
-    """Its line is named, and nothing of it said."""
+    """The line is reported, and nothing of the key."""
     async with place(tmp_path) as (world, _, _):
         (tmp_path / "robot.pem").write_text(key)
         with pytest.raises(Exception, match=r"robot\.pem is empty|is no private key in PEM") as wrong:

@@ -1,4 +1,4 @@
-"""Authorization servers that pass the answer of another off as theirs: it must come to their address (RFC 9700)."""
+"""Authorization servers that present another server's answer as theirs: it must arrive at their own URL (RFC 9700)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CROSSING = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-f
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[House]:
-    """A person can connect an account at a server that is evil, too; what it gets is in `resource.seen`."""
+    """A gateway with a hostile server among its accounts; the requests to that are in `resource.seen`."""
     async with house(tmp_path) as running:
         file = tmp_path / "gateway.yaml"
         text = file.read_text("utf-8")
@@ -34,14 +34,14 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def came_back(home: House, back: str) -> dict[str, str]:
-    """What the console's page is told where the browser is sent to `back`."""
+    """The parameters for the console's page after a redirect to `back`."""
     async with home.http.get(back, headers=CROSSING, allow_redirects=False) as answer:
         return dict(parse_qsl(answer.headers["location"].partition("?")[2]))
 
 
 @pytest.mark.parametrize("good", ["person", "own"])
 async def test_an_account_is_connected_at_the_address_of_its_server(home: House, good: str) -> None:
-    """At the shared one, or at one of its own; an answer at any other is none, whatever it says."""
+    """Each server has the shared URL, or its own; an answer at any other is refused, whatever it contains."""
     for place in ("", "/own", "/person", "/nobody", "/own%2F"):
         _, begun = await home.api(f"connections/{good}", {})
         async with aiohttp.ClientSession() as pages:
@@ -56,7 +56,7 @@ async def test_an_account_is_connected_at_the_address_of_its_server(home: House,
 
 
 async def test_the_code_of_another_server_is_not_given_away(home: House) -> None:
-    """A server sends the person on to an honest one that does not name itself: its code stays here."""
+    """A server redirects to an honest one that does not send `iss`: that one's code is not sent to it."""
     _, begun = await home.api("connections/evil", {})
     asked = dict(parse_qsl(begun["location"].partition("?")[2]))
     assert asked["redirect_uri"] == f"{home.console}/oauth/callback/evil"
@@ -73,7 +73,7 @@ async def test_the_code_of_another_server_is_not_given_away(home: House) -> None
 
 
 async def test_servers_that_share_an_address_must_name_themselves(home: House) -> None:
-    """Whether they announce that or not; one that does not is told how it gets an address of its own."""
+    """This holds with or without announcement in the metadata; the refusal explains how to get a separate URL."""
     file = home.folder / "gateway.yaml"
     file.write_text(
         file.read_text("utf-8").replace(

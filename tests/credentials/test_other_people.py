@@ -1,4 +1,4 @@
-"""Links to connect an account that reach somebody else, and logins that somebody else ends: nobody gets another's."""
+"""Connect links that reach another person, and logins that another person finishes: no account changes hands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def place(tmp_path: Path) -> AsyncIterator[tuple[World, Resource]]:
 
 
 async def log_in(browser: aiohttp.ClientSession, world: World, person: str) -> None:
-    """By a link; from then on `browser` is the console's page."""
+    """Log in by a link; from then on `browser` is the console's page."""
     async with browser.get(await link(world, person), headers=NAVIGATION) as got:
         assert got.status == 200
     async with browser.get(f"{world.console}/api/state", headers=OWN) as got:
@@ -44,13 +44,13 @@ async def log_in(browser: aiohttp.ClientSession, world: World, person: str) -> N
 
 
 async def post(browser: aiohttp.ClientSession, world: World, path: str, body: Any) -> tuple[int, dict[str, Any]]:
-    """What the console says to its page."""
+    """The answer of the console to its page."""
     async with browser.post(f"{world.console}/api/connections/{path}", json=body) as got:
         return got.status, await got.json()
 
 
 async def get(world: World, shown: dict[str, str]) -> dict[str, Any]:
-    """What a person's client gets of the shop."""
+    """The answer of the shop to a person's client."""
     params = {"name": "http_request", "arguments": {"url": "/api/cart", "method": "GET"}}
     told = (await answer(mcp_call(f"{world.url}/mcp/cart", "tools/call", params, "http_request"), shown))[2]
     found: dict[str, Any] = json.loads(told)["result"]["structuredContent"]
@@ -58,7 +58,7 @@ async def get(world: World, shown: dict[str, str]) -> dict[str, Any]:
 
 
 async def test_the_link_of_another_person_starts_nothing(place: tuple[World, Resource]) -> None:
-    """Bob opens Ann's link: he is told, no login begins, and neither of them has an account."""
+    """Bob opens Ann's link: he gets an error, no login starts, and neither of them has an account."""
     world, _ = place
     ann, bob = [await token(world, f"of {name}", "mcp", person=name) for name in ("ann", "bob")]
     meant = (await get(world, ann))["body"]["connect_url"].partition("for=")[2]
@@ -72,7 +72,7 @@ async def test_the_link_of_another_person_starts_nothing(place: tuple[World, Res
 
 @pytest.mark.parametrize("who", ["begun by ann", "answered for ann"])
 async def test_a_login_ends_for_who_began_it(place: tuple[World, Resource], who: str) -> None:
-    """Bob cannot end Ann's login, nor be given one to end that brings her his account; and it is used up."""
+    """Bob can neither finish Ann's login, nor make her finish his; an attempt invalidates the login."""
     world, _ = place
     ann = await token(world, "of ann", "mcp", person="ann")
     async with world.client() as hers, world.client() as his, aiohttp.ClientSession() as pages:
@@ -88,7 +88,7 @@ async def test_a_login_ends_for_who_began_it(place: tuple[World, Resource], who:
 
 
 async def test_each_person_has_their_own_account(place: tuple[World, Resource]) -> None:
-    """At every client of theirs; one that disconnects takes nothing from the other."""
+    """The account applies to all clients of a person; disconnecting one leaves the other."""
     world, behind = place
     people = ("ann", "bob")
     clients = {name: await token(world, f"of {name}", "mcp", person=name) for name in people}
@@ -114,7 +114,7 @@ async def test_each_person_has_their_own_account(place: tuple[World, Resource]) 
 async def test_who_begins_too_many_logins_is_told_to_wait(
     place: tuple[World, Resource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of the one too many is kept; another person may begin one all the same."""
+    """Nothing of the excess login is stored; another person can still start one."""
     monkeypatch.setattr(connecting, "BEGINNING", Rate(2, 600.0))
     world, _ = place
     async with world.client() as ann, world.client() as bob:

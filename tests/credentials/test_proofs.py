@@ -1,4 +1,4 @@
-"""How the gateway proves who it is to a real authorization server: a certificate, and assertions that work once."""
+"""The gateway's authentication at a real authorization server: a certificate, and single-use assertions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SERVICE = {"grant_types": ["client_credentials"], "redirect_uris": [], "response
 
 
 class Remembering:
-    """A way to a server that keeps what it sent."""
+    """A backend that keeps the requests sent through it."""
 
     def __init__(self, backend: HttpBackend) -> None:
         self.backend = backend
@@ -53,11 +53,11 @@ class Remembering:
         return await self.backend.send(request)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 async def test_an_assertion_is_good_once() -> None:
-    """Whoever saw one in passing has nothing: the server takes it a single time, and we never send one twice."""
+    """An intercepted assertion is worthless: the server accepts it once, and we never send it twice."""
     client = {
         "client_id": "signing",
         "token_endpoint_auth_method": "private_key_jwt",
@@ -78,7 +78,7 @@ async def test_an_assertion_is_good_once() -> None:
 
 
 async def test_a_clock_that_goes_wrong_is_named() -> None:
-    """The assertion has expired for the server, whose clock is right."""
+    """The assertion has expired by the server's correct clock."""
     client = {
         "client_id": "signing",
         "token_endpoint_auth_method": "private_key_jwt",
@@ -93,7 +93,7 @@ async def test_a_clock_that_goes_wrong_is_named() -> None:
 
 
 async def test_a_client_certificate(tmp_path: Path) -> None:
-    """The server knows its subject, and its own authority is trusted for it alone; without it there is no token."""
+    """The server knows its subject, and its CA is trusted for it alone; without a certificate there is no token."""
     authority, server, ours = Authority(), _key(), _key()
     ca, chain, key = tmp_path / "ca.pem", tmp_path / "client.pem", tmp_path / "client.key"
     ca.write_bytes(authority.certificate.public_bytes(Encoding.PEM))
@@ -123,7 +123,7 @@ async def test_a_client_certificate(tmp_path: Path) -> None:
 
 
 async def test_a_certificate_through_a_whole_gateway(tmp_path: Path) -> None:
-    """Three files in gateway.yaml, by either way of certificates; the token reaches the backend."""
+    """Three files in gateway.yaml, with either method for certificates; the token reaches the backend."""
     authority, server, ours = Authority(), _key(), _key()
     chain = authority.issue("gateway", ours)
     for name, data in (("ca", authority.pem), ("client", chain), ("client.key", _pem(ours))):
@@ -173,7 +173,7 @@ async def test_a_certificate_through_a_whole_gateway(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "no certificate"])
 def test_files_that_are_no_certificates_stop_the_start(tmp_path: Path, text: str) -> None:
-    """With their names."""
+    """The message names them."""
     file = tmp_path / "client.pem"
     file.write_text(text)
     with pytest.raises(StartError, match=r"client\.pem"):
@@ -210,7 +210,7 @@ _USES = (
 
 
 class Authority:
-    """A certificate authority of a test."""
+    """A certificate authority for tests."""
 
     def __init__(self) -> None:
         self._key = _key()

@@ -20,13 +20,13 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 
 
 def grants(events: list[dict[str, str]]) -> list[tuple[str, str, str | None]]:
-    """What the server granted or refused."""
+    """The events of grants at the server: granted or refused."""
     return [(e["event"], e["grant"], e["error"]) for e in events if e["event"].startswith("grant.") and e["grant"]]
 
 
 @pytest.mark.parametrize("kind", ["secret", "post", "key"])
 async def test_a_client_of_its_own(home: House, kind: str) -> None:
-    """The gateway proves who it is, by each way, and its token is masked where it comes back."""
+    """The gateway authenticates, by each method, and its token is redacted in answers."""
     status, seen = await home.get(kind)
     assert status == 200
     assert seen["authorization"] == "Bearer ***"
@@ -36,7 +36,7 @@ async def test_a_client_of_its_own(home: House, kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "field"), [("header", "x-api-key"), ("basic", "authorization")])
 async def test_what_never_changes(home: House, kind: str, field: str) -> None:
-    """A header and a password are shown to the backend and to nobody else."""
+    """A header and a password are sent to the backend only."""
     status, seen = await home.get(kind)
     assert status == 200
     assert seen[field].endswith("***")
@@ -44,7 +44,7 @@ async def test_what_never_changes(home: House, kind: str, field: str) -> None:
 
 
 async def test_500_calls_with_an_expired_token_ask_for_one(tmp_path: Path) -> None:
-    """The one that they have has run out, its successor is held up at the server while the others come."""
+    """The token has expired, and its renewal is delayed at the server while the other calls come."""
     async with house(tmp_path) as home:
         assert (await home.connect())[0] == 200
         for kind, grant in (("secret", "client_credentials"), ("person", "refresh_token")):
@@ -76,7 +76,7 @@ async def test_two_gateways_on_one_database_ask_for_one(tmp_path: Path) -> None:
 
 
 async def test_500_calls_without_a_token_ask_for_one(tmp_path: Path) -> None:
-    """And the same after a restart asks for none: the token is stored."""
+    """After a restart there is no request for a token: it is stored."""
     async with house(tmp_path) as home:
         answers = await asyncio.gather(*(home.get("secret") for _ in range(500)))
         assert {status for status, _ in answers} == {200}
@@ -88,7 +88,7 @@ async def test_500_calls_without_a_token_ask_for_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nonce", [False, True])
 async def test_dpop(tmp_path: Path, nonce: bool) -> None:
-    """The token is bound to a key; each request carries a proof of its own; a nonce is taken where one is wanted."""
+    """The token is bound to a key; each request carries a new proof; a nonce is used if the server requires one."""
     async with house(tmp_path, dpop_nonce=nonce) as home:
         assert (await home.get("bound", "one"))[0] == 200
         assert (await home.get("bound", "two"))[0] == 200
@@ -100,7 +100,7 @@ async def test_dpop(tmp_path: Path, nonce: bool) -> None:
 
 
 async def test_a_person_connects_uses_and_disconnects(home: House) -> None:
-    """401 with connect_url, then the provider's login pages, then their own account."""
+    """The first answer is 401 with connect_url; after the provider's login pages the person's account is used."""
     status, told = await home.get("person")
     assert (status, told["type"]) == (401, "urn:webmcp-gateway:reason:credential-needed")
     assert told["connect_url"].startswith(f"{home.console}/connect/person?for=")
@@ -117,7 +117,7 @@ async def test_a_person_connects_uses_and_disconnects(home: House) -> None:
 
 
 async def test_refresh_rotates(tmp_path: Path) -> None:
-    """An expired token is renewed with the refresh token, each of which is used once, for many calls at once."""
+    """An expired token is renewed with the refresh token, each of which is used once, for many concurrent calls."""
     async with house(tmp_path, ttl={"AccessToken": 1}) as home:
         assert (await home.connect())[0] == 200
         await home.provider.events()
@@ -131,7 +131,7 @@ async def test_refresh_rotates(tmp_path: Path) -> None:
 
 
 async def test_a_refresh_token_that_was_used_before_ends_the_connection(tmp_path: Path) -> None:
-    """Somebody else used it: the server withdraws everything, and the person is asked to connect again."""
+    """An attacker used it: the server revokes the grant, and the person must connect again."""
     async with house(tmp_path, ttl={"AccessToken": 1}) as home:
         await home.connect()
         database = tmp_path / "gateway.db"
@@ -155,7 +155,7 @@ async def test_a_refresh_token_that_was_used_before_ends_the_connection(tmp_path
 
 
 async def test_a_dead_server_is_told(home: House) -> None:
-    """And what works again, works."""
+    """After its recovery calls work again."""
     await home.provider.set_down(True)
     answers = await asyncio.gather(*(home.get("secret") for _ in range(20)))
     assert {(status, told["type"].rpartition(":")[2]) for status, told in answers} == {(502, "credential-failed")}
@@ -164,7 +164,7 @@ async def test_a_dead_server_is_told(home: House) -> None:
 
 
 async def test_keys_of_the_server_that_rotate_do_no_harm(home: House) -> None:
-    """Tokens are opaque to the gateway; a login in the middle of a rotation works."""
+    """Tokens are opaque to the gateway; a login during a rotation works."""
     assert (await home.connect())[0] == 200
     await home.provider.rotate_keys()
     assert (await home.get("person"))[0] == 200
@@ -172,7 +172,7 @@ async def test_keys_of_the_server_that_rotate_do_no_harm(home: House) -> None:
 
 
 async def test_no_secret_is_written_anywhere(home: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the configured secrets, nor the tokens, nor what belongs to a login: database, journal, log, answers."""
+    """Configured secrets, tokens and login data are absent from database, journal, log and answers."""
     caplog.set_level("DEBUG")
     answers: list[object] = [await home.connect()]
     for kind in ("secret", "post", "key", "bound", "person", "header", "basic"):
@@ -191,7 +191,7 @@ async def test_no_secret_is_written_anywhere(home: House, caplog: pytest.LogCapt
 
 
 async def test_a_login_belongs_to_the_window_that_began_it(home: House) -> None:
-    """Another secret, another state, and a second use of a good one are refused."""
+    """Another secret, another state, and a second use of a valid one are refused."""
     _, begun = await home.api("connections/person", {})
     for answer in ({}, {"state": "unknown", "code": "x"}):
         assert (await home.api("connections/finish", {"secret": begun["secret"], "answer": answer}))[0] == 400
@@ -203,10 +203,10 @@ async def test_a_login_belongs_to_the_window_that_began_it(home: House) -> None:
 
 
 async def test_an_answer_that_belongs_to_no_login_connects_nothing(home: House) -> None:
-    """Another's code, another server's word, a no, words that are none: each uses its login up; the next one works."""
+    """A foreign code, a foreign `iss`, an error, or invalid values each use the login up; the next one works."""
     another = (await home.consented("mallory"))["answer"]
     wrong: list[tuple[dict[str, str], int]] = [
-        ({"code": another["code"]}, 502),  # made for another login: its verifier does not fit
+        ({"code": another["code"]}, 502),  # issued for another login: its verifier does not match
         ({"iss": "https://evil.example"}, 502),
         ({"iss": ""}, 502),
         ({"iss": home.provider.issuer + "/"}, 502),
@@ -222,7 +222,7 @@ async def test_an_answer_that_belongs_to_no_login_connects_nothing(home: House) 
         assert (status, "EVIL" in str(said)) == (expected, False), more
         assert (await home.api("connections/finish", told))[0] == 400, more
     told = await home.consented()
-    del told["answer"]["iss"]  # a server that says that it names itself always does
+    del told["answer"]["iss"]  # a server that announces `iss` always sends it
     assert (await home.api("connections/finish", told))[0] == 502
     assert (await home.get("person"))[0] == 401
     told = await home.consented("bob")
@@ -250,7 +250,7 @@ async def test_an_answer_that_belongs_to_no_login_connects_nothing(home: House) 
     ids=["elsewhere", "more", "odd", "twice", "line", "long"],
 )
 async def test_the_way_back_leads_to_the_console_alone(home: House, query: str, said: dict[str, str]) -> None:
-    """To its page that ends a login, with what belongs to an answer, as the server said it."""
+    """The redirect leads to the page that finishes a login, with the parameters of an answer, unchanged."""
     headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     place = URL(f"{home.console}/oauth/callback?{query}", encoded=True)
     async with home.http.get(place, headers=headers, allow_redirects=False) as answer:
@@ -260,7 +260,7 @@ async def test_the_way_back_leads_to_the_console_alone(home: House, query: str, 
 
 
 async def test_a_link_of_somebody_else_starts_nothing(home: House) -> None:
-    """The page of another person, and one that nobody made."""
+    """The link may be another person's, or of a credential that is not per person."""
     status, told = await home.api("connections/person", {"for": "0123456789abcdef"})
     assert (status, told["type"]) == (403, "urn:webmcp-gateway:other-person")
     assert (await home.api("connections/secret", {}))[0] == 404

@@ -1,4 +1,4 @@
-"""Two gateways as processes of their own, on one database: what one of them renews the other does not."""
+"""Two gateway processes on one database: a token that one of them renews is not renewed by the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = 50
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where both keep their tokens."""
+    """The URL of the shared database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'shared.db'}"
     else:
@@ -34,7 +34,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @asynccontextmanager
 async def process(home: House, name: str) -> AsyncIterator[House]:
-    """The gateway of `home` once more, as a process with a folder and a port of its own."""
+    """Run the gateway of `home` in a second process, with a separate folder and port."""
     port, folder = free_port(), home.folder / name
     shutil.copytree(home.folder / "web", folder / "web")
     shutil.copy(home.folder / "policy.yaml", folder)
@@ -62,7 +62,7 @@ async def process(home: House, name: str) -> AsyncIterator[House]:
 
 
 async def test_two_processes_renew_a_token_once(tmp_path: Path, database: str) -> None:
-    """A person's, whose refresh token is good once, and one of the gateway's own: many calls at both, one request."""
+    """A person's token, with a single-use refresh token, and the gateway's own: many calls at both, one renewal."""
     async with house(tmp_path) as home:
         config = home.folder / "gateway.yaml"
         config.write_text(config.read_text() + 'stores: {database: "${env:DATABASE}"}\n')

@@ -1,4 +1,4 @@
-"""The fenced blocks of the README and of docs/, with the file that a block says it is."""
+"""The fenced blocks of the README and of docs/, with the file that a block represents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block. `line` is where it begins; `file` is the path that its first line names in a comment."""
+    """One fenced block. `line` is its first line; `file` is the path in the comment on its first line."""
 
     page: str
     line: int
@@ -23,7 +23,7 @@ class Block:
 
     @property
     def id(self) -> str:
-        """The name of a test of it."""
+        """The id of its tests."""
         return f"{self.page}:{self.line} {self.file or self.language}"
 
 

@@ -16,7 +16,7 @@ FILES = sorted(set(re.findall(r"`((?:gateway|browser|tests|docs)/[\w./-]+)`", PA
 
 
 def functions(path: Path) -> set[str]:
-    """The names that a file defines; methods by the name of their class, too."""
+    """The functions of a file; methods with the name of their class, too."""
     text = path.read_text("utf-8")
     if path.suffix == ".ts":
         return set(re.findall(r"export (?:async )?(?:function|class|const) (\w+)", text))
@@ -31,14 +31,14 @@ def functions(path: Path) -> set[str]:
 
 
 def test_both_ways_are_drawn() -> None:
-    """The tables below were read."""
+    """The tables below are not empty."""
     assert len(STEPS) > 25
     assert len(FILES) > 20
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(STEPS)))
 def test_each_step_names_a_function_that_is_there(file: str, name: str) -> None:
-    """In the file that the step names."""
+    """The file that the step names contains it."""
     assert name in functions(ROOT / file)
 
 
@@ -49,7 +49,7 @@ def test_each_file_is_there(file: str) -> None:
 
 
 def test_the_layers_are_those_that_the_linter_enforces() -> None:
-    """In the same order; the smallest modules are not listed."""
+    """The order is the same; the smallest modules are not listed."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (lines,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     order = {name: at for at, line in enumerate(lines) for name in re.findall(r"\w+", line)}

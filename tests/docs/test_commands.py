@@ -1,4 +1,4 @@
-"""Every command of the README and of docs/ runs as it is written there, on a gateway at work, and ends as it should."""
+"""Every command in the README and docs/ runs as written, on a busy gateway, with the documented exit code."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from tests.world import free_port
 COMMANDS = sorted({(block.page, line.removeprefix("webmcp-gateway ")) for block, line in lines("webmcp-gateway ")})
 
 GO_ON = ("serve", "stdio", "dev", "approvals watch", "audit tail --follow")
-"""Commands that go on until they are interrupted, or their input ends."""
+"""Commands that run until they are interrupted, or their input ends."""
 
 FRESH = ("init", "serve", "dev", "policy check", "policy test", "policy explain DELETE")
-"""Commands of the README that a reader calls in a folder of their own, in which no gateway runs yet."""
+"""Commands of the README that a reader calls in a new folder, in which no gateway runs yet."""
 
 ENDS = {
-    ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy lets an app read only
-    ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # something would go otherwise
-    ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for what was asked
+    ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy allows reads only
+    ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # a decision would change
+    ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for the request
 }
 """Exit codes other than 0."""
 
 ANSWERS = {"approvals answer": "approve\n"}
-"""What a person types."""
+"""The input of a person."""
 
 
 @pytest.fixture(scope="module")
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
-    """One for all commands."""
+    """One installation for all commands."""
     async with workshop(tmp_path_factory.mktemp("workshop")) as made:
         yield made
 
 
 async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
-    """The command with what stands for something of the reader's own: addresses, ids, persons, numbers."""
+    """The command with placeholders replaced: addresses, ids, people, numbers."""
     words = words.replace("http://localhost:8080", f"http://localhost:{place.house.port}")
     words = words.replace("postgresql://reader@db/gateway", place.database)
     words = words.replace("https://login.example.com|alice", "local|local")
@@ -70,7 +70,7 @@ async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
 
 
 async def interrupted(place: Workshop, words: str, folder: Path) -> tuple[int, str]:
-    """Start a command that goes on, interrupt it when it has said something: its exit code, and what it wrote."""
+    """Start a command that keeps running, interrupt it after its first output; return exit code and output."""
     process = await place.start(*shlex.split(words), folder=folder)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -90,7 +90,7 @@ async def interrupted(place: Workshop, words: str, folder: Path) -> tuple[int, s
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 async def test_a_command_of_the_docs_runs(page: str, line: str, place: Workshop, tmp_path: Path) -> None:
-    """It says or writes something, and ends with 0 where nothing else is named above."""
+    """It prints or writes something, and ends with 0 unless another code is listed above."""
     command, _, output = line.partition(" > ")
     folder = place.folder
     if command.startswith("token"):

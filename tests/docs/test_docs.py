@@ -1,4 +1,4 @@
-"""What the documentation says is what the program does."""
+"""The documentation matches the program."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 SHOWN = {block.file or block.language: block.text for block in blocks("yaml", "python") if block.page == "README.md"}
-"""The blocks of the README by the file that they are, or by their language."""
+"""The blocks of the README, by file name or by language."""
 
 
 def test_the_page_of_settings_is_made_from_the_settings() -> None:
-    """After a change: python scripts/configuration_doc.py."""
+    """To update it: python scripts/configuration_doc.py."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:
-    """It can be copied as it stands."""
+    """It is valid as written."""
     text = SHOWN["cart.yaml"]
     assert len(text.splitlines()) == 1 + 10  # the first names the file
     assert list(parse_policy(text, "README.md").tools) == ["add_to_cart", "get_cart"]
 
 
 def test_the_make_targets_of_the_readme_exist() -> None:
-    """`make demo` and `make test`."""
+    """`make demo` and `make test` are checked."""
     targets = {line.split()[1] for _, line in lines("make ")} | set(re.findall("`make ([a-z]+)`", README))
     defined = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert targets
@@ -44,14 +44,14 @@ def test_the_make_targets_of_the_readme_exist() -> None:
 
 
 def test_the_links_of_the_documentation_lead_somewhere() -> None:
-    """Every relative link in the README and in docs/."""
+    """Every relative link in the README and in docs/ has a target."""
     for file in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", file.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (file.parent / target).exists(), f"{file.name}: {target}"
 
 
 def test_the_library_example_of_the_readme_gives_an_application(tmp_path: Path) -> None:
-    """It is run as it stands, up to the line that serves."""
+    """It is run as written, except for the line that serves."""
     text = SHOWN["python"]
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "index.html").write_text("<!doctype html>")
@@ -73,14 +73,14 @@ def test_the_library_example_of_the_readme_gives_an_application(tmp_path: Path) 
 
 
 def hook_names() -> set[str]:
-    """Every hook of the contract."""
+    """Every hook specification."""
     specifications = pluggy.PluginManager(hookspecs.PROJECT)
     specifications.add_hookspecs(hookspecs)
     return {name for name in vars(specifications.hook) if not name.startswith("_")}
 
 
 def test_every_hook_is_documented_and_used_by_a_plugin_of_ours() -> None:
-    """A hook that nobody can read of, or that nobody uses, is not part of the contract."""
+    """A hook without documentation or use is not part of the contract."""
     documented = set(re.findall(r"^\| `(\w+)\(", (ROOT / "docs" / "plugins.md").read_text("utf-8"), re.MULTILINE))
     sources = [file.read_text("utf-8") for file in (ROOT / "plugins").glob("*.py")]
     used = {name for source in sources for name in re.findall(r"@hookimpl\n(?:async )?def (\w+)", source)}
@@ -88,7 +88,7 @@ def test_every_hook_is_documented_and_used_by_a_plugin_of_ours() -> None:
 
 
 async def test_the_plugin_of_the_docs_is_a_plugin(tmp_path: Path) -> None:
-    """It can be copied as it stands."""
+    """It is valid as written."""
     page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "friday.py").write_text(code, "utf-8")

@@ -1,4 +1,4 @@
-"""Every YAML block of the documentation works as it stands: the gateway starts with it, its policy passes its tests."""
+"""Every YAML block of the documentation works as written: the gateway starts with it, its policy passes its tests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ YAML = list(blocks("yaml"))
 CONFIGURATIONS = [block for block in YAML if block.file == "gateway.yaml"]
 POLICIES = [block for block in YAML if block.file not in ("gateway.yaml", "prometheus.yml", None)]
 READERS_OWN = "apps: {cart: {source: web, policy: policies/cart.yaml}}\n"
-"""The gateway.yaml that a reader has already, where a block shows other keys of it."""
+"""The gateway.yaml of a reader, for blocks that show other keys of it."""
 
 
 def lay_out(folder: Path, shown: Block) -> None:
-    """The files of the block's page in `folder`, with `shown` among them, and what a reader has besides: an app."""
+    """Write the files of the block's page to `folder`, including `shown`, and a reader's app."""
     beside = [block for block in blocks("yaml", "python") if block.page == shown.page and block.file]
     for block in (*beside, shown):
         assert block.file is not None
@@ -44,7 +44,7 @@ def lay_out(folder: Path, shown: Block) -> None:
 
 
 def secrets(folder: Path, text: str) -> dict[str, str]:
-    """The environment that a configuration asks for; files of secrets that it names are written."""
+    """The environment for a configuration; its files of secrets are written."""
     key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -56,7 +56,7 @@ def secrets(folder: Path, text: str) -> dict[str, str]:
 
 
 def test_every_yaml_block_says_which_file_it_is() -> None:
-    """So that a reader knows where it goes, and a test here what to do with it."""
+    """Readers thus know where it goes, and tests how to use it."""
     assert [block.id for block in YAML if block.file is None] == []
     assert CONFIGURATIONS
     assert POLICIES
@@ -64,7 +64,7 @@ def test_every_yaml_block_says_which_file_it_is() -> None:
 
 @asynccontextmanager
 async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterator[int]:
-    """`serve` in the folder of a block's page, on a port of its own; it has to end well, too."""
+    """Run `serve` in the folder of a block's page, on a free port; it must end without an error."""
     lay_out(folder, shown)
     port = free_port()
     (folder / "gateway.yaml").write_text(f"{configuration}\nserver: {{listen: '127.0.0.1:{port}'}}\n", "utf-8")
@@ -79,7 +79,7 @@ async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterat
 
 
 async def said_until_it_serves(running: asyncio.subprocess.Process) -> AsyncIterator[str]:
-    """The lines that `serve` prints up to the one that names its MCP address, or to its end."""
+    """The output of `serve` up to the line with its MCP URL, or to its end."""
     assert running.stdout is not None
     async with asyncio.timeout(60):
         while line := (await running.stdout.readline()).decode():
@@ -93,7 +93,7 @@ async def said_until_it_serves(running: asyncio.subprocess.Process) -> AsyncIter
 async def test_the_gateway_starts_with_a_configuration_of_the_docs(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its keys alone, or beside the app that a reader has: it says that it is ready, and ends when it is told."""
+    """The configuration is used alone, or with a reader's app: the gateway gets ready, and ends on a signal."""
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "approvals.py").write_text('"""A plugin of a reader."""\n')
     for name, value in secrets(tmp_path, block.text).items():
@@ -111,7 +111,7 @@ async def test_the_gateway_starts_with_a_configuration_of_the_docs(
 
 @pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.id)
 async def test_a_policy_of_the_docs_can_be_used_and_passes_its_tests(block: Block, tmp_path: Path) -> None:
-    """`policy check` finds nothing, and `policy test` passes where it has tests, also those of a file beside it."""
+    """`policy check` finds nothing, and `policy test` passes if there are tests, also in a separate file."""
     lay_out(tmp_path, block)
     policy = tmp_path / str(block.file).replace(".test.yaml", ".yaml")
     tested = "tests:" in policy.read_text("utf-8") or policy.with_suffix(".test.yaml").exists()
@@ -122,7 +122,7 @@ async def test_a_policy_of_the_docs_can_be_used_and_passes_its_tests(block: Bloc
 
 
 async def test_prometheus_reads_where_the_docs_say(tmp_path: Path) -> None:
-    """The block is a configuration of it, and the gateway gives its metrics at that address and path."""
+    """The block is a valid configuration, and the gateway serves its metrics at that address and path."""
     (block,) = [block for block in YAML if block.file == "prometheus.yml"]
     (job,) = yaml.safe_load(block.text)["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]

@@ -1,4 +1,4 @@
-"""A place in which every command of the documentation finds what it is about: a gateway at work, its record, files."""
+"""An installation with everything that the documented commands refer to: a busy gateway, its record, files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.leaks.watch import environment
 from tests.postgresql import postgresql
 
 ASKED = "/api/ask"
-"""A path of the app that always asks a person, who may allow it for a while."""
+"""A path of the app that always requires approval, with a grant on offer."""
 
 OPENAPI = """\
 openapi: 3.1.0
@@ -34,12 +34,12 @@ paths:
 
 
 TOKENS = "auth: [{type: token}]\napps: {cart: {source: ../dist, policy: ../policies/read-only.yaml}}\n"
-"""A gateway.yaml in which tokens say who calls."""
+"""A gateway.yaml with token authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that has ended: its exit code, and all that it wrote."""
+    """A finished command: its exit code and output."""
 
     code: int
     out: str
@@ -48,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """A gateway at work in `folder`, with the accounts and files that commands name."""
+    """A running gateway in `folder`, with the accounts and files that commands name."""
 
     folder: Path
     house: House
@@ -65,7 +65,7 @@ class Workshop:
         return Done(done.exit_code, done.stdout, done.stderr)
 
     async def start(self, *words: str, folder: Path | None = None) -> asyncio.subprocess.Process:
-        """The command as a process; whoever starts it ends it."""
+        """Start the command as a process, which the caller must end."""
         return await asyncio.create_subprocess_exec(
             *COMMAND,
             *words,
@@ -77,14 +77,14 @@ class Workshop:
         )
 
     async def json(self, *words: str) -> Any:
-        """What a command says with `--json`."""
+        """The output of a command with `--json`."""
         done = await self.run(*words, "--json")
         assert done.code == 0, done
         return json.loads(done.out)
 
     @asynccontextmanager
     async def question(self) -> AsyncIterator[str]:
-        """A request of the app that waits for a person: the id of its question."""
+        """Send a request of the app that requires approval; yield the id of its question."""
         asking = asyncio.create_task(self.house.get("api", "ask", "POST"))
         try:
             async with asyncio.timeout(60):
@@ -97,7 +97,7 @@ class Workshop:
 
 
 def lay_out(folder: Path) -> None:
-    """The files that commands name, beside gateway.yaml."""
+    """Write the files that commands name, beside gateway.yaml."""
     for name in ("policies", "main"):
         shutil.copytree(ROOT / "policies", folder / name)
     for name in ("cart.yaml", "new.yaml"):
@@ -114,7 +114,7 @@ def lay_out(folder: Path) -> None:
 
 
 def policy_of(running: House) -> str:
-    """The cart's policy with the backend that runs, and a route that asks."""
+    """The cart's policy with the running backend, and a route that requires approval."""
     text = (ROOT / "policies" / "cart.yaml").read_text("utf-8")
     asks = f"{{path: {ASKED}, methods: [POST], confirm: {{when: [person, page, model], grant: 10m}}}}"
     own = text.replace("https://shop.example.com/v2", f"{running.resource.url}\n    network: private")
@@ -135,7 +135,7 @@ def configuration(before: str, database: str) -> str:
 
 @asynccontextmanager
 async def workshop(folder: Path) -> AsyncIterator[Workshop]:
-    """All of it, at work: some requests stand in its record, and alice has connected her calendar."""
+    """Run everything: the record has some requests, and alice has connected her calendar."""
     with postgresql() as database, ExitStack() as stack:
         async with house(folder) as running:
             lay_out(folder)
@@ -150,5 +150,5 @@ async def workshop(folder: Path) -> AsyncIterator[Workshop]:
             assert (await running.connect("alice", "calendar"))[0] == 200
             place = Workshop(folder, running, database.url)
             async with place.question():
-                pass  # it stands in the record, which other policies are tried on
+                pass  # it is in the record, against which other policies are replayed
             yield place

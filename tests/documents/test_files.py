@@ -1,4 +1,4 @@
-"""Only files are read: nothing waits for the other end of a pipe."""
+"""Only regular files are read: nothing blocks on a pipe."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.documents.files import read_bytes
 
 
 def test_a_file_is_read_up_to_what_is_wanted(tmp_path: Path) -> None:
-    """Also by a link to it."""
+    """A link to it works, too."""
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "b").symlink_to("a")
     assert (read_bytes(tmp_path / "b"), read_bytes(tmp_path / "a", 2)) == (b"12345", b"12")
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    """A pipe without a writer, a device without an end, a folder; nor does an app's file become one."""
+    """A pipe without a writer, an endless device and a folder are refused; an app's file cannot become one."""
     os.mkfifo(tmp_path / "pipe")
     for place, why in (("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "directory"), ("none", "No such file")):
         with pytest.raises(OSError, match=why):

@@ -50,7 +50,7 @@ def test_core_types(text: str, value: object) -> None:
 
 
 def test_positions() -> None:
-    """A node knows the line and column where it starts, and where its key stands."""
+    """A node has its own line and column, and those of its key."""
     root = load("a: 1\nb:\n  - {c: x}\n", "f.yaml")
     assert isinstance(root.value, dict)
     item = root.value["b"].value
@@ -91,7 +91,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("text", "messages"), HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_documents(text: str, messages: list[str]) -> None:
-    """What a YAML file can do beyond plain values is refused with its place, all of it at once."""
+    """YAML features beyond plain values are refused with their places, all at once."""
     with pytest.raises(DocumentError) as caught:
         load(text, "f")
     found = [str(problem) for problem in caught.value.problems]
@@ -107,7 +107,7 @@ def test_alias_bomb_costs_nothing() -> None:
         load("\n".join(lines), "f")
 
 
-# Control characters, line separators and noncharacters are written differently in JSON and YAML.
+# Control characters, line separators and noncharacters are escaped differently in JSON and YAML.
 _TEXT = st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn"), exclude_characters="\ufeff")
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text(_TEXT, max_size=20),
@@ -120,13 +120,13 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_json_is_read_unchanged(value: object) -> None:
-    """Any JSON value comes back as it was written."""
+    """Any JSON value is read as the same value."""
     assert load(json.dumps(value, ensure_ascii=False), "f").plain() == value
 
 
 @given(st.text(max_size=200) | st.text(alphabet="{}[]:,-&*!|>'\"%@` \n\tab01.#?", max_size=60))
 def test_any_text_is_a_node_or_problems(text: str) -> None:
-    """No text whatever raises anything but DocumentError."""
+    """No text raises anything but `DocumentError`."""
     with contextlib.suppress(DocumentError):
         assert load(text, "f").file == "f"
 

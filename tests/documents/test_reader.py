@@ -1,4 +1,4 @@
-"""The typed reader names every problem at once, with what is allowed."""
+"""The typed reader reports every problem at once, with the allowed values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "key_reader", "message"), WRONG, ids=[row[2][:40] for row in WRONG])
 def test_wrong_values(text: str, key_reader: object, message: str) -> None:
-    """A wrong value is named with its place and the remedy."""
+    """An invalid value is reported with its place and the remedy."""
     (found,) = _problems(text, key_reader)
     assert message in found
 
@@ -85,7 +85,7 @@ def test_all_problems_at_once_in_order() -> None:
 
 
 def test_reading_a_loaded_node() -> None:
-    """A part of a document can be read on its own."""
+    """A part of a document can be read separately."""
     with reading(load("a: x", "f")) as top:
         assert top.text("a") == "x"
 
@@ -106,7 +106,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "s", "-1s", "1 s", "1S", "٣s", "0ms", "1e3s", "1s\n", "9999999999d"])
 def test_no_durations(text: str) -> None:
-    """What is not exactly a positive duration is refused."""
+    """Anything but a positive duration is refused."""
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)
 
@@ -118,6 +118,6 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_suggestion() -> None:
-    """A name that is near is suggested, one that is far is not."""
+    """A similar name is suggested, a dissimilar one is not."""
     assert suggestion("methdos", ["methods", "path"]) == ', did you mean "methods"?'
     assert suggestion("zzz", ["methods"]) == ""
