@@ -62,7 +62,7 @@ class Run:
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Run]:
-    """Backend and gateway run; `folder` holds the gateway's files."""
+    """Run backend and gateway; `folder` holds the gateway's files."""
     run = Run(Server(bound()), Server(bound()))
     config = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     config = config.replace("127.0.0.1:8081", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(built()))

@@ -1,4 +1,4 @@
-"""A page of the cart on a real bridge, without a browser: its tools ask the shop, as the view runtime would."""
+"""A page of the cart on a real bridge, without a browser: its tools request the shop, as with the view runtime."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class CartPage:
 
 @asynccontextmanager
 async def shown(world: World, client: aiohttp.ClientSession) -> AsyncIterator[CartPage]:
-    """The cart is open in a host page of `client`, and has offered its tools."""
+    """The page of a cart that is open in a host page of `client`, and has declared its tools."""
     async with connected(world, client) as host:
         page = CartPage(host, (await host.open()).view)
         async with asyncio.TaskGroup() as tasks:

@@ -103,7 +103,7 @@ class Typing:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_trusted_client_has_a_code_typed(tmp_path: Path, mode: Any) -> None:
-    """Mistyped once, then right: the new code counts, the old one does not."""
+    """The code is mistyped once, then right: the new code counts, the old one does not."""
     async with running(tmp_path, extra="approvals: {interactive: [local]}") as world:
         typing = Typing(lambda code, turn: "0000" if turn == 1 else code.lower())
         async with (

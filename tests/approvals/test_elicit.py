@@ -68,7 +68,7 @@ async def test_a_confirm_inside_a_running_page_tool_runs_the_page_once(world: Wo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_answer_elsewhere_counts_as_well(world: World, mode: Any) -> None:
-    """The client opened the page, but someone at the console is quicker."""
+    """The client opened the page, but another answer was given at the console first."""
     async with person(world) as ann, shown(world, ann) as page:
         asked = Asked(world, ann)
         async with (

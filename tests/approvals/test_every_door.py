@@ -34,7 +34,7 @@ async def place(tmp_path: Path) -> AsyncIterator[AttackWorld]:
 
 @asynccontextmanager
 async def at_the_console(world: AttackWorld) -> AsyncIterator[aiohttp.ClientSession]:
-    """The person there."""
+    """A person at the console."""
     origin = f"http://{world.hosts['console']}"
     async with local_client(base_url=origin, headers={"origin": origin, "sec-fetch-site": "same-origin"}) as client:
         async with client.get("/api/state") as answer:

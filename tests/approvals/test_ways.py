@@ -129,7 +129,7 @@ async def back(world: World, key: str = KEY, age: float = 0, **answer: Any) -> t
 
 
 async def test_a_chat_bot_asks_and_answers(tmp_path: Path) -> None:
-    """Messages are signed both ways; an answer counts once, bound by the digest; then the bot is told of the end."""
+    """Messages are signed both ways; an answer counts once, bound by the digest; then the bot gets the end."""
     async with hooked(tmp_path) as (world, bot), asyncio.TaskGroup() as tasks:
         bot.failures = 1
         removing = tasks.create_task(removed(world))

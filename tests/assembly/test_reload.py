@@ -64,7 +64,7 @@ async def test_a_changed_policy_takes_effect_without_dropping_a_connection(world
 
 
 async def test_a_page_names_the_tools_that_are_free_now(world: World) -> None:
-    """For hosts that do not carry the webmcp channel: the page lists the tools that the current policy leaves free."""
+    """For hosts that carry no calls, the page lists the tools that the current policy leaves free."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         (resource,) = (await client.list_resources()).resources
 

@@ -268,7 +268,7 @@ async def published(provider: OidcProvider) -> dict[str, Any]:
 
 
 async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
-    """However many unknown key ids strangers present, a new key of the server is found soon."""
+    """A new key of the server is found soon, however many unknown key ids strangers present."""
     now = 0.0
     async with oidc_provider(CLIENTS, resources=RESOURCES) as provider, Connections() as connections:
         spec = OAuthIssuer(

@@ -83,7 +83,7 @@ async def test_the_story_of_the_example(seen: Page, world: World) -> None:
 
 
 async def test_a_question_in_the_console_and_on_its_own_page(seen: Page, world: World) -> None:
-    """A model wants to delete something."""
+    """A model's deletion requires an approval."""
     async with asked(world) as question:
         await seen.goto(world.console)
         await expect(seen.get_by_test_id("approve")).to_be_visible()
@@ -94,7 +94,7 @@ async def test_a_question_in_the_console_and_on_its_own_page(seen: Page, world: 
 
 
 async def test_the_pages_of_accounts(seen: Page, tmp_path: Path) -> None:
-    """One account to connect, and all of them."""
+    """The page of one account to connect, and of all accounts."""
     async with house(tmp_path) as home:
         _, told = await home.get("person")
         for address in (told["connect_url"], f"{home.console}/#/connections"):
@@ -142,6 +142,6 @@ async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/nothing-here"])
 async def test_the_site_of_the_example(seen: Page, world: World, path: str) -> None:
-    """The cart as a web site, also at an address that is not there."""
+    """The cart as a web site, also at a URL that does not exist."""
     await seen.goto(f"{world.site}{path}")
     assert not await findings(seen)

@@ -1,4 +1,4 @@
-"""The page of one approval, opened by its link: read first, then a real click, and nothing else, answers."""
+"""The page of one approval, opened by its link: only a real click, after time to read, answers."""
 
 import asyncio
 import base64
@@ -208,7 +208,7 @@ async def test_the_whole_call_can_be_read(page: Page, tmp_path: Path) -> None:
 
 
 async def test_a_request_of_the_apps_own_site_is_called_so(page: Page, world: World) -> None:
-    """In the question and in the timeline."""
+    """The question and the timeline name it."""
     site = await page.context.new_page()
     await site.goto(world.site)
     await page.goto(world.console)

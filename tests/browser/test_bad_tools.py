@@ -100,7 +100,7 @@ async def model_of(page: Page, world: World, script: Path, way: str) -> AsyncIte
 async def test_each_call_has_a_clear_answer(
     page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch, way: str, away: str
 ) -> None:
-    """Whatever its tool does, a call ends with a message, the next one works, and a page that left is not called."""
+    """A call ends with a message, whatever its tool does; the next one works, and a page that left is not called."""
     async with model_of(page, world, script, way) as client:
         assert said(await client.call_tool("cart_throws", {})) == (True, "sold out")
         assert said(await client.call_tool("cart_wordless", {})) == (True, "Error")

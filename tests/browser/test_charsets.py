@@ -82,7 +82,7 @@ STYLES: dict[str, tuple[str, bytes, dict[str, str]]] = {
 
 @pytest.fixture(scope="module")
 async def places(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Places]:
-    """Loaded once."""
+    """The three places, loaded once."""
     async with three_places(browser, tmp_path_factory.mktemp("world")) as found:
         yield found
 

@@ -124,7 +124,7 @@ CONTROLS = """<!doctype html><p id=out></p><input id=box type=checkbox><input id
 
 
 async def test_a_control_that_asks_is_what_the_person_made_of_it(host: Host, tmp_path: Path) -> None:
-    """The control keeps the person's value, also if the page resets it on the provisional no; a real no resets it."""
+    """The control keeps the person's value, also if the page resets it at first; after a real no it stays reset."""
     frame = await shown(host, tmp_path, CONTROLS)
     dialog, out = frame.locator("webmcp-gateway-dialog"), frame.locator("#out")
     for control in ("#box", "#careful"):

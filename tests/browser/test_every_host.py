@@ -69,7 +69,7 @@ def text(kind: str) -> str:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The packed page of each kind, made once."""
+    """The packed page of each kind, packed once."""
 
     @cache
     def page(kind: str) -> str:
@@ -129,7 +129,7 @@ async def test_a_page_in_a_host(
         assert await view.evaluate(f"() => {asked}.then((result) => result.structuredContent.body)") == "other /two"
     if host == "calls":
         await passed(view, 4)
-    reached = host != "calls" or tier == "full"  # no call passes the gateway there
+    reached = host != "calls" or tier == "full"  # this host reaches the page's tools only through the gateway
     tools = ["add", "own"][: 1 + with_client] if reached else []
     names = "async () => (await way.list()).map(({ name }) => name).sort().join()"
     await page.wait_for_function(f"async (wanted) => await ({names})() === wanted", arg=",".join(tools))

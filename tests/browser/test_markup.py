@@ -18,5 +18,5 @@ _READ = """page => {
 
 
 async def test_pages_that_are_hard_to_read_are_read_alike(page: Page) -> None:
-    """Each of those that the packer's tests take."""
+    """The pages of the packer's tests are compared."""
     assert {text: await page.evaluate(_READ, text) for text in PAGES} == PAGES

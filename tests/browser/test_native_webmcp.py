@@ -128,7 +128,7 @@ async def test_a_tool_is_listed_and_called_once_everywhere(native: Browser, tmp_
 
 
 async def test_a_page_with_mcp_b_has_its_tools_where_the_browser_has_none(native: Browser, tmp_path: Path) -> None:
-    """In a frame without `allow="tools"`, which hosts do not know, the browser would refuse the registration."""
+    """Hosts do not set `allow="tools"`, so the permission is checked before a tool is registered natively."""
     async with await native.new_context() as context, host_server() as url:
         page = await context.new_page()
         errors = complaints(page)
@@ -312,11 +312,11 @@ FORMS = """<!doctype html><meta charset=utf-8><body>
 <input name=outside form=outer><form id=outer toolname=outer tooldescription=Outer></form></body>"""
 
 LOCAL_FORMS = {"t1", "t2", "t3", "t4", "l1", "l2", "month", "week", "color"}
-"""Fields whose Chromium `format` is not in JSON Schema; ours have a `pattern`."""
+"""Fields whose `format` in Chromium is not one of JSON Schema; our schemas have it as `pattern`."""
 
 
 async def test_the_schemas_of_forms_are_as_in_the_browser(native: Browser, page: Page, tmp_path: Path) -> None:
-    """Local times are patterns instead, and there is no note on dates, which `format` covers."""
+    """They are equal, except that local formats are patterns, and `format` replaces the note on dates."""
     listing = "document.modelContext.getTools().then((all) => all.map(({window, origin, ...tool}) => tool))"
     async with host_server() as url:
         site = await native.new_page()

@@ -26,7 +26,7 @@ READ = """async ([url, method]) => {
 
 @pytest.fixture(scope="module")
 async def places(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Places]:
-    """Loaded once."""
+    """The three places, loaded once."""
     async with three_places(browser, tmp_path_factory.mktemp("world")) as found:
         yield found
 

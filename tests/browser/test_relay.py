@@ -125,7 +125,7 @@ async def test_a_page_that_asks_all_the_time_is_called_all_the_same(page: Page, 
 
 
 async def test_one_call_at_a_time_in_all(page: Page, world: World, script: Path) -> None:
-    """The model's own call blocks the page's polls: it is told where to collect the answer, and does."""
+    """The model's own call blocks the page's polls: its first answer names where to collect the result."""
     turns = asyncio.Lock()
 
     async def call(client: Client, name: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -155,7 +155,7 @@ async def test_a_host_that_calls_the_tools_itself_is_left_alone(page: Page, worl
 
 
 async def test_a_closed_view_is_gone_at_once(page: Page, world: World, script: Path) -> None:
-    """The host announces the end; the model is told to open the app."""
+    """The host announces the end; the model reads that it must open the app."""
     async with shown(page, world, script), model(world) as client:
         await offered(client)
         await page.evaluate("() => window.bridge.teardownResource({})")
@@ -202,7 +202,7 @@ class Attaching:
 
 
 async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its timers do not run: the model is told so, and its call is not run when the tab wakes; the next one is."""
+    """Its timers do not run: the model is notified, and its call is not run when the tab wakes; the next one is."""
     monkeypatch.setattr(relay, "LOST", SLEEPS)
     async with shown(page, world, script, turns=asyncio.Lock()) as frame, model(world) as client:
         item = await item_of(frame)

@@ -95,7 +95,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The packed page of each kind, made once."""
+    """The packed page of each kind, packed once."""
 
     @cache
     def page(kind: str) -> str:

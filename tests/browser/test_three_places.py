@@ -24,7 +24,7 @@ READ = """async url => {
 
 @pytest.fixture(scope="module")
 async def places(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Places]:
-    """Loaded once."""
+    """The three places, loaded once."""
     async with three_places(browser, tmp_path_factory.mktemp("world")) as found:
         yield found
 
@@ -117,7 +117,7 @@ CODED: dict[str, tuple[list[str], bytes]] = {
 @pytest.mark.parametrize("name", CODED)
 @pytest.mark.parametrize("under", ["", "/streamed"])
 async def test_content_codings(places: Places, name: str, under: str) -> None:
-    """RFC 9110, 8.4."""
+    """The codings are those of RFC 9110, 8.4."""
     codings, body = CODED[name]
     fields = "".join(f"Content-Encoding: {coding}\r\n" for coding in codings).encode()
     places.backend.answers[f"{under}/coded"] = whole(body, fields=fields)

@@ -145,7 +145,7 @@ async def test_a_host_is_answered_when_a_client_has_closed(host: Host, tmp_path:
     assert answered == ["ping-1", "teardown-1", "ping-2", "teardown-2"]
 
 
-# Listeners that are replaced at each message: at once (as in pages that re-render themselves), and forever.
+# Listeners that are replaced at each message: at once, as in pages that re-render themselves, or always the same one.
 RESTLESS = [
     "(function wait() { const hear = () => { heard(); removeEventListener('message', hear); wait(); };"
     " addEventListener('message', hear); })();",

@@ -1,4 +1,4 @@
-"""The elements of a page that a person can use: all that ever exist, and those that a test used."""
+"""The elements of a page that a person can use: those that ever exist, and those that a test used."""
 
 from __future__ import annotations
 

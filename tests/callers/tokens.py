@@ -26,7 +26,7 @@ async def token(
 
 
 async def revoke(world: World, name: str) -> None:
-    """End a token."""
+    """Revoke a token."""
     async with Database(world.config.database.reveal()) as database:
         assert await IssuedTokens(database).revoke(name, time.time()) == 1
 

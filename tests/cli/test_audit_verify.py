@@ -28,7 +28,7 @@ SIGNED = JournalKey.signed
 
 
 async def test_verify(folder: Path) -> None:
-    """Journal and database are proven to their last head."""
+    """Journal and database are verified up to their last head."""
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("proven to head") == 2

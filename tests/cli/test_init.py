@@ -1,4 +1,4 @@
-"""`init`: a first configuration that works as it is written."""
+"""`init`: a first configuration that works as written."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_without_any_policy_the_remedy_is_named(tmp_path: Path, monkeypatch: pyt
 
 
 def test_tests_that_pass_end_with_0(folder: Path) -> None:
-    """Each is listed."""
+    """Each test is listed."""
     result = run("test")
     assert result.exit_code == 0
     assert "2 passed, 0 failed" in result.output
@@ -146,7 +146,7 @@ def test_a_policy_without_tests_ends_with_1(folder: Path) -> None:
 
 
 def test_test_writes_json(folder: Path) -> None:
-    """One entry for each expectation."""
+    """The output has an entry for each expectation."""
     found = json.loads(run("test", "--json").stdout)
     assert found["ok"] is True
     assert [test["outcome"] for test in found["policies"][0]["tests"]] == ["allow", "confirm"]
@@ -208,14 +208,14 @@ def test_a_junit_report_is_written(folder: Path) -> None:
 
 
 def test_the_shipped_policies_pass_with_every_route_covered() -> None:
-    """As the documentation says."""
+    """The documentation promises that."""
     result = run("test", str(ROOT / "policies"), "--fail-under", "100")
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_problems_are_written_as_json(folder: Path, command: str) -> None:
-    """With the same exit code."""
+    """The exit code is the same."""
     (folder / "cart.yaml").write_text("version: 1\nnonsense: 1\n")
     result = run(command, "cart.yaml", "--json")
     assert result.exit_code == 2

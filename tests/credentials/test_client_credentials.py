@@ -109,7 +109,7 @@ METADATA: dict[str, Json] = {"issuer": "https://login.example", "token_endpoint"
 
 
 def test_discovery() -> None:
-    """Without token_endpoint the issuer's metadata name it."""
+    """Without `token_endpoint`, the endpoint is taken from the issuer's metadata."""
     _, requests = drive(spec(None), answer(METADATA), answer(GOOD))
     assert [(request.method, request.url) for request in requests] == [
         ("GET", "https://login.example/.well-known/oauth-authorization-server"),
@@ -291,7 +291,7 @@ def test_a_scope_that_is_none_does_not_void_the_token(scope: Json, kept: str) ->
 
 @pytest.mark.parametrize("kind", ["Bearer", "bearer", "BEARER", "bEaReR"])
 def test_the_type_of_a_token_is_read_in_any_case(kind: str) -> None:
-    """RFC 6749 5.1; it is sent as `Bearer`."""
+    """RFC 6749 5.1 requires that; the token is sent as `Bearer`."""
     token, _ = drive(spec(), answer(GOOD | {"token_type": kind}))
     assert token.header() == ("authorization", "Bearer abc.def")
 

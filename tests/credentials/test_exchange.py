@@ -1,4 +1,4 @@
-"""Token exchange with a real authorization server that knows it: idpyoidc (RFC 8693)."""
+"""Token exchange with a real authorization server that supports it: idpyoidc (RFC 8693)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELPERS = "idpyoidc.server.oauth2.token_helper"
 
 
 def settings(url: str) -> dict[str, Any]:
-    """An issuer with a token endpoint that exchanges."""
+    """The settings of an issuer with a token endpoint for exchange."""
     exchange = {
         "subject_token_types_supported": [TOKEN_TYPE],
         "requested_token_types_supported": [TOKEN_TYPE],
@@ -75,7 +75,7 @@ def settings(url: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def issuer(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Its URL, and the access token of a person there."""
+    """The issuer's URL, and the access token of a person there."""
     server = WebServer(bound())
     url = f"http://localhost:{server.port}"
     made = Issuer(ASConfiguration(conf=settings(url), base_path=str(folder)), cwd=str(folder))

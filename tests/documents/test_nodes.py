@@ -101,7 +101,7 @@ def test_hostile_documents(text: str, messages: list[str]) -> None:
 
 
 def test_alias_bomb_costs_nothing() -> None:
-    """A billion-laughs document is refused before it grows."""
+    """A billion-laughs document is refused before it is expanded."""
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
     with pytest.raises(DocumentError, match="alias"):
         load("\n".join(lines), "f")

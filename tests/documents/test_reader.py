@@ -20,7 +20,7 @@ def _problems(text: str, key_reader: object) -> list[str]:
 
 
 def test_values() -> None:
-    """Each reader gives its type, or the default where the key is absent."""
+    """Each reader returns its type, or the default if the key is absent."""
     text = "{name: x, on: true, count: 3, wait: 2m, size: 1KiB, list: [a, b], pick: b, many: {one: {}}}"
     with read(text, "f") as top:
         assert top.text("name") == "x"
