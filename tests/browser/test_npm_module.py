@@ -229,7 +229,7 @@ async def test_what_is_not_to_be_carried_is_the_browsers(host: Host, script: str
 
 
 async def test_the_options_decide(host: Host, script: str) -> None:
-    """`shouldIntercept`, `interceptEnabled`, `allowAbsoluteUrls`, `isMcpApp`, `fallbackToNative`, `toolName`."""
+    """`shouldIntercept`, `interceptEnabled`, `allowAbsoluteUrls`, `isMcpApp`, `fallbackToNative`, `toolName` apply."""
     await host.answers("return { bodyType: 'text', body: args.url };")
     await host.run("() => { host.tools.other_request = host.tools.http_request; }")
     frame = await ready(host, bare(script))

@@ -255,7 +255,7 @@ def test_thousands_of_requests_are_replayed_in_seconds_and_little_memory(folder:
 
 
 def test_changes_of_too_many_kinds_are_counted_only(folder: Path) -> None:
-    """Of many distinct routes in the record the first 1,000 changes are listed."""
+    """The first 1,000 kinds of changes are listed, the others counted."""
     journal(folder / "day.journal", (request("GET", f"/api/{n}") for n in range(1100)))
     told = found("day.journal")
     assert (told["changed"], len(told["changes"]), told["not_told"]) == (1100, 1000, 100)

@@ -98,7 +98,7 @@ async def test_serve_says_where_it_is_and_ends_with_a_signal(tmp_path: Path, num
 
 
 async def test_no_login_link_stands_in_a_log(tmp_path: Path) -> None:
-    """Without a terminal the output only explains how to make a link, in the format of the log if that is JSON."""
+    """Others can read logs: without a terminal the output explains how to make a link, in the log's format if JSON."""
     write(tmp_path, free_port())
     with (tmp_path / "gateway.yaml").open("a") as file:
         file.write("auth: [token]\nlog: json\n")
