@@ -12,9 +12,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 HEAD = """\
 # `gateway.yaml`
 
-One file; paths in it are relative to it. A key that is not here is an error that says what is allowed.
-`${env:NAME}` and `${file:path}` give secrets, as the whole value of a key that holds one, in `credentials` also
-`${plugin:reference}`; nothing else is interpolated.
+The configuration is one file.
+Paths in it are relative to it.
+An unknown key is an error that lists the allowed ones.
+`${env:NAME}` and `${file:path}` insert secrets, as the whole value of a key that contains one.
+In `credentials`, `${plugin:reference}` does, too.
+There is no other interpolation.
 
 ```yaml
 # gateway.yaml
@@ -29,9 +32,10 @@ credentials:
     scope: [cart]
 ```
 
-An app's id is a lower-case letter and up to 23 of `a-z`, `0-9` and `-`; it names the app's tools
-(`cart_add_to_cart`), its MCP address (`/mcp/cart`) and its site. The console, the sandbox and each app need hosts of
-their own, because cookies ignore ports. `PORT` below is the port of `server.listen`.
+An app's id is a lower-case letter and up to 23 of `a-z`, `0-9` and `-`.
+It is part of the names of the app's tools (`cart_add_to_cart`), of its MCP address (`/mcp/cart`) and of its site.
+The console, the sandbox and each app need separate hosts, because cookies ignore ports.
+`PORT` below is the port of `server.listen`.
 """
 
 
