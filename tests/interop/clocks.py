@@ -1,4 +1,4 @@
-"""Servers with an app each, alike but for their names and their words, as upstreams of this process."""
+"""Servers with an app each, alike except for names and texts, as upstreams in the gateway's process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 
 APP_MIME_TYPE = "text/html;profile=mcp-app"
-"""Of an app, as MCP Apps 2026-01-26 says it; read from the gateway it would load all of it in each process."""
+"""The MIME type of an app (MCP Apps 2026-01-26); importing it from the gateway would load all of it in each process."""
 
 Context = ServerRequestContext[Any, Any]
 
 
 def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
-    """A server with an app: tools for the model, for the app, for both and for whom nothing is said."""
+    """Return a server with an app: one tool without visibility, one for the app, one for both."""
     uri = f"{scheme}://{name}/app.html"
     ui = {"resourceUri": uri}
     tools = [
@@ -47,17 +47,17 @@ def clock(name: str, *, scheme: str = "ui", flat: bool = False) -> Server[Any]:
 
 
 def one() -> Server[Any]:
-    """The first of two that are alike."""
+    """The server that the others resemble."""
     return clock("clock")
 
 
 def older() -> Server[Any]:
-    """One in the words of earlier drafts."""
+    """A server in the terms of earlier drafts."""
     return clock("older", scheme="mcp-app", flat=True)
 
 
 def odd() -> Server[Any]:
-    """One with a tool whose name no client takes as it is."""
+    """A server with a tool whose name no client accepts unchanged."""
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool("show the time", {})])
@@ -70,5 +70,5 @@ def _tool(name: str, meta: dict[str, Any]) -> types.Tool:
 
 
 def inside(name: str, more: str = "") -> str:
-    """An upstream of this module."""
+    """Return a server of this module as an upstream in gateway.yaml."""
     return f'{name}: {{server: "tests.interop.clocks:one"{more}}}'

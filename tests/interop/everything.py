@@ -1,4 +1,4 @@
-"""A server with everything that MCP has, as the scenarios of the conformance suite ask for it, in both eras."""
+"""A server with everything in MCP, as required by the scenarios of the conformance suite, in both eras."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.interop.everything_tools import EMPTY, IMAGE, TOOLS, Call, Context, R
 async def tell(
     context: Context, bus: InMemorySubscriptionBus, event: Any, legacy: Callable[[], Awaitable[None]]
 ) -> None:
-    """Tell listeners of both eras of a change."""
+    """Notify listeners of both eras of a change."""
     await bus.publish(event)
     if not context.protocol_version.startswith("2026"):
         await legacy()
@@ -52,7 +52,7 @@ PROMPTS = {
 
 
 class Everything:
-    """The server; `subscribed` and `levels` are what clients of the handshake asked for."""
+    """The server; `subscribed` and `levels` are what clients of the handshake requested."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -188,13 +188,13 @@ class Everything:
 
 
 def prompt(*parts: types.ContentBlock | str) -> types.GetPromptResult:
-    """A prompt of messages of the user."""
+    """Return a prompt with messages of the user."""
     blocks = [types.TextContent(type="text", text=part) if isinstance(part, str) else part for part in parts]
     return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=block) for block in blocks])
 
 
 def server() -> Server[Any]:
-    """A new one, for `server:` of an upstream and for tests."""
+    """Return a new server, for `server:` of an upstream and for tests."""
     return Everything().server
 
 

@@ -1,4 +1,4 @@
-"""The tools of the everything server, as the scenarios of the conformance suite ask for them."""
+"""The tools of the everything server, as required by the scenarios of the conformance suite."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REGION = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-h
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool, with what the client brought along."""
+    """A call of a tool, with the client's input."""
 
     context: Context
     arguments: Arguments
@@ -56,11 +56,11 @@ class Call:
     state: str | None
 
     def answer(self, key: str) -> Any:
-        """What the client answered to the request `key`, None where it has not."""
+        """Return the client's answer to the request `key`, None if there is none."""
         return self.responses.get(key)
 
     def content(self, key: str) -> Mapping[str, Any]:
-        """The content of an accepted elicitation."""
+        """Return the content of an accepted elicitation."""
         answer = self.answer(key)
         return answer.content or {} if isinstance(answer, types.ElicitResult) else {}
 
@@ -70,7 +70,7 @@ TOOLS: dict[str, tuple[Tool, dict[str, Any]]] = {}
 
 
 def tool(name: str, schema: dict[str, Any] = EMPTY) -> Callable[[Tool], Tool]:
-    """Registers a tool."""
+    """Register a tool."""
 
     def register(run: Tool) -> Tool:
         TOOLS[name] = (run, schema)
@@ -80,29 +80,29 @@ def tool(name: str, schema: dict[str, Any] = EMPTY) -> Callable[[Tool], Tool]:
 
 
 def said(*texts: str, error: bool = False) -> types.CallToolResult:
-    """A result of texts."""
+    """Return a result of texts."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts], is_error=error)
 
 
 def content(*blocks: types.ContentBlock) -> types.CallToolResult:
-    """A result of blocks."""
+    """Return a result of blocks."""
     return types.CallToolResult(content=list(blocks))
 
 
 def embedded(uri: str, mime_type: str, text: str) -> types.EmbeddedResource:
-    """A resource within a result."""
+    """Return a resource within a result."""
     return types.EmbeddedResource(
         type="resource", resource=types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)
     )
 
 
 def needs(state: str | None = None, **requests: types.InputRequest) -> types.InputRequiredResult:
-    """Asks the client for more."""
+    """Ask the client for more input."""
     return types.InputRequiredResult(input_requests=requests, request_state=state)
 
 
 def form(message: str, **properties: str) -> types.ElicitRequest:
-    """Asks a person for values of the types in `properties`."""
+    """Return an elicitation of values with the types in `properties`."""
     schema = {
         "type": "object",
         "properties": {k: {"type": v} for k, v in properties.items()},
@@ -112,7 +112,7 @@ def form(message: str, **properties: str) -> types.ElicitRequest:
 
 
 def sampling(text: str) -> types.CreateMessageRequest:
-    """Asks a model."""
+    """Return a sampling request."""
     message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
 
@@ -178,7 +178,7 @@ async def progress(call: Call) -> Result:
 @tool("test_logging_tool")
 async def logs(call: Call) -> Result:
     """Sends a log message to clients that want them; the server's own session leaves it out for others."""
-    with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
+    with warnings.catch_warnings(action="ignore"):  # the SDK warns that logging is deprecated
         await call.context.session.send_log_message("info", "Logged", related_request_id=call.context.request_id)
     return said("Logged")
 
@@ -201,7 +201,7 @@ async def samples(call: Call) -> Result:
 
 
 async def elicited(call: Call, message: str, schema: dict[str, Any]) -> types.ElicitResult:
-    """What the client's person says, in the era of the handshake."""
+    """Return the answer of the client's person, in the era of the handshake."""
     return await call.context.session.elicit_form(message, schema, call.context.request_id)
 
 

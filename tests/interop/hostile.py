@@ -1,4 +1,4 @@
-"""An upstream on standard input and output that misbehaves as its argument says, and is an ordinary one besides."""
+"""An upstream on standard input and output that misbehaves as its argument says, and is ordinary otherwise."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ CALLS: list[int] = []
 
 
 def write(text: str) -> None:
-    """One line, at once."""
+    """Write one line and flush."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def answer(id: Any, result: Any) -> None:
-    """A result."""
+    """Return a result."""
     write(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}))
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
-    """A tool."""
+    """Return a tool."""
     return {"name": name, "description": "Does it.", "inputSchema": {"type": "object"}, **more}
 
 
 def listed(id: Any, params: dict[str, Any]) -> None:
-    """The tools, in the way of the mode."""
+    """Return the tools, in the way of the mode."""
     match MODE:
         case "loop":
             answer(id, {"tools": [tool("ok"), tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"})
@@ -52,7 +52,7 @@ def listed(id: Any, params: dict[str, Any]) -> None:
 
 
 def called(id: Any) -> None:
-    """A call, answered in the way of the mode."""
+    """Answer a call in the way of the mode."""
     good = {"content": [{"type": "text", "text": "fine"}]}
     match MODE:
         case "garbage":

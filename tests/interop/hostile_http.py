@@ -1,4 +1,4 @@
-"""A server over Streamable HTTP that sends garbage, floods, lies, falls silent or dies, as its mode says."""
+"""A server over Streamable HTTP that sends garbage, floods, lies, hangs or dies, depending on its mode."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HUGE = 50_000_000
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
-    """A tool."""
+    """Return a tool."""
     return {"name": name, "description": "Does it.", "inputSchema": {"type": "object"}, **more}
 
 
 def event(message: Any) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
 
 
 @dataclass
 class Hostile:
-    """A server that answers `tools/call` and `tools/list` in the way of its `mode`, and all else as it should.
+    """A server that answers `tools/call` and `tools/list` in the way of its `mode`, and everything else correctly.
 
     `called` is set when a call has arrived; a silent one waits for `go`.
     """
@@ -41,7 +41,7 @@ class Hostile:
     lists: int = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One message."""
+        """Answer one message."""
         if request.method != "POST":
             return web.Response(status=405)
         message = await request.json()
@@ -66,7 +66,7 @@ class Hostile:
 
 
 def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
-    """The tools in the way of the mode, when they are listed for the `number`th time."""
+    """Return the tools in the way of the mode, when they are listed for the `number`th time."""
     match mode:
         case "loop":
             return {"tools": [tool("ok"), tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"}
@@ -83,7 +83,7 @@ def listed(mode: str, params: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def answer(id: Any, result: Any) -> web.Response:
-    """A result, as JSON."""
+    """Return a result as JSON."""
     return web.json_response({"jsonrpc": "2.0", "id": id, "result": result})
 
 
@@ -91,7 +91,7 @@ Way = Callable[[Hostile, web.Request, Any], Awaitable[web.StreamResponse]]
 
 
 def body(content: bytes, kind: str = "application/json", status: int = 200) -> Way:
-    """Answers with these bytes."""
+    """Return a handler that answers with these bytes."""
 
     async def way(_: Hostile, __: web.Request, ___: Any) -> web.StreamResponse:
         return web.Response(body=content, status=status, content_type=kind)
@@ -100,12 +100,12 @@ def body(content: bytes, kind: str = "application/json", status: int = 200) -> W
 
 
 def stream(write: Callable[[Hostile, web.StreamResponse, Any], Awaitable[None]]) -> Way:
-    """Answers with a stream of events that `write` writes."""
+    """Return a handler that answers with a stream of events that `write` writes."""
 
     async def way(hostile: Hostile, request: web.Request, id: Any) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        with suppress(ConnectionError):  # the gateway has heard enough
+        with suppress(ConnectionError):  # the gateway has closed the connection
             await write(hostile, response, id)
         return response
 
@@ -113,23 +113,23 @@ def stream(write: Callable[[Hostile, web.StreamResponse, Any], Awaitable[None]])
 
 
 async def plain(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
-    """As it should be."""
+    """A correct answer."""
     return answer(id, GOOD)
 
 
 async def nothing(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
-    """A result in which nothing stands."""
+    """An empty result."""
     return answer(id, {})
 
 
 async def silent(hostile: Hostile, _: web.Request, id: Any) -> web.StreamResponse:
-    """Nothing, until it is let go."""
+    """No answer until `go` is set."""
     await hostile.go.wait()
     return answer(id, GOOD)
 
 
 async def cut(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Dies in the middle of an event."""
+    """Die in the middle of an event."""
     await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD})[:40])
     transport = response._req.transport if response._req is not None else None  # there is no public way to die
     assert transport is not None
@@ -137,58 +137,58 @@ async def cut(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
 
 
 async def dead(hostile: Hostile, request: web.Request, id: Any) -> web.StreamResponse:
-    """Dies before it answers."""
+    """Die before answering."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def unanswered(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Ends its stream without an answer."""
+    """End the stream without an answer."""
     await response.write(event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}))
 
 
 async def flood(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Says what nobody asked for, without end."""
+    """Endless unsolicited messages."""
     line = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}) * 1000
     for _number in range(200):
         await response.write(line)
 
 
 async def asks(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Asks whether the gateway is there, without end, and takes every answer."""
+    """Endless pings; every answer is accepted."""
     while True:
         await response.write(event({"jsonrpc": "2.0", "id": 1, "method": "ping"}) * 100)
 
 
 async def fraction(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
-    """As servers do that know but one kind of numbers."""
+    """The id as a float, as from servers with a single number type."""
     return answer(float(id), GOOD)
 
 
 async def fraction_event(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """The same, after what only looks like it."""
+    """The same, after answers with similar ids."""
     for other in (True, [id], str(id), id + 0.5):
         await response.write(event({"jsonrpc": "2.0", "id": other, "result": {"content": []}}))
     await response.write(event({"jsonrpc": "2.0", "id": float(id), "result": GOOD}))
 
 
 async def fraction_progress(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """How far it is, with the token written so, and its answer."""
+    """Progress with the token as a float, and the answer."""
     params = {"progressToken": float(id), "progress": 1}
     await response.write(event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
     await response.write(event({"jsonrpc": "2.0", "id": id, "result": GOOD}))
 
 
 async def idle(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Says nothing without end, and that in many lines."""
+    """Endless comments of many lines."""
     with suppress(ConnectionError):
         while True:
             await response.write(b"\n:\r" * 2**16)
 
 
 async def garbage(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """Says much that is no answer, then the answer."""
+    """Many messages that are no answer, then the answer."""
     for wrong in (None, [], "text", 7, {"id": id}, {"jsonrpc": "2.0", "id": str(id), "result": {}}, [{"id": id}]):
         if wrong != {"id": id}:
             await response.write(event(wrong))
@@ -198,7 +198,7 @@ async def garbage(_: Hostile, response: web.StreamResponse, id: Any) -> None:
 
 
 async def broken(_: Hostile, response: web.StreamResponse, id: Any) -> None:
-    """An event that is no JSON."""
+    """An event that is not JSON."""
     await response.write(b"data: }{\n\n")
 
 
@@ -223,7 +223,7 @@ def long_ones(id: Any) -> bytes:
 
 
 async def at_once(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
-    """All of it, with its length."""
+    """All in one body, with its length."""
     return web.Response(body=long_ones(id), headers={"content-type": "text/event-stream"})
 
 
@@ -272,7 +272,7 @@ WAYS: dict[str, Way] = {
 
 @asynccontextmanager
 async def hostile(mode: str) -> AsyncIterator[tuple[str, Hostile]]:
-    """The server; its URL."""
+    """Run the server; yield its URL."""
     made, http = Hostile(mode), Server(bound())
     app = web.Application()
     app.router.add_route("*", "/mcp", made.handle)

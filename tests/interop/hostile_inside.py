@@ -1,4 +1,4 @@
-"""Servers that run in the gateway's own process and behave badly, each in the way of its name."""
+"""Servers that run in the gateway's process and misbehave, each in the way of its name."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mcp.server import Server
 from tests.interop.probe import Context, said
 
 LISTS: list[str] = []
-"""The way of each list that was asked for."""
+"""The mode of the server for each list that was requested."""
 
 
 def tool(name: str, schema: dict[str, Any] | None = None) -> types.Tool:
-    """A tool."""
+    """Return a tool."""
     return types.Tool(name=name, description="Does it.", input_schema=schema or {"type": "object"})
 
 
 async def listed(way: str, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    """The tools, in the way of the server."""
+    """Return the tools, in the way of the server."""
     LISTS.append(way)
     cursor = params.cursor if params is not None else None
     match way:
@@ -44,7 +44,7 @@ async def listed(way: str, _: Context, params: types.PaginatedRequestParams | No
 
 
 async def called(way: str, context: Context, _: types.CallToolRequestParams) -> Any:
-    """The answer to a call, in the way of the server."""
+    """Answer a call in the way of the server."""
     match way:
         case "never":
             await asyncio.Event().wait()
@@ -81,7 +81,7 @@ async def called(way: str, context: Context, _: types.CallToolRequestParams) -> 
 
 @asynccontextmanager
 async def lifespan(way: str, _: Server[Any]) -> AsyncIterator[None]:
-    """What goes on while the server runs."""
+    """Fail or die at the start or later, in the way of the server."""
     if way == "unborn":
         raise RuntimeError("cannot live")
     if way == "leaves":
@@ -95,13 +95,13 @@ async def lifespan(way: str, _: Server[Any]) -> AsyncIterator[None]:
 
 
 async def dying() -> None:
-    """Ends the server after a while."""
+    """End the server after a while."""
     await asyncio.sleep(0.5)
     raise RuntimeError("died")
 
 
 def made(way: str) -> Server[Any]:
-    """A server of that way."""
+    """Return a server of that mode."""
     if way == "unmade":
         sys.exit(2)
     return Server[Any](

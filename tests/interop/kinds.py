@@ -1,4 +1,4 @@
-"""The ways in which the gateway reaches an upstream, each as gateway.yaml names it."""
+"""The transports by which the gateway reaches an upstream, each as in gateway.yaml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 @asynccontextmanager
 async def upstream(kind: str, of: ModuleType) -> AsyncIterator[str]:
-    """The `server` of a module, which can be run too, as an upstream of gateway.yaml."""
+    """Yield the `server` of a module, which can also be run as a program, as an upstream in gateway.yaml."""
     match kind:
         case "url" | "json":
             async with over_http(of.server(), json_response=kind == "json") as url:

@@ -1,4 +1,4 @@
-"""A server whose lists never end, each page with one thing of two mebibytes."""
+"""A server with endless lists, each page with one item of two mebibytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcp.server import Server
 
 SIZE = 2 * 1024 * 1024
 PAGES: list[int] = []
-"""The pages that were asked for."""
+"""The pages that were requested."""
 
 
 def _number(params: types.PaginatedRequestParams | None) -> int:
@@ -18,7 +18,7 @@ def _number(params: types.PaginatedRequestParams | None) -> int:
 
 
 async def tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    """The next tool; all are for apps alone."""
+    """Return the next tool; all are for apps only."""
     number = _number(params)
     tool = types.Tool(
         name=f"tool_{number}",
@@ -30,19 +30,19 @@ async def tools(_: Any, params: types.PaginatedRequestParams | None) -> types.Li
 
 
 async def resources(_: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-    """The next resource."""
+    """Return the next resource."""
     number = _number(params)
     resource = types.Resource(name="x", uri=f"test://{number}", description="x" * SIZE)
     return types.ListResourcesResult(resources=[resource], next_cursor=str(number + 1))
 
 
 async def call(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Says that it ran."""
+    """Answer that the tool ran."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"{params.name} ran")])
 
 
 def server() -> Server[Any]:
-    """A new one."""
+    """Return a new server."""
     return Server[Any]("large", on_list_tools=tools, on_list_resources=resources, on_call_tool=call)
 
 

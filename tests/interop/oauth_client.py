@@ -1,6 +1,6 @@
 """A client for the conformance suite made of the gateway's own OAuth flows: `python -m tests.interop.oauth_client URL`.
 
-What the gateway is told in gateway.yaml (issuer and client) this finds out as the suite offers it: from the resource's
+Issuer and client, which gateway.yaml configures for the gateway, come from the suite here: from the resource's
 metadata, and from the context of the scenario or by registration.
 """
 
@@ -61,7 +61,7 @@ HELLO = {
 
 
 async def main(url: str) -> None:
-    """Ask, get a token, ask again."""
+    """Get a token as the resource's metadata require, and use it."""
     context: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     async with aiohttp.ClientSession() as http, Connections() as connections:
         resource = await protected(http, url)
@@ -88,7 +88,7 @@ async def main(url: str) -> None:
 async def used(
     http: aiohttp.ClientSession, url: str, message: dict[str, Any], token: Token, nonce: str | None
 ) -> tuple[int, str | None]:
-    """The status of a message with the token, sent once more where a nonce is wanted; and the nonce for the next."""
+    """Return the status of a message with the token, repeated once if a nonce is required; and the next nonce."""
     for _ in range(2):
         bound = (proof(token.key, "POST", url, time.time(), nonce=nonce, token=token.value),) if token.key else ()
         async with http.post(url, json=message, headers={**ACCEPT, **dict((token.header(), *bound))}) as answer:
@@ -101,7 +101,7 @@ async def used(
 
 
 async def of_company(connections: Connections, context: dict[str, Any], spec: OAuth) -> Token:
-    """The assertion that the company's server makes of the ID token with which its person logged in there."""
+    """Return the assertion that the company's server issues for the ID token of its person's login there."""
     grant = TokenExchange("company", audience=spec.server.issuer, requested=ID_JAG, by_id_token=True)
     place = Server(context["idp_issuer"], spec.network, context["idp_token_endpoint"])
     client = Client(context["idp_client_id"], None, ClientAuthentication.NONE)
@@ -112,12 +112,12 @@ async def of_company(connections: Connections, context: dict[str, Any], spec: OA
 
 
 def scenario() -> str:
-    """Its name."""
+    """Return the scenario's name."""
     return os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 
 
 def granted() -> Grant:
-    """What the scenario's name says of the grant."""
+    """Return the grant that the scenario's name implies."""
     if "client-credentials" in scenario():
         return ClientCredentials()
     if "wif" in scenario():
@@ -126,7 +126,7 @@ def granted() -> Grant:
 
 
 async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """The resource's metadata (RFC 9728), where its refusal or a well-known place has them."""
+    """Return the resource's metadata (RFC 9728), from the URL in its 401 or a well-known one."""
     async with http.post(url, json=HELLO, headers=ACCEPT) as answer:
         said = answer.headers.get("www-authenticate", "")
     named, scope = (re.search(rf'{word}="([^"]+)"', said) for word in ("resource_metadata", "scope"))
@@ -142,7 +142,7 @@ async def protected(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
 
 
 async def known(http: aiohttp.ClientSession, issuer: str, context: dict[str, Any], resource: dict[str, Any]) -> OAuth:
-    """The credential, as gateway.yaml would have it."""
+    """Return the credential, as gateway.yaml would configure it."""
     server = Server(issuer, parse_network(["127.0.0.0/8", "::1/128"]))
     scope = tuple(resource.get("scopes_supported") or ())
     if "private_key_pem" in context:
@@ -159,7 +159,7 @@ async def known(http: aiohttp.ClientSession, issuer: str, context: dict[str, Any
 
 
 async def registered(http: aiohttp.ClientSession, issuer: str) -> Client:
-    """The gateway itself is registered by a person; the suite wants that done here (RFC 7591)."""
+    """Register the client (RFC 7591), which a person does for the gateway itself."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     places = [f"{origin}/.well-known/{kind}{path}" for kind in ("oauth-authorization-server", "openid-configuration")]
@@ -186,7 +186,7 @@ async def by_itself(spec: OAuth, backend: HttpBackend) -> Token:
 
 
 async def by_person(http: aiohttp.ClientSession, spec: OAuth, backend: HttpBackend) -> Token:
-    """The suite's server asks nobody: it leads back at once."""
+    """Return a token by the code flow; the suite's server redirects back without a login page."""
     tried = attempt(spec, BACK)
     url = await drive(authorization_url(spec, tried), backend)
     async with http.get(url, allow_redirects=False) as answer:

@@ -1,4 +1,4 @@
-"""A server whose tools say what reached them, and wait until they are told to go on."""
+"""A server whose tools return what reached them, and wait until they are released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
 CURSOR = "odd \u00e9/+="
-"""Where the second page of its resources begins."""
+"""The cursor of the second page of its resources."""
 
 TOOLS = ("plain", "hold", "visit", "ask", "tells", "meta", "held", "gave_up")
 
@@ -22,19 +22,19 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 def said(text: str) -> types.CallToolResult:
-    """A result of one text."""
+    """Return a result of one text."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
 
 def text(result: types.CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 class Probe:
     """The server. `held` is set while a call of `hold` waits, `given_up` once one was cancelled.
 
-    `seen` are the calls that arrived, as `tools/call` said them, with the header fields of their requests.
+    `seen` are the params of the calls that arrived at `tools/call`, with the header fields of their requests.
     """
 
     def __init__(self, name: str = "probe") -> None:
@@ -59,17 +59,17 @@ class Probe:
 
     @property
     def uri(self) -> str:
-        """Its one resource."""
+        """The URI of its one resource."""
         return f"{self.name}://doc"
 
     async def updated(self) -> None:
-        """Tell who follows the resource that it changed."""
+        """Notify subscribers of the resource that it changed."""
         await self.bus.publish(ResourceUpdated(self.uri))
         for session in self.sessions:
             await session.send_resource_updated(self.uri)
 
     async def listed_anew(self) -> None:
-        """Tell that the list of resources changed."""
+        """Notify listeners that the list of resources changed."""
         await self.bus.publish(ResourcesListChanged())
 
     async def _list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -99,10 +99,10 @@ class Probe:
                 return said(f"{params.name} of {self.name}: {json.dumps(params.arguments)}")
 
     async def _tells(self, context: Context) -> Result:
-        """How far it is, and what it does."""
+        """Report progress, and log."""
         for done in (1, 2):
             await context.session.report_progress(done, 2, f"step {done}")
-        with warnings.catch_warnings(action="ignore"):  # the SDK warns of logging, whose days are counted
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns that logging is deprecated
             await context.session.send_log_message("info", "told", related_request_id=context.request_id)
         return said("told")
 
@@ -116,7 +116,7 @@ class Probe:
         return said("went on")
 
     async def _visit(self, context: Context, params: types.CallToolRequestParams) -> Result:
-        """Send the person to a page, as the era has it."""
+        """Send the person to a page, in the way of the era."""
         url = "https://pages.example/visit?id=1"
         if not context.protocol_version.startswith("2026"):
             answer = await context.session.elicit_url("Go there", url, "visit-1", context.request_id)

@@ -1,4 +1,4 @@
-"""An upstream of protocol 2026-07-28 that answers with bytes as the test wants them, and counts what it is asked."""
+"""An upstream of protocol 2026-07-28 that answers with bytes of the test, and counts its requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Raw:
-    """`answer` answers calls of its one tool, `tool`, `again` a GET, and `listen` who wants to hear of changes.
+    """`answer` answers calls of its one tool, `tool`, `again` a GET, and `listen` `subscriptions/listen`.
 
     `asked` counts by method.
     """
@@ -71,7 +71,7 @@ class Raw:
 
 @asynccontextmanager
 async def raw(answer: Answer) -> AsyncIterator[Raw]:
-    """Such an upstream."""
+    """Yield such an upstream."""
     made = Raw(answer)
     app = web.Application()
     app.router.add_route("*", "/mcp", made.handle)

@@ -34,29 +34,29 @@ from gateway.model import LOCAL
 from tests.world import Server, bound, served
 
 Admit = Callable[[web.Request], Awaitable[web.Response | None]]
-"""The refusal of a request, None for one that is admitted."""
+"""Gives the refusal of a request, None to admit it."""
 
 
 async def everybody(_: web.Request) -> None:
-    """Refuses nothing."""
+    """Admit every request."""
 
 
 SECURITY = TransportSecuritySettings(allowed_hosts=["localhost:*"], allowed_origins=["http://localhost:*"])
 
 
 class Events(EventStore):
-    """Keeps every event, so that a stream can be taken up again."""
+    """An event store that keeps every event, so that a stream can be resumed."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, JSONRPCMessage | None]] = []
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """The number of the event."""
+        """Store an event; return its number."""
         self._events.append((stream_id, message))
         return str(len(self._events))
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send the events of the same stream that came after."""
+        """Send the later events of the same stream."""
         number = int(last_event_id)
         stream = self._events[number - 1][0]
         for later, (other, message) in enumerate(self._events[number:], number + 1):
@@ -69,7 +69,7 @@ class Events(EventStore):
 async def over_http(
     server: McpServer[Any], *, json_response: bool = False, only: str = "", admit: Admit = everybody
 ) -> AsyncIterator[str]:
-    """`server` by Streamable HTTP, in both eras or `only` one of `MODES`; its URL."""
+    """Serve `server` by Streamable HTTP, in both eras or `only` one of `MODES`; yield its URL."""
     manager = StreamableHTTPSessionManager(
         server, event_store=Events(), retry_interval=50, security_settings=SECURITY, json_response=json_response
     )
@@ -91,7 +91,7 @@ async def over_http(
 
 @asynccontextmanager
 async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> AsyncIterator[str]:
-    """`server` by the older HTTP with SSE; its URL."""
+    """Serve `server` by the older HTTP with SSE; yield its URL."""
     transport = SseServerTransport("/messages/", security_settings=SECURITY)
 
     async def connect(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ async def over_sse(server: McpServer[Any], *, admit: Admit = everybody) -> Async
 
 @asynccontextmanager
 async def over_websocket(server: McpServer[Any], *, only: str = "", admit: Admit = everybody) -> AsyncIterator[str]:
-    """`server` by WebSocket, one message in each text frame, in both eras or `only` one of `MODES`; its URL."""
+    """Serve `server` by WebSocket, a message per text frame, in both eras or `only` one of `MODES`; yield its URL."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if (refused := await admit(request)) is not None:
@@ -150,7 +150,7 @@ async def over_websocket(server: McpServer[Any], *, only: str = "", admit: Admit
 
 
 def _refusal(message: dict[str, Any], only: str) -> dict[str, Any] | None:
-    """What a server of `only` one era answers to a request of the other."""
+    """Return the answer of a server with `only` one era to a request of the other."""
     method, meta = message.get("method"), message.get("params", {}).get("_meta", {})
     other = PROTOCOL_VERSION_META_KEY in meta if only == "legacy" else method == "initialize"
     if "id" not in message or not other:
@@ -162,7 +162,7 @@ def _refusal(message: dict[str, Any], only: str) -> dict[str, Any] | None:
 async def gateway(
     folder: Path, upstreams: str, more: str = "", *, environ: Mapping[str, str] | None = None, at: Server | None = None
 ) -> AsyncIterator[str]:
-    """A gateway with these lines under `upstreams`, and `more` in its configuration; the URL of its `/mcp`."""
+    """Run a gateway with these lines under `upstreams`, and `more` in its configuration; yield its `/mcp` URL."""
     door = at or Server(bound())
     lines = "".join(f"  {line}\n" for line in upstreams.strip().splitlines())
     (folder / "gateway.yaml").write_text(
@@ -177,7 +177,7 @@ async def gateway(
 
 @asynccontextmanager
 async def alone(folder: Path, url: str, more: str) -> AsyncIterator[Upstream]:
-    """The upstream at `url`, with `more` in its configuration, and no gateway around it."""
+    """Yield the upstream at `url`, with `more` in its configuration, without a gateway around it."""
     lines = f"upstreams:\n  up: {{url: '{url}', network: private, {more}}}\n"
     (folder / "gateway.yaml").write_text(lines, "utf-8")
     async with Connections() as connections, asyncio.TaskGroup() as tasks:

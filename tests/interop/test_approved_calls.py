@@ -1,4 +1,4 @@
-"""A person answers what a call of an upstream's tool asks: for once, for a while, or not at all."""
+"""A person answers the question about an upstream's tool: once, for a while, or with no."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def answered(console: str, answer: dict[str, Any]) -> None:
     [({"answer": "approve"}, True), ({"answer": "approve", "grant": True}, True), ({"answer": "decline"}, False)],
 )
 async def test_a_call_waits_for_its_answer(tmp_path: Path, answer: dict[str, Any], runs: bool) -> None:
-    """What was granted runs again without a question, and the record names who answered."""
+    """A granted call runs again without a question, and the record names the person."""
     (tmp_path / "policy.yaml").write_text(POLICY, "utf-8")
     async with (
         over_http(shop()) as url,

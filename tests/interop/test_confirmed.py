@@ -1,4 +1,4 @@
-"""`confirm` of an upstream's tool, asked by elicitation, as that of a page's tool is: in both eras, at both mounts."""
+"""`confirm` of an upstream's tool, asked by elicitation like that of a page's tool: in both eras, at both mounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICY = (
 
 @asynccontextmanager
 async def asking(folder: Path, era: str) -> AsyncIterator[tuple[str, Probe]]:
-    """A gateway in front of a probe whose tool needs a person."""
+    """Yield a gateway in front of a probe whose tool needs a person."""
     probe = Probe()
     (folder / "policy.yaml").write_text(POLICY, "utf-8")
     async with (
@@ -39,12 +39,12 @@ async def asking(folder: Path, era: str) -> AsyncIterator[tuple[str, Probe]]:
 
 
 def console(mcp: str) -> str:
-    """The console of the gateway with this `/mcp`."""
+    """Return the console of the gateway with this `/mcp`."""
     return mcp[:-4].replace("localhost", "gateway.localhost")
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """The outcomes of calls."""
+    """Return the outcomes of calls."""
     lines = [json.loads(line) for line in (folder / "gateway.journal").read_text("utf-8").splitlines()]
     return [line["fields"] for line in lines if line["phase"] == "outcome" and line["fields"].get("kind") == "tool"]
 
@@ -100,7 +100,7 @@ async def test_a_person_who_does_not_want_to_be_asked_ends_the_call(tmp_path: Pa
 async def test_a_client_that_goes_away_while_it_is_called_ends_the_call_at_the_upstream(
     tmp_path: Path, mode: str
 ) -> None:
-    """Also a call that a person has approved, and that runs on beside its client's requests."""
+    """Also an approved call, which runs independently of its client's requests."""
     async with asking(tmp_path, "legacy") as (mcp, probe):
 
         async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -115,7 +115,7 @@ async def test_a_client_that_goes_away_while_it_is_called_ends_the_call_at_the_u
 
 
 async def test_a_state_of_another_call_is_not_taken_up(tmp_path: Path) -> None:
-    """One that the gateway never gave out, or has forgotten, begins nothing at the upstream."""
+    """A state that the gateway never issued, or has evicted, starts no call at the upstream."""
     async with (
         asking(tmp_path, "2026-07-28") as (mcp, probe),
         Client(f"{mcp}/up", mode="2026-07-28", elicitation_callback=_nobody) as client,
@@ -130,7 +130,7 @@ async def _nobody(context: ClientRequestContext, params: types.ElicitRequestPara
 
 
 async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
-    """A tool's own limits, with what to wait; another tool is not touched."""
+    """The tool's own limits, with Retry-After; another tool is not affected."""
     policy = "version: 1\ntools:\n  plain: {rate: 2/minute per principal}\n  ask: {quota: 1/day per principal}\n"
     (tmp_path / "policy.yaml").write_text(policy, "utf-8")
     probe = Probe()
@@ -151,19 +151,19 @@ async def test_a_rate_and_a_quota_count_whoever_calls(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_its_upstream_wants_again_is_let_through_once(tmp_path: Path) -> None:
-    """As the next round of the one that was counted; once more it is another call."""
+    """As the next round of the call that was counted; a third time it is another call."""
     assert await visited(tmp_path, "visit accept") == 2
 
 
 @pytest.mark.bound("calls that an upstream wants to have repeated")
 async def test_a_call_that_is_not_remembered_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too many that are to be repeated wait already."""
+    """Too many calls with a next round are pending already."""
     monkeypatch.setattr(tool_policy, "ROUNDS_EACH", 0)
     assert await visited(tmp_path, "rate-limited") == 1
 
 
 async def visited(tmp_path: Path, told: str) -> int:
-    """Call a tool that is to be called again, which has a rate; how often its upstream was called."""
+    """Call a rate-limited tool with a second round; return how often its upstream was called."""
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {visit: {rate: 1/minute per principal}}\n", "utf-8")
     probe = Probe()
 
@@ -184,7 +184,7 @@ async def visited(tmp_path: Path, told: str) -> int:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_rule_may_give_a_tool_less_time(tmp_path: Path, mode: str) -> None:
-    """Than its upstream has; the result says so, and the upstream is told that the call is over."""
+    """Less than its upstream's timeout; the result says so, and the upstream receives a cancellation."""
     probe = Probe()
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {hold: {timeout: 1500ms}}\n", "utf-8")
     async with (

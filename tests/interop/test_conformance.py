@@ -17,7 +17,7 @@ SCORED = {"2025-11-25": 30, "2026-07-28": 37}
 
 
 async def scenarios(url: str, requirements: str) -> tuple[set[str], set[str], str]:
-    """The scored scenarios that passed, those that failed, and what the suite said."""
+    """Return the scored scenarios that passed, those that failed, and the suite's output."""
     process = await asyncio.create_subprocess_exec(
         "node", str(SUITE), "server", "--url", url, "--requirements", requirements,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=SUITE.parents[1],
@@ -34,7 +34,7 @@ async def scenarios(url: str, requirements: str) -> tuple[set[str], set[str], st
 async def test_every_scenario_passes_in_front_of_the_everything_server(
     tmp_path: Path, requirements: str, kind: str
 ) -> None:
-    """The suite finds no difference to a server of its own, however that is reached."""
+    """The suite finds no difference from the server itself, over any transport."""
     async with upstream(kind, everything) as spec, gateway(tmp_path, f"everything: {spec}") as mcp:
         passed, failed, said = await scenarios(f"{mcp}/everything", requirements)
     assert not failed, said

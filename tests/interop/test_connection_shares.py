@@ -1,4 +1,4 @@
-"""The connections of one upstream are shared among principals: nobody takes, or ends, those of another."""
+"""The connections of one upstream are shared among principals: none takes, or ends, those of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.interop.serving import alone, over_http
 
 
 def client(person: str, kind: int) -> UpstreamClient:
-    """One of its clients; each kind of each person has a connection of its own."""
+    """A client; each kind of each person has a separate connection."""
     return UpstreamClient(
         Principal(issuer="https://i.example", client="c", subject=person),
         person,
@@ -29,19 +29,19 @@ def client(person: str, kind: int) -> UpstreamClient:
 
 @asynccontextmanager
 async def upstream(folder: Path, most: int) -> AsyncIterator[Upstream]:
-    """A probe of the handshake behind so many connections."""
+    """Yield a probe of the handshake with a bounded number of connections."""
     async with over_http(Probe().server, only="legacy") as url, alone(folder, url, f"connections: {most}") as made:
         yield made
 
 
 async def stands(made: Upstream, person: str, kind: int) -> Joined:
-    """A connection that is there, at rest."""
+    """Return a connection that is established and idle."""
     joined, _ = await made.session(client(person, kind))
     return joined
 
 
 async def test_who_wants_more_loses_the_oldest_of_their_own(tmp_path: Path) -> None:
-    """Half is the most that one principal gets; another's connection, older than all, stays."""
+    """One principal gets half at most; another's connection, although older, stays."""
     async with upstream(tmp_path, 4) as made:
         other = await stands(made, "bob", 0)
         first, second = await stands(made, "ann", 1), await stands(made, "ann", 2)
@@ -52,7 +52,7 @@ async def test_who_wants_more_loses_the_oldest_of_their_own(tmp_path: Path) -> N
 
 @pytest.mark.bound("calls and connections of an upstream")
 async def test_who_uses_all_of_their_own_is_refused_and_others_are_not(tmp_path: Path) -> None:
-    """Connections with followers are never ended for another one."""
+    """Connections with followers are never closed for another one."""
     async with upstream(tmp_path, 4) as made:
         for kind in (1, 2):
             joined = await stands(made, "ann", kind)
@@ -65,7 +65,7 @@ async def test_who_uses_all_of_their_own_is_refused_and_others_are_not(tmp_path:
 
 
 async def test_where_all_are_taken_one_that_rests_makes_room(tmp_path: Path) -> None:
-    """Whoever's it is: the one that was used longest ago; where none rests, nothing more is connected."""
+    """The least recently used one of any principal; if none is idle, a new connection is refused."""
     async with upstream(tmp_path, 2) as made:
         ann, bob = await stands(made, "ann", 1), await stands(made, "bob", 1)
         eve = await stands(made, "eve", 1)

@@ -1,4 +1,4 @@
-"""When an upstream is connected to, how often it is tried again, and what is told of how it stands."""
+"""When an upstream is connected to, how often it is retried, and how its state is reported."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ MARKED = (
 
 
 def marked(file: Path, more: dict[str, Any] | None = None) -> str:
-    """A probe that leaves a file when it starts, as an upstream of gateway.yaml."""
+    """Return a probe that writes a file when it starts, as an upstream in gateway.yaml."""
     command = [sys.executable, "-c", MARKED.format(module="tests.interop.probe"), str(file)]
     return json.dumps({"command": command, "cwd": str(ROOT), **(more or {})})
 
 
 async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
-    """Or with the gateway, where it is not lazy."""
+    """Or with the gateway, if it is not lazy."""
     needed, eager = tmp_path / "needed", tmp_path / "eager"
     lines = f"needed: {marked(needed)}\neager: {marked(eager, {'lazy': False})}"
     async with gateway(tmp_path, lines) as mcp:
@@ -56,7 +56,7 @@ async def test_an_upstream_is_started_when_it_is_needed(tmp_path: Path) -> None:
 
 
 async def nothing(_: link.LinkSession) -> None:
-    """Has to be done before a connection is used."""
+    """Does nothing, for a callback."""
 
 
 NOBODY = UpstreamLost.refused(Refusal(Reason.BACKEND_UNREACHABLE, "nobody is there"))
@@ -66,7 +66,7 @@ NOBODY = UpstreamLost.refused(Refusal(Reason.BACKEND_UNREACHABLE, "nobody is the
 async def test_an_upstream_that_fails_is_left_alone_longer_each_time(
     monkeypatch: pytest.MonkeyPatch, lost: UpstreamLost, longest: int
 ) -> None:
-    """From half a second to half a minute, as long as somebody wants it; it is found soon that somebody is there."""
+    """From half a second to half a minute while a caller wants it; it is found soon once it is up."""
     waits: list[float] = []
     enough = asyncio.Event()
 
@@ -91,21 +91,21 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(
 
 
 class Flooding:
-    """Carries to an upstream that floods whoever it has greeted."""
+    """A transport to an upstream that floods every client after the greeting."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Queue[int]()
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        """It has arrived."""
+        """Accept a message."""
         self._asked.put_nowait(message["id"])
 
     async def abandon(self, id: int) -> bool:
-        """Nothing is given up."""
+        """Cancel nothing."""
         return False
 
     async def run(self, receive: Receive) -> None:
-        """Greet, then say nothing without end."""
+        """Greet, then send endless messages."""
         greeting = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
         receive({"jsonrpc": "2.0", "id": await self._asked.get(), "result": greeting}, None, 0)
         await asyncio.sleep(0.05)
@@ -114,7 +114,7 @@ class Flooding:
 
 
 async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it took until that was too much."""
+    """However long the flood took to be detected."""
     monkeypatch.setattr(link, "STEADY", 0.0)
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(
@@ -125,14 +125,14 @@ async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatc
     told = set()
     while one.attempts < 6:
         await asyncio.sleep(0.01)
-        told.add(one.problem)  # nothing, while a connection stands
+        told.add(one.problem)  # None while a connection is established
     running.cancel()
     assert time.monotonic() - began > 0.02 * (1 + 2 + 4 + 8 + 16)
     assert told - {None} == {"the upstream sent too many messages that nobody asked for"}
 
 
 async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: Path) -> None:
-    """With what is wrong; one that stands is named as that."""
+    """With the cause; an upstream that is connected is shown as such."""
     dead = json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"], "lazy": False})
     async with gateway(tmp_path, f"dead: {dead}\ngood: {marked(tmp_path / 'good')}") as mcp, Client(f"{mcp}/good"):
         async with asyncio.timeout(30):
@@ -147,7 +147,7 @@ async def test_the_console_and_the_metrics_tell_which_upstream_fails(tmp_path: P
 
 
 async def test_the_console_names_tools_of_a_policy_that_the_upstream_does_not_have(tmp_path: Path) -> None:
-    """A misspelt rule, or pin, would else deny in silence what it was meant for."""
+    """A misspelt rule, or pin, would otherwise deny silently."""
     (tmp_path / "up.yaml").write_text(
         "version: 1\ntools: {show: {}, shwo: {}, thick: {rate: 1/day per view}}\n", "utf-8"
     )
@@ -161,7 +161,7 @@ async def test_the_console_names_tools_of_a_policy_that_the_upstream_does_not_ha
 
 
 async def problems(mcp: str) -> list[str]:
-    """What the console says is wrong."""
+    """Return the problems in the console's state."""
     origin = mcp[:-4].replace("localhost", "gateway.localhost")
     own = {"origin": origin, "sec-fetch-site": "same-origin"}
     async with local_client() as http, http.get(f"{origin}/api/state", headers=own) as answer:
@@ -179,7 +179,7 @@ raise SystemExit(3)
 
 
 async def test_what_a_process_was_given_is_said_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It may complain of its environment: neither who calls it nor the log is told what stands there."""
+    """Its error output may quote its environment: the values appear neither in the answer nor in the log."""
     caplog.set_level(logging.DEBUG, "gateway")
     word = "a-word-of-the-environment"
     telling = json.dumps({"command": [sys.executable, "-c", TELLING], "env": {"WORD": word}})
@@ -192,7 +192,7 @@ async def test_what_a_process_was_given_is_said_nowhere(tmp_path: Path, caplog: 
 
 
 class Rooted:
-    """A server of the handshake that asks for its client's folders, and hears when these are others."""
+    """A server of the handshake that requests its client's roots, and hears when they change."""
 
     def __init__(self) -> None:
         self.heard = asyncio.Event()
@@ -208,7 +208,7 @@ class Rooted:
         return types.ListToolsResult(tools=[types.Tool(name="folders", input_schema={"type": "object"})])
 
     async def _call_tool(self, context: Any, _: Any) -> types.CallToolResult:
-        with warnings.catch_warnings(action="ignore"):  # the SDK warns of roots, whose days are counted
+        with warnings.catch_warnings(action="ignore"):  # the SDK warns that roots are deprecated
             found = await context.session.list_roots()
         return said(" ".join(str(root.uri) for root in found.roots))
 
@@ -216,7 +216,7 @@ class Rooted:
 @pytest.mark.parametrize("mount", ["/up", ""])
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_an_upstream_asks_for_the_folders_of_its_client(tmp_path: Path, mode: str, mount: str) -> None:
-    """And hears from a session when they are others."""
+    """And is notified by a session that they changed."""
     folders = ["file:///one"]
 
     async def roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
@@ -240,7 +240,7 @@ async def test_an_upstream_asks_for_the_folders_of_its_client(tmp_path: Path, mo
 
 
 async def test_an_upstream_that_does_not_end_keeps_no_other_one_open(caplog: pytest.LogCaptureFixture) -> None:
-    """When the gateway stops: one hangs for a while, one fails, and the next one is closed all the same."""
+    """When the gateway stops, one hangs for a while, one raises, and the next one is closed all the same."""
     hung, closed = asyncio.Event(), asyncio.Event()
 
     async def fails() -> None:

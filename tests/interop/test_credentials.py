@@ -1,4 +1,4 @@
-"""Credentials of the gateway at MCP servers that ask for them: fixed, of the gateway's own, and of each person."""
+"""Credentials of the gateway at MCP servers that require them: static, of the gateway itself, and of each person."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = f"client-secret-of-upstreams-{MARK}"
 
 @dataclass
 class Protected:
-    """The guard of an MCP server: it takes the tokens of one provider that are meant for it, and no others."""
+    """The guard of an MCP server: it accepts one provider's tokens with its own audience, and no others."""
 
     provider: OidcProvider
     subjects: list[str] = field(default_factory=list)
@@ -58,13 +58,13 @@ class Protected:
 
 
 def client(id: str, **more: Any) -> dict[str, Any]:
-    """A client that the provider knows."""
+    """Return a client that the provider knows."""
     return {"client_id": id, "client_secret": SECRET, **more}
 
 
 @asynccontextmanager
 async def provided(port: int) -> AsyncIterator[OidcProvider]:
-    """The authorization server."""
+    """Yield the authorization server."""
     service = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
     person = {
         "grant_types": ["authorization_code", "refresh_token"],
@@ -76,7 +76,7 @@ async def provided(port: int) -> AsyncIterator[OidcProvider]:
 
 
 def credential(kind: str, id: str, provider: OidcProvider, scope: str) -> str:
-    """The credential in gateway.yaml."""
+    """Return the credential in gateway.yaml."""
     return (
         f'credentials: {{mine: {{type: {kind}, client_id: {id}, client_secret: "${{env:SECRET}}", scope: {scope}, '
         f'resource: "{RESOURCE}", issuer: "{provider.issuer}", network: private}}}}'
@@ -85,7 +85,7 @@ def credential(kind: str, id: str, provider: OidcProvider, scope: str) -> str:
 
 @dataclass
 class Guarded:
-    """A gateway in front of a probe that takes the tokens of `provider` alone."""
+    """A gateway in front of a probe that accepts the tokens of `provider` only."""
 
     mcp: str
     provider: OidcProvider
@@ -96,7 +96,7 @@ class Guarded:
 
 @asynccontextmanager
 async def guarded(folder: Path, kind: str, upstream: str = "") -> AsyncIterator[Guarded]:
-    """The credential is of this kind, the probe of one era or of both."""
+    """Yield a gateway with this kind of credential, and a probe of one era or of both."""
     door, probe = Server(bound()), Probe()
     id, scope = ("service", "[tools]") if kind == "client_credentials" else ("console", "[openid, tools]")
     async with AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def guarded(folder: Path, kind: str, upstream: str = "") -> AsyncIterator[
 
 @pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
 async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str) -> None:
-    """Over every transport that has header fields; without it nothing is answered."""
+    """Over every transport with header fields; without it nothing is answered."""
     seen: list[str] = []
 
     async def admit(request: web.Request) -> web.Response | None:
@@ -135,7 +135,7 @@ async def test_a_header_is_sent_with_all_that_is_sent(tmp_path: Path, kind: str)
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 @pytest.mark.parametrize("kind", ["url", "sse", "websocket"])
 async def test_no_upstream_leads_elsewhere(tmp_path: Path, kind: str, status: int) -> None:
-    """What it is given is for it alone, and so is the gateway's place in the network."""
+    """The target of a redirect gets neither the credential nor any request."""
     arrived: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -164,7 +164,7 @@ async def test_no_upstream_leads_elsewhere(tmp_path: Path, kind: str, status: in
 async def test_what_an_upstream_echoes_of_a_credential_is_masked(
     tmp_path: Path, kind: str, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In results, as everywhere; log, record and metrics name the credential, and only that."""
+    """In results, as everywhere; log, record and metrics contain only the name of the credential."""
     probe = Probe(f"probe-{SECRET}")
     server = {"url": over_http, "sse": over_sse, "websocket": over_websocket}[kind](probe.server)
     more = 'credentials: {key: {type: header, header: x-api-key, value: "${env:SECRET}"}}'
@@ -189,7 +189,7 @@ async def test_what_an_upstream_echoes_of_a_credential_is_masked(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_token_of_the_gateway_s_own_is_fetched_and_renewed(tmp_path: Path, mode: str) -> None:
-    """Client credentials for the upstream's resource; a token that it takes no more is replaced, and the call runs."""
+    """Client credentials for the upstream's resource; a token that it refuses is replaced, and the call runs."""
     async with (
         guarded(tmp_path, "client_credentials") as behind,
         Client(f"{behind.mcp}/up", mode=mode) as one,
@@ -204,7 +204,7 @@ async def test_a_token_of_the_gateway_s_own_is_fetched_and_renewed(tmp_path: Pat
 
 
 async def test_a_server_that_gives_no_token_is_named(tmp_path: Path) -> None:
-    """Nothing is sent to the upstream, and who calls is told what is missing."""
+    """Nothing is sent to the upstream, and the caller learns what is missing."""
     async with guarded(tmp_path, "client_credentials") as behind:
         await behind.provider.set_down(True)
         assert "credential 'mine'" in await refusal(f"{behind.mcp}/up")
@@ -212,7 +212,7 @@ async def test_a_server_that_gives_no_token_is_named(tmp_path: Path) -> None:
 
 
 async def refusal(url: str) -> str:
-    """What a client is told that cannot connect."""
+    """Return the error of a client that cannot connect."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     accept = {"accept": "application/json, text/event-stream"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
@@ -221,7 +221,7 @@ async def refusal(url: str) -> str:
 
 
 class Person:
-    """Somebody at the console, who connects an account where they are sent."""
+    """A person at the console, who connects an account."""
 
     def __init__(self, port: int) -> None:
         self.console = f"http://gateway.localhost:{port}"
@@ -234,7 +234,7 @@ class Person:
         return types.ElicitResult(action="accept")
 
     async def connect(self, account: str) -> None:
-        """Through the console and the provider's login pages."""
+        """Connect through the console and the provider's login pages."""
         async with self._http() as http:
             begun = await self._post(http, "connections/mine", {})
             back = await sign_in(http, begun["location"], account, f"{self.console}/oauth/callback")
@@ -242,7 +242,7 @@ class Person:
             await self._post(http, "connections/finish", told)
 
     async def disconnect(self) -> None:
-        """The account is connected no more."""
+        """Disconnect the account."""
         async with self._http() as http:
             await self._post(http, "connections/mine/disconnect", {})
 
@@ -261,7 +261,7 @@ class Person:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str) -> None:
-    """Whose was disconnected is sent to connect one, and goes on with that."""
+    """A person whose account was disconnected is sent to connect one, and continues with that."""
     async with guarded(tmp_path, "authorization_code") as behind:
         guard, person = behind.guard, behind.person
         await person.connect("alice")
@@ -278,20 +278,20 @@ async def test_each_person_has_an_account_of_their_own(tmp_path: Path, mode: str
 
 @dataclass
 class Heard:
-    """A client that has no account connected, and what it is told of changes."""
+    """A client without a connected account, and its notifications of changes."""
 
     behind: Guarded
     client: Client
     changes: asyncio.Queue[None]
 
     async def names(self) -> set[str]:
-        """The tools that it is offered."""
+        """Return the tools that it is offered."""
         return {tool.name for tool in (await self.client.list_tools()).tools}
 
 
 @asynccontextmanager
 async def without_account(folder: Path, mode: str, mount: str, upstream: str = "") -> AsyncIterator[Heard]:
-    """It can open pages, and follows the tools at `mount`."""
+    """Yield a client that can open pages, and follows the tools at `mount`."""
     changes = asyncio.Queue[None]()
 
     async def hear(message: Any) -> None:
@@ -321,7 +321,7 @@ async def without_account(folder: Path, mode: str, mount: str, upstream: str = "
 async def test_who_has_no_account_yet_is_offered_to_connect_one(
     tmp_path: Path, mode: str, upstream: str, mount: str
 ) -> None:
-    """One tool sends them there; then the upstream's own are there, and whoever follows the list hears of that."""
+    """One tool sends them there; then the upstream's own are listed, and followers of the list are notified."""
     before = "connect_account" if mount else "up_connect_account"
     async with without_account(tmp_path, mode, mount, upstream) as heard, asyncio.timeout(40):
         assert {name for name in await heard.names() if "view" not in name} == {before}
@@ -329,7 +329,7 @@ async def test_who_has_no_account_yet_is_offered_to_connect_one(
         assert heard.behind.person.visits == []
         assert "The account is connected" in text(await heard.client.call_tool(before))
         await heard.changes.get()
-        while before in await heard.names():  # what was told may have been the list of before
+        while before in await heard.names():  # the notification may have been about the list before
             await heard.changes.get()
         plain = "plain" if mount else "up_plain"
         assert text(await heard.client.call_tool(plain)).startswith("plain of probe")
@@ -339,7 +339,7 @@ async def test_who_has_no_account_yet_is_offered_to_connect_one(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_opens_no_page_is_told_where_to_connect(tmp_path: Path, mode: str) -> None:
-    """Each call of it, of a tool that it knows from before too; nothing reaches the upstream."""
+    """Each of its calls, also of a tool that it knows from before; nothing reaches the upstream."""
     async with without_account(tmp_path, mode, "/up") as heard, Client(f"{heard.behind.mcp}/up", mode=mode) as plain:
         for name in ("connect_account", "plain"):
             said = await plain.call_tool(name)

@@ -1,4 +1,4 @@
-"""Persons with accounts of their own at an upstream: each is offered, and may call, what that offers to them alone."""
+"""Persons with separate accounts at an upstream: each is offered, and may call, what their account offers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def register_credential_types():
 
 @dataclass
 class Shop:
-    """A server whose tool `shared` says something else to each, and for bob is `hidden`: for apps alone.
+    """A server whose tool `shared` differs by person, and for bob is for apps only if `hidden`.
 
     Its other tools are each person's own.
     """
@@ -58,14 +58,14 @@ class Shop:
     called: list[tuple[str, str]] = field(default_factory=list)
 
     async def list_tools(self, context: Any, __: Any) -> types.ListToolsResult:
-        """What this person has."""
+        """Return this person's tools."""
         person = context.request.headers["x-person"]
         meta = {"ui": {"visibility": ["app"]}} if person == "bob" and self.hidden else None
         shared = types.Tool(name="shared", description=self.said[person], input_schema=SCHEMA, _meta=meta)
         return types.ListToolsResult(tools=[shared, types.Tool(name=f"of_{person}", input_schema=SCHEMA)])
 
     async def call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Runs whatever it is asked for."""
+        """Run any tool."""
         self.called.append((context.request.headers["x-person"], params.name))
         return said("ran")
 
@@ -80,19 +80,19 @@ class Place:
     prefix: str
 
     async def names(self, person: str) -> set[str]:
-        """The tools of the shop that a person is offered."""
+        """Return the tools of the shop that a person is offered."""
         tools = {tool.name for tool in (await self.clients[person].list_tools()).tools}
         return {f"{self.prefix}{name}" for name in ("shared", "of_ann", "of_bob")} & tools
 
     async def runs(self, person: str, name: str) -> bool:
-        """Whether a call of this person runs."""
+        """Return whether a call of this person runs."""
         try:
             return text(await self.clients[person].call_tool(self.prefix + name)) == "ran"
         except MCPError:
             return False
 
     def changes(self) -> list[str]:
-        """Of whose tools the record says that they changed."""
+        """Return the persons whose tools changed, by the record."""
         fields = [record["fields"] for record in self.world.records()]
         return [str(one["principal"]).rpartition("|")[2] for one in fields if one.get("message") == "the tool changed"]
 
@@ -101,7 +101,7 @@ class Place:
 async def placed(
     folder: Path, mode: str, mount: str, policy: str = "", shop: Shop | None = None, again: str = ""
 ) -> AsyncIterator[Place]:
-    """Ann and bob, each with a token of their own."""
+    """Yield ann and bob, each with a separate token."""
     shop = shop or Shop()
     server: McpServer[Any] = McpServer("up", on_list_tools=shop.list_tools, on_call_tool=shop.call_tool)
     (folder / "own_name.py").write_text(CREDENTIAL, "utf-8")
@@ -125,7 +125,7 @@ async def placed(
 @MODES
 @MOUNTS
 async def test_each_is_offered_their_own_tools(tmp_path: Path, mode: str, mount: str) -> None:
-    """Whoever was told last; a tool that is for apps to one of them may be for the model to the other."""
+    """Whoever listed last; a tool may be for apps for one of them, and for the model for the other."""
     async with placed(tmp_path, mode, mount) as place:
         for _ in range(2):
             assert await place.names("ann") == {f"{place.prefix}shared", f"{place.prefix}of_ann"}
@@ -138,7 +138,7 @@ async def test_each_is_offered_their_own_tools(tmp_path: Path, mode: str, mount:
 @MODES
 @MOUNTS
 async def test_a_tool_changes_for_the_one_whom_it_is_told(tmp_path: Path, mode: str, mount: str) -> None:
-    """Another form for another person is no change; one that changes is told as theirs, after a restart, too."""
+    """Another form for another person is no change; a changed form is recorded for its person, also after a restart."""
     shop, turns = Shop({"ann": "Does it.", "bob": "Does it for bob."}), (*PEOPLE, *PEOPLE)
     async with placed(tmp_path, mode, mount, shop=shop) as place:
         for person in turns:
@@ -157,7 +157,7 @@ async def test_a_tool_changes_for_the_one_whom_it_is_told(tmp_path: Path, mode: 
 @MODES
 @MOUNTS
 async def test_a_pin_is_for_the_form_that_each_is_told(tmp_path: Path, mode: str, mount: str) -> None:
-    """Who is told another form is neither offered nor lent the one that the policy names."""
+    """A person with another form is neither offered the pinned one nor can call it."""
     shop = Shop({"ann": "Does it.", "bob": "Does something else."}, hidden=False)
     pin = pin_of({"name": "shared", "description": "Does it.", "inputSchema": SCHEMA})
     policy = json.dumps({"version": 1, "tools": {"shared": {"pin": pin}, "of_ann": {}, "of_bob": {}}})
@@ -171,7 +171,7 @@ async def test_a_pin_is_for_the_form_that_each_is_told(tmp_path: Path, mode: str
 @MODES
 @MOUNTS
 async def test_a_call_needs_no_list_of_its_own(tmp_path: Path, mode: str, mount: str) -> None:
-    """Who was told nothing yet, or too long ago to be remembered, is asked about at the upstream."""
+    """For a person whose list is unknown, or was evicted, the upstream is asked."""
     async with placed(tmp_path, mode, mount) as place:
         assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
         assert await place.runs("bob", "of_bob")
@@ -179,7 +179,7 @@ async def test_a_call_needs_no_list_of_its_own(tmp_path: Path, mode: str, mount:
 
 @MODES
 async def test_only_so_many_persons_are_remembered(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was not heard of for longest is asked about anew; whom a tool is for stays."""
+    """The least recently used entry is evicted and asked for again; whom a tool is for stays known."""
     monkeypatch.setattr(offers, "MOST", 1)
     async with placed(tmp_path, mode, "/up") as place:
         for _ in range(2):
@@ -191,7 +191,7 @@ async def test_only_so_many_persons_are_remembered(tmp_path: Path, mode: str, mo
 async def test_the_lists_of_all_persons_have_an_end_in_bytes(
     tmp_path: Path, mode: str, mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of whom was not heard for longest are kept nowhere, and asked for anew; log and console say so, once."""
+    """The least recently used lists are evicted everywhere, and asked for again; log and console report it once."""
     room = offers.ROOM
     monkeypatch.setattr(offers, "ROOM", 1)
     before = kept()
@@ -211,7 +211,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
 
 
 async def noticed(world: World) -> list[str]:
-    """What the console says is wrong, as soon as it says anything."""
+    """Return the problems in the console's state, once there are any."""
     looks = await token(world, "looks", "mcp", "admin")
     async with local_client(headers={**looks, "webmcp-gateway-client": "1"}) as person, asyncio.timeout(20):
         while True:
@@ -222,6 +222,6 @@ async def noticed(world: World) -> list[str]:
 
 
 def kept() -> list[object]:
-    """What is remembered of lists, of all gateways that there were."""
+    """Return the objects that cache lists, of all gateways so far."""
     gc.collect()
     return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | lists.Heard | merging._Made)]

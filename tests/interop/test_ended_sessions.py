@@ -1,4 +1,4 @@
-"""What a client asked for ends with its session, also where it never said that it was initialized."""
+"""A client's requests end with its session, also if it never sent `notifications/initialized`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = {"accept": "application/json, text/event-stream", "webmcp-gateway-clien
 
 
 def kept() -> list[object]:
-    """What the mounts of upstreams know of sessions."""
+    """Return the session state of the upstreams' mounts."""
     mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | Merged | Gathering)]
     found: list[object] = []
     for one in mounts:
@@ -33,7 +33,7 @@ def kept() -> list[object]:
 
 @pytest.mark.parametrize("mount", ["/up", ""])
 async def test_a_session_that_ends_leaves_nothing(tmp_path: Path, mount: str) -> None:
-    """Its log level and its subscriptions go with it."""
+    """Its log level and its subscriptions are removed."""
     probe = Probe()
     async with (
         over_http(probe.server, only="legacy") as url,

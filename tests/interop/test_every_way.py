@@ -1,4 +1,4 @@
-"""What accompanies requests passes, whichever way clients come and servers are reached."""
+"""Everything that accompanies requests passes, over every transport of clients and servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIPE = ("-c", "from gateway.cli import main; main()", "stdio", "--url")
 
 @asynccontextmanager
 async def behind(folder: Path, upstream: str) -> AsyncIterator[str]:
-    """A gateway in front of a probe, which is reached by `upstream`; the URL of its mount."""
+    """Yield the mount's URL of a gateway in front of a probe, which is reached by `upstream`."""
     async with AsyncExitStack() as stack:
         if upstream == "command":
             line = json.dumps({"command": [sys.executable, "-m", "tests.interop.probe"], "cwd": str(ROOT)})
@@ -39,7 +39,7 @@ async def behind(folder: Path, upstream: str) -> AsyncIterator[str]:
 
 
 def client(way: str, url: str, mode: str, **more: Any) -> Client:
-    """One that comes over HTTP, or through the pipe of desktop clients."""
+    """Yield a client over HTTP, or through the stdio pipe of desktop clients."""
     if way == "http":
         return Client(url, mode=mode, **more)
     return Client(
@@ -60,7 +60,7 @@ WAYS = pytest.mark.parametrize(
 
 @WAYS
 async def test_pages_completions_and_meta_pass(tmp_path: Path, way: str, mode: str, upstream: str) -> None:
-    """Cursors as they are, and `_meta` with the trace that a call is in."""
+    """Cursors unchanged, and `_meta` with the trace of the call."""
     async with behind(tmp_path, upstream) as url, client(way, url, mode) as one:
         first = await one.list_resources()
         second = await one.list_resources(cursor=first.next_cursor)
@@ -99,7 +99,7 @@ async def test_progress_and_log_messages_pass(tmp_path: Path, way: str, mode: st
 
 @WAYS
 async def test_a_cancellation_passes(tmp_path: Path, way: str, mode: str, upstream: str) -> None:
-    """The handler of the upstream ends, the connection goes on, and nothing waits in the gateway any more."""
+    """The upstream's handler ends, the connection stays open, and nothing waits in the gateway any more."""
     async with behind(tmp_path, upstream) as url, client(way, url, mode) as one, anyio.create_task_group() as tasks:
         with anyio.fail_after(30):
             given_up = anyio.CancelScope()
@@ -118,5 +118,5 @@ async def test_a_cancellation_passes(tmp_path: Path, way: str, mode: str, upstre
 
 
 def waits() -> set[asyncio.Task[Any]]:
-    """Tasks that do nothing but wait for a sign."""
+    """Return the tasks that wait for an event."""
     return {task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == "Event.wait"}

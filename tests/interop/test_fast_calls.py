@@ -1,4 +1,4 @@
-"""Calls of an upstream's tools past the SDK and through it: the same answers, and the upstream's own bytes."""
+"""Calls of an upstream's tools with and without the SDK: the same answers, and the upstream's own bytes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ META_KEY = "io.modelcontextprotocol/serverInfo"
 
 @pytest.fixture(scope="module")
 async def ways(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[int, int]]:
-    """The ports of two gateways before the same upstream: with the fast path and without."""
+    """Yield the ports of two gateways before the same upstream: with the fast path and without."""
     fast, slow = tmp_path_factory.mktemp("fast"), tmp_path_factory.mktemp("slow")
     started: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 
-    async def live() -> None:  # in one task, as the SDK's servers ask for it
+    async def live() -> None:  # in one task, as the SDK's servers require
         async with over_http(Everything().server) as url:
             up = f'up: {{url: "{url}", network: private}}'
             async with gateway(fast, up) as one, gateway(slow, up, "mcp: {fast_path: false}") as other:
@@ -47,7 +47,7 @@ async def ways(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
 
 
 async def call(port: int, tool: str, **params: Any) -> WireAnswer:
-    """A plain call."""
+    """Send a plain call; return its answer."""
     message = {
         "jsonrpc": "2.0",
         "id": "c",
@@ -66,7 +66,7 @@ async def call(port: int, tool: str, **params: Any) -> WireAnswer:
 
 
 async def sent(port: int, case: Case) -> WireAnswer:
-    """What comes back for the bytes of a case, which calls this tool."""
+    """Return the answer to the bytes of a case, which calls this tool."""
     host = f"localhost:{port}"
     head = [(name, value.replace(HOST, host).replace("http_request", TOOL.decode())) for name, value in case.head]
     head = [(name, value.replace("http://console.test", f"http://{host}")) for name, value in head]
@@ -74,7 +74,7 @@ async def sent(port: int, case: Case) -> WireAnswer:
 
 
 def comparable(answer: WireAnswer) -> tuple[int, dict[str, str], object]:
-    """An answer without its clock, its length, and the id of a session."""
+    """Return an answer without its date, its length, and the id of a session."""
     left_out = ("date", "mcp-session-id", "content-length")
     headers = {name: value for name, value in answer.headers.items() if name not in left_out}
     body = answer.raw.partition(b"\r\n\r\n")[2]
@@ -94,7 +94,7 @@ async def test_both_ways_answer_alike(ways: tuple[int, int], case: Case) -> None
 
 @pytest.mark.parametrize("tool", ["test_error_handling", "no_such_tool", "test_image_content", "test_elicitation"])
 async def test_both_ways_say_alike_what_went_wrong(ways: tuple[int, int], tool: str) -> None:
-    """Results that are errors, errors, and what is no text."""
+    """Error results, errors, and results without text."""
     fast, slow = ways
     for port in ways:
         await call(port, tool)
@@ -136,7 +136,7 @@ async def test_a_result_reaches_a_modern_client_as_the_upstream_wrote_it(tmp_pat
     ids=["twice", "half-a-character", "more"],
 )
 async def test_an_answer_that_readers_differ_about_is_written_anew(tmp_path: Any, text: str) -> None:
-    """Nothing that the upstream put around its result, or wrote in a way that clients choke on, is handed on."""
+    """The upstream's envelope, and spellings that clients fail on, are not passed on."""
 
     async def answer(_: web.Request, message: dict[str, Any]) -> web.Response:
         return web.Response(text=text.replace("%d", str(message["id"])), content_type="application/json")
@@ -148,12 +148,12 @@ async def test_an_answer_that_readers_differ_about_is_written_anew(tmp_path: Any
         assert said.keys() == {"jsonrpc", "id", "result"}
         assert said["id"] == "c"
         assert said["result"]["resultType"] == "complete"
-        said["result"]["_meta"][META_KEY]  # the gateway's own hand
+        said["result"]["_meta"][META_KEY]  # written by the gateway
         json.dumps(said, ensure_ascii=False).encode()
 
 
 async def test_a_call_whose_connection_breaks_is_not_made_twice(tmp_path: Any) -> None:
-    """The upstream may have done what it was asked; a list may be asked for again."""
+    """The upstream may have run it; a list may be requested again."""
 
     async def answer(request: web.Request, _: dict[str, Any]) -> web.Response:
         assert request.transport is not None
@@ -170,7 +170,7 @@ async def test_a_call_whose_connection_breaks_is_not_made_twice(tmp_path: Any) -
 
 
 async def test_an_answer_on_a_stream_that_stays_open_is_given_at_once(tmp_path: Any) -> None:
-    """What follows it is not waited for, and the next call has a connection of its own."""
+    """The rest of the stream is not waited for, and the next call uses a separate connection."""
     left = asyncio.Event()
 
     async def answer(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:

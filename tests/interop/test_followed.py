@@ -1,4 +1,4 @@
-"""What clients follow at an upstream that refuses some of it, or goes away: the rest is told of all the same."""
+"""Subscriptions at an upstream that refuses some, or restarts: the others still get their notifications."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ OTHER = "probe://other"
 
 
 class Choosy(Probe):
-    """Refuses what is in `refused`, and keeps what it was asked for; whoever asks `first` waits, and is refused.
+    """Refuses what is in `refused`, and keeps the requests; with `first`, the first one waits and is refused.
 
-    While it is `slow` it takes a level only when it is to `go` on.
+    While it is `slow` it takes a level only once `go` is set.
     """
 
     def __init__(self, *, first: bool = False) -> None:
@@ -57,17 +57,17 @@ class Choosy(Probe):
 
 
 async def asks(client: Client, request: Any) -> None:
-    """A request that is answered with nothing."""
+    """Send a request with an empty result."""
     await client.session.send_request(request, types.EmptyResult)
 
 
 def subscribe(uri: str) -> types.SubscribeRequest:
-    """To follow `uri`."""
+    """Return a request to subscribe to `uri`."""
     return types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
 
 
 async def test_who_follows_what_another_was_just_refused_is_told(tmp_path: Path) -> None:
-    """Two on one connection: the second asks for itself."""
+    """Two clients on one connection: the second's subscription is requested again."""
     probe = Choosy(first=True)
     async with (
         over_http(probe.server, only="legacy") as url,
@@ -88,7 +88,7 @@ async def test_who_follows_what_another_was_just_refused_is_told(tmp_path: Path)
 async def test_what_is_refused_after_a_cut_takes_nothing_else_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What else a session follows is told of, and it may ask again for the rest."""
+    """The session's other subscriptions stay, and it may request the refused one again."""
     for module in (feed, link):
         monkeypatch.setattr(module, "FIRST_WAIT", 0.05)
     probe = Choosy()
@@ -112,7 +112,7 @@ async def test_what_is_refused_after_a_cut_takes_nothing_else_along(
 async def test_an_upstream_logs_after_a_cut_what_it_did_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """It forgot what it was asked for; the session asks once, and no call overtakes that."""
+    """It lost the level; the session sends it once, and no call overtakes that."""
     for module in (feed, link):
         monkeypatch.setattr(module, "FIRST_WAIT", 0.05)
     probe = Choosy()
@@ -134,7 +134,7 @@ async def test_an_upstream_logs_after_a_cut_what_it_did_before(
 
 @pytest.mark.parametrize("mount", ["", "/up"])
 async def test_what_an_upstream_refuses_is_left_out_of_a_stream(tmp_path: Path, mount: str) -> None:
-    """A modern client hears of the rest; one that wants nothing else hears why."""
+    """A modern client hears of the rest; one that wants nothing else gets the reason."""
     probe = Choosy()
     second = f"{probe.name}://second"
     probe.refused.add(second)
@@ -158,7 +158,7 @@ async def test_what_an_upstream_refuses_is_left_out_of_a_stream(tmp_path: Path, 
 @pytest.mark.parametrize("mount", ["", "/up"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_who_follows_a_whole_is_told_of_its_parts(tmp_path: Path, mode: str, mount: str) -> None:
-    """An upstream may name the part of a resource that changed; what only begins like it is none."""
+    """An upstream may name a sub-resource that changed; a URI with the same prefix alone is none."""
     probe = Probe()
     async with (
         over_http(probe.server, only="legacy") as url,

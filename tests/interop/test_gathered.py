@@ -1,4 +1,4 @@
-"""What clients of `/mcp` follow: lists of all upstreams, and single resources of any of them."""
+"""Subscriptions of clients of `/mcp`: lists of all upstreams, and single resources of any of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ["legacy", "2026-07-28"]
 
 @asynccontextmanager
 async def two(folder: Path, era: str) -> AsyncIterator[tuple[str, Probe, Probe]]:
-    """A gateway in front of two probes of one era; the URL of its `/mcp`."""
+    """Yield the `/mcp` of a gateway in front of two probes of one era."""
     a, b = Probe("a"), Probe("b")
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(over_http(probe.server, only=era)) for probe in (a, b)]
@@ -47,7 +47,7 @@ async def test_a_modern_client_follows_resources_of_several_upstreams(tmp_path: 
 
 @pytest.mark.parametrize("upstream", MODES)
 async def test_a_session_follows_resources_of_several_upstreams(tmp_path: Path, upstream: str) -> None:
-    """Until it does not want to any more."""
+    """Until it unsubscribes."""
     heard: asyncio.Queue[Any] = asyncio.Queue()
 
     async def heard_of(message: Any) -> None:
@@ -70,7 +70,7 @@ async def test_a_session_follows_resources_of_several_upstreams(tmp_path: Path, 
 
 @pytest.mark.parametrize("client", MODES)
 async def test_a_resource_that_nobody_has_is_named(tmp_path: Path, client: str) -> None:
-    """It cannot be followed, and the session goes on."""
+    """The error names it, and the session continues."""
     async with two(tmp_path, "legacy") as (mcp, a, _), Client(mcp, mode=client) as one:
         with pytest.raises((MCPError, ExceptionGroup), match=r"Unknown resource|unhandled"):
             await _follow(one, "none://here", modern=client != "legacy")
@@ -91,7 +91,7 @@ async def test_a_client_of_mcp_hears_of_other_resources(tmp_path: Path) -> None:
         await client.list_resources()
         async with client.listen(resources_list_changed=True) as changes:
             waiting = asyncio.ensure_future(anext(aiter(changes)))
-            while not waiting.done():  # the stream to the upstream opens beside this one
+            while not waiting.done():  # the stream to the upstream opens concurrently
                 await b.listed_anew()
                 await asyncio.wait({waiting}, timeout=0.05)
             assert type(waiting.result()).__name__ == "ResourcesListChanged"
@@ -120,7 +120,7 @@ async def test_a_client_of_mcp_hears_of_other_prompts(tmp_path: Path, upstream: 
             changes = await stack.enter_async_context(wanted)
             waiting = asyncio.ensure_future(_named(changes, "PromptsListChanged"))
         async with asyncio.timeout(20):
-            while not waiting.done():  # the stream to the upstream opens beside this one
+            while not waiting.done():  # the stream to the upstream opens concurrently
                 await b.bus.publish(PromptsListChanged())
                 for session in b.sessions:
                     await session.send_prompt_list_changed()
@@ -136,7 +136,7 @@ async def _named(changes: Any, name: str) -> bool:
 
 
 async def test_each_client_hears_of_its_own_resources_alone(tmp_path: Path) -> None:
-    """Two that share a connection to their upstream, each with a resource of its own."""
+    """Two clients share a connection to their upstream, each with a separate resource."""
     async with (
         two(tmp_path, "2026-07-28") as (mcp, _, b),
         Client(f"{mcp}/b", mode="2026-07-28") as one,

@@ -1,4 +1,4 @@
-"""Upstreams that send garbage, flood, lie, fall silent or die: their calls end with words, and others go on."""
+"""Upstreams that send garbage, flood, lie, hang or die: their calls end with a reason, and others continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = ["legacy", "2026-07-28"]
 
 
 def hostile(*modes: str, **more: Any) -> str:
-    """One upstream for each mode, named after it, and an ordinary one."""
+    """Return one upstream for each mode, named after it, and an ordinary one."""
     lines = []
     for mode in (*modes, "good"):
         spec = {"command": [sys.executable, str(Path(__file__).with_name("hostile.py")), mode], **more}
@@ -34,14 +34,14 @@ def hostile(*modes: str, **more: Any) -> str:
 
 
 def text(result: types.CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["garbage", "asking", "surrogate", "lies", "loop"])
 async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, mode: str) -> None:
-    """What is no answer is passed over."""
+    """Invalid messages are skipped."""
     async with gateway(tmp_path, hostile(way)) as mcp, Client(f"{mcp}/{way}", mode=mode) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert "ok" in names
@@ -65,7 +65,7 @@ async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, m
     ],
 )
 async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str, why: str, mode: str) -> None:
-    """The call ends with a reason, and the neighbour of that upstream never noticed."""
+    """The call ends with a reason, and the other upstream is not affected."""
     lines = hostile(way, timeout="1s" if way == "never" else "20s", message="1MiB")
     async with (
         gateway(tmp_path, lines) as mcp,
@@ -80,7 +80,7 @@ async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str,
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("mount", "tool"), [("/nolist", "ok"), ("", "nolist_ok")])
 async def test_what_is_wrong_with_a_list_is_said_to_who_calls(tmp_path: Path, mount: str, tool: str, mode: str) -> None:
-    """Whom its tools are for is not known: none is called."""
+    """Without the list the visibility of its tools is unknown: none is called."""
     async with gateway(tmp_path, hostile("nolist")) as mcp, Client(mcp + mount, mode=mode) as client:
         refused = await client.call_tool(tool)
         assert refused.is_error
@@ -89,7 +89,7 @@ async def test_what_is_wrong_with_a_list_is_said_to_who_calls(tmp_path: Path, mo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) -> None:
-    """After a short rest the upstream answers again, to a client that stayed connected."""
+    """After a short pause the upstream answers again, to a client that stayed connected."""
     async with gateway(tmp_path, hostile("torn")) as mcp, Client(f"{mcp}/torn", mode=mode, cache=None) as client:
         for _ in range(2):
             assert "status 3" in await _said(client)
@@ -97,7 +97,7 @@ async def test_a_process_that_died_is_started_anew(tmp_path: Path, mode: str) ->
 
 
 async def _back(client: Client) -> list[str]:
-    """The tools, once the upstream lists them again; until then it says at once that it cannot be reached."""
+    """Return the tools, once the upstream lists them again; until then each call fails at once."""
     async with asyncio.timeout(20):
         while True:
             try:
@@ -109,12 +109,12 @@ async def _back(client: Client) -> list[str]:
 async def _said(client: Client) -> str:
     try:
         return text(await client.call_tool("ok"))
-    except Exception as error:  # noqa: BLE001  # either way of saying no is good, if it says why
+    except Exception as error:  # noqa: BLE001  # any exception will do, if it has a reason
         return str(error)
 
 
 async def test_one_hundred_thousand_tools_are_cut(tmp_path: Path) -> None:
-    """A list stays one that a client can read."""
+    """The list stays readable for a client."""
     async with gateway(tmp_path, hostile("many")) as mcp, Client(f"{mcp}/many") as client:
         assert len((await client.list_tools()).tools) == 5000
         assert text(await client.call_tool("tool_7")) == "fine"
@@ -122,7 +122,7 @@ async def test_one_hundred_thousand_tools_are_cut(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def pinned(folder: Path, way: str, why: str) -> AsyncIterator[str]:
-    """The URL of the gateway, once a tool is another than the policy pins: not offered, nor called, for this reason."""
+    """Yield the gateway's URL once a tool differs from its pin: neither offered nor called, for this reason."""
     pin = pin_of({"name": "ok", "description": "Does it.", "inputSchema": {"type": "object"}})
     (folder / "policy.yaml").write_text(f'version: 1\ntools:\n  ok: {{pin: "{pin}"}}\n', "utf-8")
     async with (
@@ -139,7 +139,7 @@ async def pinned(folder: Path, way: str, why: str) -> AsyncIterator[str]:
 
 
 async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_path: Path) -> None:
-    """The change stands in the record, and is counted."""
+    """The change is recorded and counted."""
     headers = {"webmcp-gateway-client": "1"}
     async with (
         pinned(tmp_path, "changing", "pins the tool ok") as mcp,
@@ -152,13 +152,13 @@ async def test_a_tool_that_changes_is_recorded_and_held_where_it_is_pinned(tmp_p
 
 
 async def test_a_pinned_tool_that_is_listed_no_longer_is_not_called(tmp_path: Path) -> None:
-    """What its pin stood for is not there: the same name may be anything now."""
+    """The pinned form is gone: the same name may mean any tool now."""
     async with pinned(tmp_path, "dropping", "it is not listed now"):
         pass
 
 
 async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
-    """What was seen first is what counts: the console shows the difference until the policy pins the new form."""
+    """The first form seen counts: the console shows the difference until the policy pins the new one."""
     probe = Probe()
     async with over_http(probe.server) as url:
         line = f'up: {{url: "{url}", network: private}}'
@@ -183,14 +183,14 @@ async def test_a_change_is_known_after_a_restart(tmp_path: Path) -> None:
 
 
 async def looked_at(folder: Path, line: str, count: int = 0) -> list[str]:
-    """What the console says of tools that changed, once a gateway has listed them and so many are told."""
+    """Return the changed tools in the console's state, once a gateway has listed them and there are `count`."""
     async with gateway(folder, line) as mcp, Client(f"{mcp}/up", cache=None) as client:
         await client.list_tools()
         console = mcp[:-4].replace("localhost", "gateway.localhost")
         own = {"origin": console, "sec-fetch-site": "same-origin"}
         async with local_client(headers=own) as person, asyncio.timeout(20):
             if not count:
-                await asyncio.sleep(1.1)  # it looks every second
+                await asyncio.sleep(1.1)  # the console checks every second
             while True:
                 async with person.get(f"{console}/api/state") as answer:
                     found = [str(one["message"]) for one in (await answer.json())["problems"]]
@@ -200,14 +200,14 @@ async def looked_at(folder: Path, line: str, count: int = 0) -> list[str]:
 
 
 def changes(folder: Path) -> list[str]:
-    """What the record says of them."""
+    """Return the changes in the record."""
     lines = (folder / "gateway.journal").read_text("utf-8").splitlines()
     fields = [json.loads(line)["fields"] for line in lines]
     return [str(one["tool"]) for one in fields if one.get("message") == "the tool changed"]
 
 
 async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> None:
-    """An upstream that says meanwhile that its tool does something else does not get the call."""
+    """An upstream that changes its tool's description meanwhile does not get the call."""
     policy = 'version: 1\ntools:\n  ok: {confirm: {when: always, message: "Do it?"}}\n'
     (tmp_path / "policy.yaml").write_text(policy, "utf-8")
     async with (
@@ -237,7 +237,7 @@ async def test_an_approval_is_for_the_tool_that_was_shown(tmp_path: Path) -> Non
 
 
 async def test_the_policy_decides_on_arguments_and_counts(tmp_path: Path) -> None:
-    """`when`, a quota and a missing rule refuse with reasons, which stand in the record."""
+    """`when`, a quota and a missing rule refuse with reasons, which are recorded."""
     policy = 'version: 1\ntools:\n  ok: {when: "arguments.n < 3", quota: 2/day per principal}\n'
     (tmp_path / "policy.yaml").write_text(policy, "utf-8")
     async with gateway(tmp_path, hostile(policy="policy.yaml")) as mcp, Client(f"{mcp}/good") as client:
@@ -253,7 +253,7 @@ async def test_the_policy_decides_on_arguments_and_counts(tmp_path: Path) -> Non
 
 
 async def test_include_and_exclude(tmp_path: Path) -> None:
-    """What is left out is not listed, and not called."""
+    """Excluded tools are neither listed nor called."""
     async with gateway(tmp_path, hostile(exclude=["o*"])) as mcp, Client(f"{mcp}/good") as client:
         assert not (await client.list_tools()).tools
         assert (await client.call_tool("ok")).is_error

@@ -1,4 +1,4 @@
-"""Upstreams over Streamable HTTP that send garbage, flood, lie, fall silent or die; nobody else notices."""
+"""Upstreams over Streamable HTTP that send garbage, flood, lie, hang or die; others are not affected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODES = ["legacy", "2026-07-28"]
 
 @asynccontextmanager
 async def behind(folder: Path, mode: str, more: str = "") -> AsyncIterator[tuple[str, Hostile, Probe]]:
-    """A gateway in front of the hostile server and of a good one; the URL of its `/mcp`."""
+    """Yield the `/mcp` of a gateway in front of the hostile server and of a good one."""
     probe = Probe("good")
     async with AsyncExitStack() as stack:
         bad_url, made = await stack.enter_async_context(hostile(mode))
@@ -31,10 +31,10 @@ async def behind(folder: Path, mode: str, more: str = "") -> AsyncIterator[tuple
 
 
 async def said(client: Client, tool: str = "ok") -> str:
-    """What a call is answered with, or how it fails."""
+    """Return the answer to a call, or its failure."""
     try:
         return text(await client.call_tool(tool))
-    except Exception as error:  # noqa: BLE001  # either way of saying no is good, if it says why
+    except Exception as error:  # noqa: BLE001  # any exception will do, if it has a reason
         return str(error)
 
 
@@ -69,7 +69,7 @@ async def said(client: Client, tool: str = "ok") -> str:
     ],
 )
 async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: str) -> None:
-    """Every way of answering badly, in both eras; the next call, and the neighbour, are answered."""
+    """For every kind of bad answer, in both eras; the next call, and the other upstream, are answered."""
     more = ", message: 1MiB" + (", timeout: 1s" if way == "never" else "")
     async with (
         behind(tmp_path, way, more) as (mcp, _, __),
@@ -84,7 +84,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
 
 @pytest.mark.parametrize("way", ["at once", "bit by bit"])
 async def test_long_events_keep_their_place(tmp_path: Path, way: str) -> None:
-    """They are read beside all else, and what comes after them waits."""
+    """They are read concurrently, but later events wait for them."""
     heard: list[Any] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -103,7 +103,7 @@ async def test_long_events_keep_their_place(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_progress_is_told_however_its_token_is_written(tmp_path: Path, mode: str) -> None:
-    """`7.0` is the number 7: it comes to the call that asked for it."""
+    """`7.0` is the number 7: the call with that token receives it."""
     heard = asyncio.Queue[float]()
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
@@ -119,18 +119,18 @@ async def test_progress_is_told_however_its_token_is_written(tmp_path: Path, mod
 
 
 async def tools_again(client: Client) -> types.ListToolsResult:
-    """The tools, once the gateway has reached the upstream again."""
+    """Return the tools, once the gateway has reached the upstream again."""
     async with asyncio.timeout(20):
         while True:
             try:
                 return await client.list_tools()
-            except Exception:  # noqa: BLE001  # it rests for a moment after it was cut off
+            except Exception:  # noqa: BLE001  # it pauses for a moment after it was cut off
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize(("way", "most"), [("loop", 3), ("endless", 101), ("many", 5000), ("lies", 1)])
 async def test_lists_come_to_an_end(tmp_path: Path, way: str, most: int) -> None:
-    """On `/mcp`, which reads them whole, they are cut; what is no tool is left out."""
+    """On `/mcp`, which reads them whole, they are cut; invalid tools are left out."""
     async with behind(tmp_path, way) as (mcp, made, _), Client(mcp) as client:
         async with asyncio.timeout(30):
             while not (names := [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] == "bad_"]):
@@ -141,7 +141,7 @@ async def test_lists_come_to_an_end(tmp_path: Path, way: str, most: int) -> None
 
 
 async def test_a_silent_upstream_holds_nobody_up(tmp_path: Path) -> None:
-    """While its calls wait, on the same mount and the same session, everything else is answered: in this order."""
+    """While its calls wait, everything else on the same mount and session is answered first."""
     order: list[str] = []
 
     async def bad(client: Client, tool: str) -> None:
@@ -168,7 +168,7 @@ async def test_a_silent_upstream_holds_nobody_up(tmp_path: Path) -> None:
 
 
 async def test_one_principal_leaves_calls_to_others(tmp_path: Path) -> None:
-    """Half of an upstream's calls is the most that one gets; the rest is refused at once, and runs later."""
+    """One principal gets half of an upstream's concurrent calls at most; the rest is refused at once."""
     async with behind(tmp_path, "never", ", calls: 4") as (mcp, made, _), Client(f"{mcp}/bad") as client:
         waiting = {asyncio.ensure_future(said(client)) for _ in range(5)}
         refused: list[str] = []

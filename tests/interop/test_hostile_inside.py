@@ -1,4 +1,4 @@
-"""An upstream in the gateway's own process that behaves badly: calls end with words, lists end, neighbours go on."""
+"""An upstream in the gateway's process that misbehaves: calls end with a reason, lists end, others continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ["legacy", "2026-07-28"]
 
 @asynccontextmanager
 async def behind(folder: Path, way: str, more: str = "") -> AsyncIterator[str]:
-    """A gateway in front of a hostile server and of a good one; the URL of its `/mcp`."""
+    """Yield the `/mcp` of a gateway in front of a hostile server and of a good one."""
     place = f"tests.interop.hostile_inside:{way.replace(' ', '_')}"
     async with AsyncExitStack() as stack:
         good = await stack.enter_async_context(over_http(Probe("good").server))
@@ -54,7 +54,7 @@ async def behind(folder: Path, way: str, more: str = "") -> AsyncIterator[str]:
     ],
 )
 async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: str) -> None:
-    """In both eras; the neighbour is answered, and so is it afterwards."""
+    """In both eras; the other upstream is answered, also afterwards."""
     more = ", message: 1MiB" + (", timeout: 1s" if way == "never" else "")
     async with behind(tmp_path, way, more) as mcp, Client(f"{mcp}/good", mode=mode) as other:
         async with asyncio.timeout(30):
@@ -65,7 +65,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, way: str, why: str, mode: 
 
 
 async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces: others have their turns meanwhile."""
+    """In pieces: other tasks run meanwhile."""
     sizes: dict[bool, list[int]] = {True: [0], False: [0]}
 
     def counted(value: object) -> Iterator[str]:
@@ -81,11 +81,11 @@ async def test_a_large_answer_is_written_beside_the_event_loop(tmp_path: Path, m
 
 
 async def called(url: str, mode: str) -> str:
-    """What a call is answered with, or why there is none."""
+    """Return the answer to a call, or why there is none."""
     try:
         async with Client(url, mode=mode) as client:
             return await said(client)
-    except Exception as error:  # noqa: BLE001  # either way of saying no is good, if it says why
+    except Exception as error:  # noqa: BLE001  # any exception will do, if it has a reason
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         return str(error)
@@ -93,7 +93,7 @@ async def called(url: str, mode: str) -> str:
 
 @pytest.mark.parametrize(("way", "most"), [("loop", 3), ("endless", 101), ("many", 5000), ("lies", 2)])
 async def test_lists_come_to_an_end(tmp_path: Path, way: str, most: int) -> None:
-    """On `/mcp`, which reads them whole, they are cut; the neighbour's tools are there."""
+    """On `/mcp`, which reads them whole, they are cut; the other upstream's tools are listed."""
     hostile_inside.LISTS.clear()
     async with behind(tmp_path, way) as mcp, Client(mcp) as client:
         async with asyncio.timeout(60):

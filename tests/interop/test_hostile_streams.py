@@ -1,4 +1,4 @@
-"""Upstreams over WebSocket and the older SSE that send garbage, flood, lie, fall silent or die; nobody else notices."""
+"""Upstreams over WebSocket and the older SSE that send garbage, flood, lie, hang or die; others are not affected."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ KINDS = ["websocket", "sse"]
 
 
 class Out(Protocol):
-    """The way to the gateway."""
+    """The connection to the gateway."""
 
     async def say(self, text: str) -> None:
-        """One frame, or one event, with this text."""
+        """Send one frame, or one event, with this text."""
         ...
 
     async def die(self) -> None:
-        """The connection is gone in the middle of one."""
+        """Cut the connection in the middle of one."""
         ...
 
     async def close(self) -> None:
-        """The connection ends as it should."""
+        """Close the connection properly."""
         ...
 
 
@@ -48,44 +48,44 @@ class Socket:
     request: web.Request
 
     async def say(self, text: str) -> None:
-        """One frame."""
+        """Send one frame."""
         await self.socket.send_str(text)
 
     async def die(self) -> None:
-        """After half a frame."""
+        """Cut it after half a frame."""
         assert self.request.transport is not None
         self.request.transport.write(b'\x81\x7e\x10\x00{"jsonrpc": "2.0"')
         self.request.transport.abort()
 
     async def close(self) -> None:
-        """A frame says so."""
+        """Send a close frame."""
         await self.socket.close()
 
 
 @dataclass
 class Events:
-    """The older stream of events."""
+    """The older event stream."""
 
     response: web.StreamResponse
     request: web.Request
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def say(self, text: str) -> None:
-        """One event."""
+        """Send one event."""
         await self.response.write(b"event: message\ndata: " + text.encode() + b"\n\n")
 
     async def die(self) -> None:
-        """After half an event."""
+        """Cut it after half an event."""
         assert self.request.transport is not None
         await self.response.write(b'event: message\ndata: {"jsonrpc": "2.0"')
         self.request.transport.abort()
 
     async def close(self) -> None:
-        """The stream ends."""
+        """End the stream."""
         self.ended.set()
 
     async def idle(self) -> None:
-        """Lines that are of no event, without end."""
+        """Send endless lines that belong to no event."""
         with suppress(ConnectionError):
             while True:
                 await self.response.write(b"\r" * 2**18)
@@ -95,21 +95,21 @@ Way = Callable[[Out, Any], Awaitable[None]]
 
 
 def message(id: Any, **more: Any) -> str:
-    """A JSON-RPC message."""
+    """Return a JSON-RPC message."""
     return json.dumps({"jsonrpc": "2.0", **({} if id is None else {"id": id}), **more})
 
 
 async def plain(out: Out, id: Any) -> None:
-    """As it should be."""
+    """A correct answer."""
     await out.say(message(id, result=GOOD))
 
 
 async def never(_: Out, __: Any) -> None:
-    """Nothing."""
+    """No answer."""
 
 
 async def garbage(out: Out, id: Any) -> None:
-    """Much that is no answer, then the answer, twice."""
+    """Many messages that are no answer, then the answer, twice."""
     for wrong in ("}{", "[1, 2]", '"text"', "null", '{"id": [1]}', '[{"jsonrpc": "2.0"}]', "NaN", "[" * 100_000):
         await out.say(wrong)
     for other in (str(id), 1.5, True, [id], {"a": 1}, 10**30):
@@ -122,18 +122,18 @@ async def garbage(out: Out, id: Any) -> None:
 
 
 async def nested(out: Out, id: Any) -> None:
-    """An answer of too many levels."""
+    """An answer nested too deeply."""
     await out.say('{"jsonrpc":"2.0","id":' + str(id) + ',"result":' + '{"a":' * 100_000 + "1" + "}" * 100_001)
 
 
 async def flood(out: Out, id: Any) -> None:
-    """What nobody asked for."""
+    """Endless unsolicited messages."""
     for number in range(50_000):
         await out.say(message(None, method="notifications/message", params={"data": number}))
 
 
 async def asks(out: Out, id: Any) -> None:
-    """Asks whether the gateway is there, without end."""
+    """Endless pings."""
     with suppress(ConnectionError):
         while True:
             await out.say(message(id, method="ping"))
@@ -151,34 +151,34 @@ async def huge(out: Out, id: Any) -> None:
 
 
 async def noresult(out: Out, id: Any) -> None:
-    """An answer that is none."""
+    """An invalid answer."""
     await out.say(message(id))
 
 
 async def die(out: Out, _: Any) -> None:
-    """Dies in the middle."""
+    """Die in the middle."""
     await out.die()
 
 
 async def close(out: Out, _: Any) -> None:
-    """Goes."""
+    """Close the connection."""
     await out.close()
 
 
 async def idle(out: Out, _: Any) -> None:
-    """Says nothing, and that in many lines."""
+    """Endless comments of many lines."""
     assert isinstance(out, Events)
     await out.idle()
 
 
 async def binary(out: Out, _: Any) -> None:
-    """Bytes."""
+    """A binary frame."""
     assert isinstance(out, Socket)
     await out.socket.send_bytes(b"\x00\xff")
 
 
 async def pings(out: Out, _: Any) -> None:
-    """Asks whether the gateway is there in the way of WebSockets, and takes no answer."""
+    """Endless WebSocket pings, without reading an answer."""
     assert isinstance(out, Socket)
     transport = out.request.transport
     assert transport is not None
@@ -189,7 +189,7 @@ async def pings(out: Out, _: Any) -> None:
 
 
 async def leaves(out: Out, _: Any) -> None:
-    """Asks so, and is gone before it is answered."""
+    """WebSocket pings, and closed before they are answered."""
     assert isinstance(out, Socket)
     assert out.request.transport is not None
     out.request.transport.write(b"\x89\x00" * 5_000)
@@ -198,7 +198,7 @@ async def leaves(out: Out, _: Any) -> None:
 
 
 async def rubbish(out: Out, _: Any) -> None:
-    """What is no frame."""
+    """An invalid frame."""
     assert isinstance(out, Socket)
     assert out.request.transport is not None
     out.request.transport.write(b"\xff\xff\xff\xff")
@@ -224,7 +224,7 @@ WAYS: dict[str, Way] = {
 
 
 class Hostile:
-    """A server that answers calls in the way of its `mode`, and lists tools in it, and all else as it should."""
+    """A server that answers calls and `tools/list` in the way of its `mode`, and everything else correctly."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -233,18 +233,18 @@ class Hostile:
         self.out: Out | None = None
 
     async def websocket(self, request: web.Request) -> web.StreamResponse:
-        """One message in each frame."""
+        """Serve one message per frame."""
         if self.mode == "no socket":
             return web.Response(text="<title>Login</title>", content_type="text/html")
         socket = web.WebSocketResponse(protocols=("mcp",))
         await socket.prepare(request)
-        with suppress(ConnectionError):  # the gateway has heard enough
+        with suppress(ConnectionError):  # the gateway has closed the connection
             async for frame in socket:
                 await self.take(json.loads(frame.data), Socket(socket, request))
         return socket
 
     async def sse(self, request: web.Request) -> web.StreamResponse:
-        """The stream of answers."""
+        """Serve the stream of answers."""
         if self.mode == "no stream":
             return web.Response(text="<title>Login</title>", content_type="text/html")
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -258,7 +258,7 @@ class Hostile:
         return response
 
     async def post(self, request: web.Request) -> web.StreamResponse:
-        """One message."""
+        """Accept one message."""
         said = await request.json()
         if said.get("method") == "tools/call":
             match self.mode:
@@ -280,7 +280,7 @@ class Hostile:
         return web.Response(status=202)
 
     async def take(self, said: dict[str, Any], out: Out) -> None:
-        """One message of the gateway."""
+        """Handle one message of the gateway."""
         id = said.get("id")
         match said.get("method"):
             case "initialize":
@@ -297,7 +297,7 @@ class Hostile:
 
 @asynccontextmanager
 async def behind(folder: Path, kind: str, mode: str, more: str = "") -> AsyncIterator[tuple[str, Hostile]]:
-    """A gateway in front of the hostile server and of a good one; the URL of its `/mcp`."""
+    """Yield the `/mcp` of a gateway in front of the hostile server and of a good one."""
     made, http = Hostile(mode), Server(bound())
     app = web.Application()
     app.router.add_get("/websocket", made.websocket)
@@ -350,7 +350,7 @@ ENDS = [
     [(*end, mode) for end in ENDS for mode in MODES if mode == "legacy" or "nobody" not in end[2]],
 )
 async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: str, mode: str) -> None:
-    """Every way of answering badly, in both eras; the next list, and the neighbour's call, are answered."""
+    """For every kind of bad answer, in both eras; the next list, and the other upstream's call, are answered."""
     more = ", message: 1MiB" + (", timeout: 1s" if why.startswith("did not") else "")
     async with (
         behind(tmp_path, kind, way, more) as (mcp, _),
@@ -372,7 +372,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: 
     ],
 )
 async def test_an_upstream_that_is_none_is_named(tmp_path: Path, kind: str, way: str, why: str) -> None:
-    """Its clients are refused with the reason; on `/mcp` the neighbour's tools are there all the same."""
+    """Its clients are refused with the reason; on `/mcp` the other upstream's tools are listed all the same."""
     about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
     accept = {"accept": "application/json, text/event-stream"}
@@ -387,7 +387,7 @@ async def test_an_upstream_that_is_none_is_named(tmp_path: Path, kind: str, way:
     [(kind, *one) for kind in KINDS for one in (("loop", 3), ("endless", 101), ("lies", 1), ("many", 5000))],
 )
 async def test_lists_come_to_an_end(tmp_path: Path, kind: str, way: str, most: int) -> None:
-    """On `/mcp`, which reads them whole, they are cut; what is no tool is left out."""
+    """On `/mcp`, which reads them whole, they are cut; invalid tools are left out."""
     async with behind(tmp_path, kind, way) as (mcp, made), Client(mcp) as client:
         async with asyncio.timeout(30):
             while not (names := [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] == "bad_"]):

@@ -1,4 +1,4 @@
-"""Lists of an upstream that have no end, of things that are large: they are cut, and what was cut off is closed."""
+"""Endless lists of large items from an upstream: they are cut, and the excess is refused."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.interop.serving import gateway
 from tests.world import local_client
 
 ROOM = 16 * 1024 * 1024 // SIZE - 1
-"""Things for which there is room."""
+"""The number of items that fit."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_list_has_an_end_in_bytes(tmp_path: Path, kind: str) -> None:
-    """On `/mcp`, which reads lists whole; no more pages are asked for than there is room for."""
+    """On `/mcp`, which reads lists whole; no more pages are requested than fit."""
     large_lists.PAGES.clear()
     async with (
         upstream(kind, large_lists) as spec,
@@ -32,12 +32,12 @@ async def test_a_list_has_an_end_in_bytes(tmp_path: Path, kind: str) -> None:
             while not (uris := [one.uri for one in (await client.list_resources()).resources]):
                 await asyncio.sleep(0.1)
         assert uris == [f"test://{number}" for number in range(ROOM)]
-        assert max(large_lists.PAGES, default=ROOM) == ROOM  # the command has a list of its own
+        assert max(large_lists.PAGES, default=ROOM) == ROOM  # as a process, the upstream has a separate list
 
 
 @pytest.mark.parametrize("kind", ["json", "server"])
 async def test_a_tool_that_was_left_out_is_not_called(tmp_path: Path, kind: str) -> None:
-    """Whom it is for is not known, nor whether it changes: the call says why, and the console names it."""
+    """Its visibility and its form are unknown: the call gets the reason, and the console names it."""
     async with (
         upstream(kind, large_lists) as spec,
         gateway(tmp_path, f"up: {spec}") as mcp,

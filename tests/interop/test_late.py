@@ -1,4 +1,4 @@
-"""Upstreams on `/mcp` that answer late, before or after a restart: what they had is kept for them, and waited for."""
+"""Upstreams on `/mcp` that answer late, before or after a restart: names stay theirs, and calls wait for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interop.serving import gateway, over_http
 
 
 async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> None:
-    """One that comes first in the file, and answers late, does not take it over: no call reaches another server."""
+    """An upstream that comes first in the file, and answers late, does not take the name over."""
     late, go = tmp_path / "late.py", tmp_path / "go"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     first = f'a: {{command: ["{sys.executable}", "{late}", "{go}"], prefix: null}}'
@@ -39,7 +39,7 @@ async def test_a_name_that_was_told_stays_with_its_upstream(tmp_path: Path) -> N
 
 
 async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) -> None:
-    """As long as that one has not answered: what a client still knows by this name reaches no other server."""
+    """Until that upstream answers: a name that clients still know reaches no other server."""
     second = inside("b", ", prefix: null")
     async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -55,7 +55,7 @@ async def test_a_name_is_kept_for_who_had_it_before_a_restart(tmp_path: Path) ->
 
 
 async def test_a_name_that_had_to_be_changed_is_kept_too(tmp_path: Path) -> None:
-    """It does not say what its upstream calls the tool."""
+    """A shortened or changed name does not contain the upstream's own name of the tool."""
     spec = '{server: "tests.interop.clocks:odd", prefix: p}'
     async with gateway(tmp_path, f"a: {spec}\nb: {spec}") as mcp, Client(mcp) as client:
         names = [tool.name for tool in (await client.list_tools()).tools if tool.name[:2] in ("p_", "b_")]
@@ -70,7 +70,7 @@ async def test_a_name_that_had_to_be_changed_is_kept_too(tmp_path: Path) -> None
 async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that comes while the database is still asked waits for it, and does not reach who answers sooner."""
+    """A call during the database query waits for it, and does not reach the upstream that answers first."""
     second = inside("b", ", prefix: null")
     async with gateway(tmp_path, f"{inside('a', ', prefix: null')}\n{second}") as mcp, Client(mcp) as client:
         await client.list_tools()
@@ -101,7 +101,7 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
 
 
 async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(tmp_path: Path) -> None:
-    """As long as that one has not answered: neither is asked of another server that has it, too."""
+    """Until that upstream answers: another server with the same one does not get the request, either."""
     greeting = types.PromptReference(type="ref/prompt", name="test_simple_prompt")
     asked: list[Callable[[Client], Awaitable[Any]]] = [
         lambda client: client.get_prompt("test_simple_prompt"),
@@ -139,7 +139,7 @@ async def test_prompts_and_addresses_are_kept_for_who_had_them_before_a_restart(
 async def test_a_call_waits_for_an_upstream_that_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, prefixes: list[str], name: str
 ) -> None:
-    """After a restart its clients call what they know, longer than a list would wait for it."""
+    """After a restart clients call the tools that they know, and wait longer than for a list."""
     late = tmp_path / "late.py"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     starts = {f"{prefix}_show" if prefix != "null" else "show": tmp_path / prefix for prefix in prefixes}
@@ -175,7 +175,7 @@ async def test_a_call_waits_for_an_upstream_that_starts(
 async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Where two may have a tool, by its prefix, and the first of them does not answer."""
+    """Both may have the tool, by their prefixes, and the first one does not answer."""
     late, start = tmp_path / "late.py", tmp_path / "start"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     lines = f"""
@@ -193,7 +193,7 @@ u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
 
 
 async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first of them has it no longer, the next one is asked, though it starts later."""
+    """If the first one no longer has it, the next one is asked, although it starts later."""
     late = tmp_path / "late.py"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     uri = "test://static-text"
@@ -221,7 +221,7 @@ async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, mo
 async def test_an_address_is_waited_for_with_each_that_never_said_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, slow: str
 ) -> None:
-    """Its tools are known, and the list is slower than other lists would wait for."""
+    """Its tools are known, and its list of resources is slower than lists are waited for."""
     monkeypatch.setattr(lists, "NEW", 0.1)
     b = Probe("b")
     asked, go = asyncio.Event(), asyncio.Event()
@@ -251,7 +251,7 @@ async def test_an_address_is_waited_for_with_each_that_never_said_what_it_has(
 
 
 async def test_one_that_starts_is_on_the_first_list(tmp_path: Path) -> None:
-    """Clients that never ask again have it."""
+    """For clients that never list again."""
     server = tmp_path / "slow.py"
     server.write_text(MODERN, "utf-8")
     lines = f'u: {{command: ["{sys.executable}", "{server}", "{tmp_path / "starts"}"]}}'
@@ -260,7 +260,7 @@ async def test_one_that_starts_is_on_the_first_list(tmp_path: Path) -> None:
 
 
 async def test_clients_are_told_of_prompts_that_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which no upstream tells: they did not change."""
+    """Although the upstream sends no notification: for it nothing changed."""
     late, start = tmp_path / "late.py", tmp_path / "everything"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
     monkeypatch.setattr(lists, "FIRST", 0.1)
@@ -274,7 +274,7 @@ async def test_clients_are_told_of_prompts_that_come_late(tmp_path: Path, monkey
 
 
 async def test_one_that_takes_long_to_start_is_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it is asked meanwhile whether it speaks an older protocol, which it does not."""
+    """Although a probe for an older protocol, which it does not speak, runs meanwhile."""
     server, starts = tmp_path / "slow.py", tmp_path / "starts"
     server.write_text(MODERN, "utf-8")
     monkeypatch.setattr(handshake, "PROBE", 0.2)

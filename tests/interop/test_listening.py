@@ -1,4 +1,4 @@
-"""The stream on which an upstream tells of changes: taken up again for a while, opened anew, and closed for nobody."""
+"""The stream on which an upstream sends changes: resumed for a while, reopened, and closed without followers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 STORM = 100
-"""Changes that the upstream tells of in one go."""
+"""The number of changes that the upstream sends at once."""
 
 
 async def begun(request: web.Request, message: dict[str, Any], times: int = 1) -> web.StreamResponse:
-    """The head of a stream, and its first event, which says so many times that changes are told of."""
+    """Send a stream's head, and the acknowledgment of the subscription so many times."""
     stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await stream.prepare(request)
     params = {"notifications": message["params"]["notifications"], "_meta": {SUBSCRIPTION: message["id"]}}
@@ -39,7 +39,7 @@ async def begun(request: web.Request, message: dict[str, Any], times: int = 1) -
 
 @asynccontextmanager
 async def mounted(folder: Path) -> AsyncIterator[tuple[Raw, str]]:
-    """An upstream, and a gateway in front of it."""
+    """Yield an upstream, and a gateway in front of it."""
 
     async def refuse(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         return web.Response(status=500)
@@ -51,7 +51,7 @@ async def mounted(folder: Path) -> AsyncIterator[tuple[Raw, str]]:
 async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no more often than is useful: no call waits for what it tells."""
+    """With backoff, since no call waits for it."""
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
     monkeypatch.setattr(http_answer, "RETRY", 0.05)
     monkeypatch.setattr(feed, "FIRST_WAIT", 0.05)
@@ -81,7 +81,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
 async def test_nothing_is_listened_to_for_nobody(
     tmp_path: Path, wanted: dict[str, Any], uris: list[str] | None
 ) -> None:
-    """The stream to the upstream ends with the last client that follows it, and begins with the next one."""
+    """The stream to the upstream ends with its last follower, and begins with the next one."""
     opened, closed = asyncio.Queue[None](), asyncio.Queue[None]()
     asked: list[object] = []
 
@@ -107,7 +107,7 @@ async def test_nothing_is_listened_to_for_nobody(
 
 
 async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
-    """Each client would ask for the list at each; the last of them is told, too, and no word twice ends it."""
+    """Each client would list again at each; the last one is sent, and a repeated acknowledgment does no harm."""
     heard: list[str] = []
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
@@ -130,7 +130,7 @@ async def test_a_storm_of_changes_is_told_as_few(tmp_path: Path) -> None:
 
 
 async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
-    """More changes of one list in one go than wait for a client crowd out no other kind."""
+    """More changes of one list than a client's queue holds crowd out no other kind."""
     async with asyncio.timeout(60), mounted(tmp_path) as (up, url), Client(url) as client:
 
         async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
@@ -152,7 +152,7 @@ async def test_what_comes_after_a_storm_is_told_too(tmp_path: Path) -> None:
 
 
 async def test_many_resources_are_followed_on_one_stream(tmp_path: Path) -> None:
-    """It is opened anew once for all that a client adds, or leaves, and not for one that follows the same."""
+    """It is reopened once for all that a client adds or removes, and not for a follower of the same ones."""
     asked: list[set[str]] = []
     over = asyncio.Event()
     uris = [f"test://{number}" for number in range(50)]
@@ -182,7 +182,7 @@ async def test_many_resources_are_followed_on_one_stream(tmp_path: Path) -> None
 
 
 async def test_what_an_upstream_does_not_tell_of_is_said_to_who_asks(tmp_path: Path) -> None:
-    """It may refuse all because of one, or leave one out: who follows others goes on hearing of them."""
+    """It may refuse all because of one, or leave one out: followers of others still hear of them."""
     closed: list[set[str]] = []
     go = asyncio.Event()
 
@@ -221,7 +221,7 @@ async def test_what_an_upstream_does_not_tell_of_is_said_to_who_asks(tmp_path: P
 async def test_an_upstream_that_confirms_late_is_heard_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for that for long, and nothing breaks when it comes."""
+    """The wait for the acknowledgment is short, and a late one is accepted."""
     monkeypatch.setattr(feed, "PATIENCE", 0.05)
     go = asyncio.Event()
 

@@ -57,7 +57,7 @@ async def test_names_carry_the_prefix_of_their_upstream(tmp_path: Path, mode: st
 
 
 async def test_names_are_made_once_of_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upstream may list thousands of things."""
+    """An upstream may list thousands of items."""
     made: list[str] = []
 
     def counted(spec: UpstreamSettings, name: str) -> str:
@@ -88,7 +88,7 @@ async def test_who_comes_first_keeps_a_name_that_two_have(tmp_path: Path) -> Non
 
 
 async def test_the_older_words_of_apps_mean_the_same(tmp_path: Path) -> None:
-    """`mcp-app://`, and the flat key alone: the app has an address of its own on `/mcp`, and is read there."""
+    """`mcp-app://`, and the flat key alone: the app has a separate URI on `/mcp`, and is read there."""
     lines = 'old: {server: "tests.interop.clocks:older"}'
     async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
         [tool] = [tool for tool in (await client.list_tools()).tools if tool.name == "old_show"]
@@ -100,7 +100,7 @@ async def test_the_older_words_of_apps_mean_the_same(tmp_path: Path) -> None:
 
 
 async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> None:
-    """Apps of strangers do not stand beside each other; a tool that says nothing is for the model alone."""
+    """Apps of different owners are not shown side by side; a tool without visibility is for the model only."""
     lines = inside("a") + "\n" + inside("b")
     async with gateway(tmp_path, lines) as mcp, Client(mcp, extensions=UI) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -122,7 +122,7 @@ async def test_two_upstreams_with_apps_need_a_trust_group(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_page_calls_tools_by_the_names_of_its_own_server(tmp_path: Path, mode: str) -> None:
-    """Its host sends them on as they are; they reach the upstream that alone has such a tool for apps, or none."""
+    """Its host sends them unchanged; they reach the only upstream with such a tool for apps, or fail."""
     lines = inside("a", ", trust: us") + '\nold: {server: "tests.interop.clocks:older", trust: %s}'
     async with gateway(tmp_path, inside("a")) as mcp:
         async with Client(mcp, mode=mode, extensions=UI) as host:
@@ -141,7 +141,7 @@ async def test_a_page_calls_tools_by_the_names_of_its_own_server(tmp_path: Path,
 
 
 async def test_a_page_s_call_waits_for_an_upstream_that_had_the_tool(tmp_path: Path) -> None:
-    """It may be that one's page: no other is called in its place."""
+    """The page may belong to it: no other upstream is called instead."""
     second = inside("b", ", trust: us")
     async with gateway(tmp_path, f"{inside('a', ', trust: us')}\n{second}") as mcp, Client(mcp) as client:
         await client.list_tools()
@@ -158,7 +158,7 @@ async def test_a_page_s_call_waits_for_an_upstream_that_had_the_tool(tmp_path: P
 async def test_tools_of_apps_are_not_for_clients_that_show_none(
     tmp_path: Path, place: str, server: str, mount: str, mode: str
 ) -> None:
-    """On a mount of its own, too, and in flat keys: the default is model and app, and `app` alone is hidden."""
+    """On its own mount, too, and with flat keys: the default is model and app; `app` alone is hidden."""
     prefix = "" if mount else "a_"
     async with gateway(tmp_path, f'a: {{server: "tests.interop.clocks:{place}"}}') as mcp:
         async with Client(mcp + mount, mode=mode) as client:
@@ -182,7 +182,7 @@ async def test_tools_of_apps_are_not_for_clients_that_show_none(
 async def test_the_runtime_is_added_where_the_configuration_says_so(
     tmp_path: Path, runtime: bool, mount: str, mode: str
 ) -> None:
-    """First in the page, at every mount; else the page is as its upstream wrote it."""
+    """First in the page, at every mount; without the option the page is unchanged."""
     async with (
         gateway(tmp_path, inside("a", f", runtime: {str(runtime).lower()}")) as mcp,
         Client(mcp + mount, mode=mode, extensions=UI) as client,
@@ -196,7 +196,7 @@ async def test_the_runtime_is_added_where_the_configuration_says_so(
 
 
 async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> None:
-    """Lists come while it is still silent, whatever time the first one gave it."""
+    """Later lists do not wait for it, whatever the first one did."""
     silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"]}}'
     async with gateway(tmp_path, f"silent: {silent}\n{inside('a')}") as mcp, Client(mcp, cache=None) as client:
         await client.list_tools()
@@ -207,7 +207,7 @@ async def test_an_upstream_that_is_slow_is_waited_for_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: str) -> None:
-    """What answers is there; what does not is left out, and said so when it is called."""
+    """The others' tools are listed; its own are left out, and a call of one gets the reason."""
     silent = f'{{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], timeout: 1s}}'
     dead = f'{{command: ["{sys.executable}", "-c", "raise SystemExit(3)"]}}'
     async with gateway(tmp_path, f"dead: {dead}\nsilent: {silent}\n{inside('a')}") as mcp:
@@ -217,7 +217,7 @@ async def test_a_dead_and_a_silent_upstream_delay_nobody(tmp_path: Path, mode: s
             assert "a_show" in {tool.name for tool in (await client.list_tools()).tools}
             assert text(await client.call_tool("a_show")) == "clock show"
             for name, why in (("dead_x", "The upstream dead cannot be reached: "), ("silent_x", "not answered yet")):
-                result = await client.call_tool(name)  # of which it was told before the gateway was started anew, say
+                result = await client.call_tool(name)  # a name that it may know from before a restart
                 assert result.is_error
                 assert why in text(result)
             with pytest.raises(MCPError, match="Unknown tool"):

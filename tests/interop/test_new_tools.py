@@ -1,4 +1,4 @@
-"""Tools of an upstream that are new to the gateway, or that it could not ask for yet."""
+"""Tools of an upstream that are new to the gateway, or that it could not list yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {"type": "object"}
 
 @dataclass
 class Changing:
-    """A server that lists other tools each time it is told to; `mute` lets it list nothing but an error."""
+    """A server whose list the test changes; `mute` makes listing fail."""
 
     names: list[str]
     visibility: list[str] | None = None
@@ -33,7 +33,7 @@ class Changing:
     called: list[str] = field(default_factory=list)
 
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
-        """What it has now."""
+        """Return the current tools."""
         if self.mute:
             raise MCPError(types.INTERNAL_ERROR, "not now")
         meta = {"ui": {"visibility": self.visibility}} if self.visibility else None
@@ -41,14 +41,14 @@ class Changing:
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Runs whatever it is asked for."""
+        """Run any tool."""
         self.called.append(params.name)
         return said("ran")
 
 
 @asynccontextmanager
 async def behind(folder: Path, changing: Changing, mode: str, more: str = "") -> AsyncIterator[Client]:
-    """A client of it behind a gateway."""
+    """Yield a client of it behind a gateway."""
     server: McpServer[Any] = McpServer("up", on_list_tools=changing.list_tools, on_call_tool=changing.call_tool)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(over_http(server))
@@ -60,7 +60,7 @@ async def behind(folder: Path, changing: Changing, mode: str, more: str = "") ->
 async def test_an_upstream_with_ever_new_tools_has_the_newest_held_back(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One whose change nobody would notice is neither listed nor called, unless the policy pins it."""
+    """A tool whose changes could not be detected is neither listed nor called, unless the policy pins it."""
     monkeypatch.setattr(remembered, "MOST_THINGS", 2)
     pin = tool_pin("pinned", title="", description="", input_schema=SCHEMA, annotations={})
     rules = {"tools": {"a": {}, "b": {}, "c": {}, "pinned": {"pin": pin}}}
@@ -80,7 +80,7 @@ async def test_an_upstream_with_ever_new_tools_has_the_newest_held_back(
 
 @MODES
 async def test_a_tool_of_apps_stays_one_while_the_upstream_cannot_list_it(tmp_path: Path, mode: str) -> None:
-    """Nobody but an app reaches it before it is known whom it is for."""
+    """Only apps reach it before its visibility is known."""
     changing = Changing(["page"], visibility=["app"], mute=True)
     async with behind(tmp_path, changing, mode) as one:
         for _ in range(2):
@@ -96,7 +96,7 @@ async def test_a_tool_of_apps_stays_one_while_the_upstream_cannot_list_it(tmp_pa
 async def test_of_tools_with_one_name_on_several_pages_the_first_counts(
     tmp_path: Path, mode: str, mount: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often they are listed, none has changed."""
+    """However often they are listed, no change is reported."""
 
     async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         second = params is not None and params.cursor is not None

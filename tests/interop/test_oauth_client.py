@@ -55,11 +55,11 @@ APART = {
     "2025-03-26-oauth-metadata-backcompat": "an issuer is named, with its endpoints where it has no metadata",
     "2025-03-26-oauth-endpoint-fallback": "endpoints are never guessed: a secret would go to a guess",
 }
-"""What the suite asks of clients that find out by themselves whom to trust, and why the gateway is none of these."""
+"""Scenarios for clients that discover by themselves whom to trust, and why the gateway is no such client."""
 
 
 async def test_every_scenario_is_accounted_for() -> None:
-    """A new version of the suite cannot add one that nobody looked at."""
+    """A new version of the suite cannot add one unnoticed."""
     process = await asyncio.create_subprocess_exec(
         shutil.which("node") or "node", str(SUITE), "list", "--client", stdout=asyncio.subprocess.PIPE
     )
@@ -70,7 +70,7 @@ async def test_every_scenario_is_accounted_for() -> None:
 
 @pytest.fixture(scope="module")
 async def runs() -> AsyncIterator[Mapping[str, Run]]:
-    """All of them, two at a time: most of each is the start of two programs, one after the other."""
+    """Run all of them, two at a time: most of each is the start of two programs, one after the other."""
     turns = asyncio.Semaphore(2)
     started = {scenario: asyncio.ensure_future(run(scenario, turns)) for scenario in SCENARIOS}
     yield started
@@ -80,7 +80,7 @@ async def runs() -> AsyncIterator[Mapping[str, Run]]:
 
 
 async def run(scenario: str, turns: asyncio.Semaphore) -> tuple[int | None, str]:
-    """The suite's exit code, and what it says."""
+    """Return the suite's exit code and output."""
     program = f"{sys.executable} -m tests.interop.oauth_client"
     async with turns, asyncio.timeout(60):
         process = await asyncio.create_subprocess_exec(

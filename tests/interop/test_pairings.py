@@ -1,4 +1,4 @@
-"""Clients and upstreams of either era: everything that one asks reaches the other, and comes back."""
+"""Clients and upstreams of either era: every request reaches the other side, and its answer comes back."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ Context = ServerRequestContext[Any, Any]
 
 
 async def elicit(_: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """A person who is called Ada."""
+    """Answer as a person called Ada."""
     return types.ElicitResult(action="accept", content={"name": "Ada", "username": "ada", "email": "a@b.example"})
 
 
 async def sample(_: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-    """A model that says Paris."""
+    """Answer as a model: Paris."""
     content = types.TextContent(type="text", text="Paris")
     return types.CreateMessageResult(role="assistant", content=content, model="m")
 
 
 async def roots(_: ClientRequestContext) -> types.ListRootsResult:
-    """One folder."""
+    """Return one root."""
     return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///home"))])
 
 
 WAYS = pytest.mark.parametrize("way", ["url", "websocket"])
-"""A connection for each request, and one for all of them, as processes have, too."""
+"""A connection for each request, and one for all of them, as processes also have."""
 
 
 @asynccontextmanager
 async def paired(
     folder: Path, client_era: str, upstream_era: str, way: str, **options: Any
 ) -> AsyncIterator[tuple[Client, Everything]]:
-    """A client of one era in front of a gateway in front of an upstream of another, which refuses what is not of it."""
+    """Yield a client of one era in front of a gateway and an upstream of another, which refuses the client's era."""
     everything = Everything()
     over = over_http if way == "url" else over_websocket
     async with AsyncExitStack() as stack:
@@ -62,7 +62,7 @@ async def paired(
 
 
 def text(result: types.CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
@@ -101,7 +101,7 @@ async def test_a_legacy_upstream_asks_clients_of_both_eras(tmp_path: Path, clien
 
 
 class Curious:
-    """A server that asks its client at each list and completion, and in a tool, while a list is on its way."""
+    """A server that sends a request at each list and completion, and in a tool, while a list is under way."""
 
     def __init__(self) -> None:
         self.listing, self.answered = asyncio.Event(), asyncio.Event()
@@ -143,7 +143,7 @@ class Curious:
 @WAYS
 @pytest.mark.parametrize("mount", ["", "/up"])
 async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, mount: str, way: str) -> None:
-    """A question in a list is refused at once, and one in a call beside a list is asked on account of the call."""
+    """A request during a list is refused at once; one in a call beside a list goes to the call's client."""
     curious = Curious()
     over = over_http if way == "url" else over_websocket
     async with (
@@ -168,7 +168,7 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
 
 @pytest.mark.bound("calls in which an upstream asks something of a client that must come back to answer")
 async def test_too_many_calls_wait_for_a_client_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is an error; one that is answered gives its place."""
+    """One more is an error; an answered one frees its place."""
     monkeypatch.setattr(relay, "MAX_PARKED", 2)
     async with paired(tmp_path, "2026-07-28", "legacy", "url") as (one, _):
 
@@ -215,7 +215,7 @@ async def test_a_modern_upstream_asks_clients_of_both_eras(tmp_path: Path, clien
 async def test_progress_arrives_in_order_before_the_answer(
     tmp_path: Path, client: str, upstream: str, way: str
 ) -> None:
-    """A call tells its own client how far it is."""
+    """A call's progress goes to its own client."""
     seen: list[float] = []
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
@@ -230,7 +230,7 @@ async def test_progress_arrives_in_order_before_the_answer(
 @pytest.mark.parametrize("upstream", MODES)
 @pytest.mark.parametrize("client", MODES)
 async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, upstream: str, way: str) -> None:
-    """A client hears what a tool logs, if it said that it wants to."""
+    """A client receives a tool's log messages if it asked for them."""
     heard: list[Any] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -248,7 +248,7 @@ async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, up
 @WAYS
 @pytest.mark.parametrize("upstream", MODES)
 async def test_a_modern_client_hears_of_changes(tmp_path: Path, upstream: str, way: str) -> None:
-    """The stream of a modern client tells of changes of upstreams of both eras."""
+    """The stream of a modern client carries changes of upstreams of both eras."""
     async with paired(tmp_path, "2026-07-28", upstream, way) as (one, _):
         uri = "test://watched-resource"
         async with one.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:

@@ -31,28 +31,28 @@ INSPECTOR = MODULES / ".bin/mcp-inspector"
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """How the server is started."""
+    """Return the command that starts the server."""
     return ["node", str(MODULES / f"@modelcontextprotocol/server-{name}/dist/index.js"), *arguments, "--stdio"]
 
 
 def upstream(name: str, more: str = "", *arguments: str) -> str:
-    """The server in gateway.yaml."""
+    """Return the server in gateway.yaml."""
     return f"{name}: {{command: {json.dumps(command(name, *arguments))}{more}}}"
 
 
 class Whole(types.Result):
-    """A result with all that it has, known to the SDK or not."""
+    """A result with all its members, known to the SDK or not."""
 
     model_config = ConfigDict(extra="allow")
 
 
 async def asked(client: Client, request: Any) -> dict[str, Any]:
-    """What a server says, as it says it."""
+    """Return a server's answer unchanged."""
     return (await client.session.send_request(request, Whole)).model_dump(mode="json", by_alias=True)
 
 
 async def everything(client: Client) -> dict[str, Any]:
-    """All that a client can see of a server: its words, its tools, and its resources with their content."""
+    """Return all that a client can see of a server: its info, its tools, and its resources with their content."""
     tools = (await asked(client, types.ListToolsRequest()))["tools"]
     resources = (await asked(client, types.ListResourcesRequest()))["resources"]
     reads = {uri: types.ReadResourceRequestParams(uri=uri) for uri in (one["uri"] for one in resources)}
@@ -68,7 +68,7 @@ async def everything(client: Client) -> dict[str, Any]:
 
 @asynccontextmanager
 async def modern_only(url: str) -> AsyncIterator[str]:
-    """What is at `url`, for requests of protocol 2026-07-28 alone: published servers on pipes speak the handshake."""
+    """Forward to `url` only requests of protocol 2026-07-28: published servers on pipes speak the handshake."""
 
     async def forward(request: web.Request) -> web.StreamResponse:
         if not request.headers.get("mcp-protocol-version", "").startswith("2026"):
@@ -95,7 +95,7 @@ async def modern_only(url: str) -> AsyncIterator[str]:
 async def test_a_published_server_is_the_same_behind_the_gateway(
     tmp_path: Path, name: str, mode: str, era: str
 ) -> None:
-    """Its words, tools, `_meta` and HTML are identical to a direct connection, in every pairing of eras.
+    """Info, tools, `_meta` and HTML are identical to a direct connection, in every pairing of eras.
 
     A pipe to such a server speaks the handshake; a gateway in front of it speaks the newer protocol to another.
     """
@@ -122,7 +122,7 @@ async def test_a_published_server_is_the_same_behind_the_gateway(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path, mode: str) -> None:
-    """Each tool is run, and opens the page, of its own server: one of them gives its time in a structure, too."""
+    """Each tool runs at, and opens the page of, its own server: one of them also returns structured content."""
     lines = "\n".join(upstream(name, ", trust: basics") for name in ("basic-react", "basic-vanillajs"))
     async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, extensions=UI, cache=None) as client:
         pages = {}
@@ -151,7 +151,7 @@ async def test_two_servers_with_the_same_names_stand_side_by_side(tmp_path: Path
 @pytest.mark.parametrize(("way", "mount"), [("http", "/system-monitor"), ("http", ""), ("stdio", "")])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_inspector_lists_calls_and_reads(tmp_path: Path, era: str, way: str, mount: str) -> None:
-    """The inspector's command line, which is neither our client nor our server, at `/mcp`, too, and by the pipe."""
+    """The inspector's command line, independent of our client and server, at `/mcp`, too, and by the pipe."""
     async with gateway(tmp_path, upstream("system-monitor")) as mcp:
         url = mcp + mount
         target = [url, "--transport", "http"] if way == "http" else [sys.executable, *PIPE, url, "--transport", "stdio"]
@@ -163,7 +163,7 @@ async def test_the_inspector_lists_calls_and_reads(tmp_path: Path, era: str, way
         name = "get-system-info" if mount else "system-monitor_get-system-info"
         tools: dict[str, Any] = {}
         async with asyncio.timeout(60):
-            while name not in tools:  # `/mcp` leaves out what takes longer to start than a list may wait
+            while name not in tools:  # `/mcp` leaves out upstreams that start more slowly than a list may wait
                 tools = {tool["name"]: tool for tool in (await said("--method", "tools/list"))["tools"]}
         called = await said("--method", "tools/call", "--tool-name", name)
         assert called["structuredContent"]["hostname"] == os.uname().nodename
@@ -173,7 +173,7 @@ async def test_the_inspector_lists_calls_and_reads(tmp_path: Path, era: str, way
 
 
 async def inspect(target: list[str], era: str, *arguments: str) -> str:
-    """What the inspector prints."""
+    """Return the inspector's output."""
     process = await asyncio.create_subprocess_exec(
         str(INSPECTOR), "--cli", *target, "--protocol-era", era, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Connections to upstreams that are cut: clients that stayed go on calling, and hear of what they follow."""
+"""Connections to upstreams that are cut: connected clients keep calling, and get their notifications."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WAYS = [("url", "legacy"), ("url", "2026-07-28"), ("sse", ""), ("websocket", "")
 
 
 class Wire:
-    """Stands between the gateway and a server, and can cut all that goes through."""
+    """A TCP proxy between the gateway and a server that can cut all its connections."""
 
     def __init__(self, port: int) -> None:
         self._far = port
@@ -49,29 +49,29 @@ class Wire:
         self._listening: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self.said = b""
-        """What came from the server since everything was cut last."""
+        """The server's bytes since the last cut."""
 
     async def listen(self) -> int:
-        """Take connections, always at one port; which that is."""
+        """Accept connections, always at one port; return that."""
         self._listening = await asyncio.start_server(self.carry, "127.0.0.1", self._near)
         self._near = self._listening.sockets[0].getsockname()[1]
         return self._near
 
     def leave(self) -> None:
-        """Connections are refused, and those that were there break."""
+        """Refuse new connections, and cut the open ones."""
         if self._listening is not None:
             self._listening.close()
         self.cut()
 
     def cut(self) -> int:
-        """Every connection breaks; how many there were."""
+        """Cut every connection; return how many there were."""
         cut, self.said = len(self._open), b""
         for writer in self._open:
             writer.transport.abort()
         return cut
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end closes it."""
+        """Relay one connection until either end closes it."""
         far_reader, far_writer = await asyncio.open_connection("localhost", self._far)
         self._open |= {writer, far_writer}
         ways = (self._copied(reader, far_writer), self._copied(far_reader, writer, back=True))
@@ -90,7 +90,7 @@ class Wire:
 
 @asynccontextmanager
 async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
-    """Another address of the server at `url`, and what is in between."""
+    """Yield another address of the server at `url`, and the proxy in between."""
     port = urlsplit(url).port
     assert port is not None
     wire = Wire(port)
@@ -104,7 +104,7 @@ async def wired(url: str) -> AsyncIterator[tuple[str, Wire]]:
 async def behind_a_wire(
     folder: Path, kind: str, era: str, more: str = "", probe: Probe | None = None
 ) -> AsyncIterator[tuple[str, Probe, Wire]]:
-    """A gateway in front of a probe, and what lies between them."""
+    """Yield a gateway in front of a probe, and the proxy between them."""
     probe = probe or Probe()
     options = {"only": era} if era else {}
     async with AsyncExitStack() as stack:
@@ -116,7 +116,7 @@ async def behind_a_wire(
 
 @asynccontextmanager
 async def following(mcp: str, uri: str, mode: str) -> AsyncIterator[tuple[Client, asyncio.Queue[str]]]:
-    """A client that follows a resource, and what it hears of that."""
+    """Yield a client that follows a resource, and a queue of its updates."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def on_message(message: Any) -> None:
@@ -140,13 +140,13 @@ async def following(mcp: str, uri: str, mode: str) -> AsyncIterator[tuple[Client
 
 
 async def metric(mcp: str) -> str:
-    """The metrics of a gateway."""
+    """Return the metrics of a gateway."""
     async with local_client() as http, http.get(f"{mcp[:-4]}/metrics") as answer:
         return await answer.text()
 
 
 async def hears(probe: Probe, heard: asyncio.Queue[str]) -> None:
-    """Until a client hears that a resource changed, which it does again and again."""
+    """Change a resource again and again until a client is notified."""
     while not heard.empty():
         heard.get_nowait()
     while heard.empty():
@@ -156,7 +156,7 @@ async def hears(probe: Probe, heard: asyncio.Queue[str]) -> None:
 
 
 async def called(client: Client, name: str) -> str:
-    """What a tool says, once its upstream is there again."""
+    """Return a tool's text, once its upstream is up again."""
     while (result := await client.call_tool(name, {})).is_error:
         assert "cannot be reached" in text(result)
         await asyncio.sleep(0.05)
@@ -164,7 +164,7 @@ async def called(client: Client, name: str) -> str:
 
 
 async def held(client: Client, probe: Probe, wire: Wire) -> asyncio.Future[types.CallToolResult]:
-    """A call that its upstream holds, whose stream has said where it is."""
+    """Start a call that its upstream holds, and wait for an event id on its stream."""
     await client.list_tools()
     wire.said = b""
     calling = asyncio.ensure_future(client.call_tool("hold"))
@@ -174,14 +174,14 @@ async def held(client: Client, probe: Probe, wire: Wire) -> asyncio.Future[types
 
 
 async def placed(wire: Wire) -> None:
-    """Until the stream has said where it can be taken up; what has come arrives, also where the connection breaks."""
+    """Wait for an event id, from which the stream can be resumed; earlier bytes arrive although it breaks."""
     while b"\nid: " not in wire.said:
         await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_call_goes_on_where_its_stream_broke(tmp_path: Path, mode: str) -> None:
-    """In sessions of the handshake, which can take a stream up again, and as often as it breaks."""
+    """In sessions of the handshake, which can resume a stream, however often it breaks."""
     async with (
         behind_a_wire(tmp_path, "url", "legacy") as (mcp, probe, wire),
         Client(f"{mcp}/up", mode=mode) as client,
@@ -226,7 +226,7 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
 async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, mode: str
 ) -> None:
-    """It ran out of time because nothing was there that could have answered."""
+    """It timed out because the upstream was unreachable."""
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {hold: {timeout: 1s}}\n", "utf-8")
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
     monkeypatch.setattr(http_answer, "RETRY", 0.05)
@@ -249,7 +249,7 @@ async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
 async def test_a_stream_is_taken_up_where_its_upstream_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[int], why: str
 ) -> None:
-    """One that fails may have it later; one that says that it has none is not asked again."""
+    """After a failure the upstream may still have it; if it answers that it does not, it is not asked again."""
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
     asked: dict[str, Any] = {}
     left = list(statuses)
@@ -278,7 +278,7 @@ async def test_a_stream_is_taken_up_where_its_upstream_has_it(
 async def test_a_client_goes_on_where_a_connection_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, era: str, mode: str, mount: str
 ) -> None:
-    """It calls, and hears of the resource that it follows, as often as that happens; it did nothing for it."""
+    """It calls, and hears of its resource, after each cut, without doing anything for it."""
     for module in (feed, link):
         monkeypatch.setattr(module, "FIRST_WAIT", 0.05)
     async with (
@@ -300,7 +300,7 @@ async def test_a_client_goes_on_where_a_connection_was_cut(
 async def test_an_upstream_at_a_url_is_known_to_be_gone_and_there_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str, mode: str
 ) -> None:
-    """Though no connection stands between two requests of it, and other kinds of clients have not asked since."""
+    """Although no connection is open between two requests, and other kinds of clients sent none since."""
     monkeypatch.setattr(link, "FIRST_WAIT", 0.05)
     heard = asyncio.Event()
 
@@ -331,12 +331,12 @@ async def test_an_upstream_at_a_url_is_known_to_be_gone_and_there_again(
 
 
 def kind(name: str) -> UpstreamClient:
-    """A client of the handshake of a kind of its own, which has a connection of its own."""
+    """Return a handshake client of a separate kind, which has a separate connection."""
     return UpstreamClient(LOCAL, name, "2025-11-25", {"experimental": {name: {}}})
 
 
 async def lost(joined: tuple[Joined, LinkSession]) -> None:
-    """Ask, until nobody is found there."""
+    """Send requests until the connection is found to be lost."""
     while joined[0].link.state is LinkState.READY:
         with pytest.raises(UpstreamLost):
             await joined[1].conversation.request("tools/list", {})
@@ -346,12 +346,12 @@ async def lost(joined: tuple[Joined, LinkSession]) -> None:
 async def test_what_stands_is_believed_until_another_connection_finds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may not have heard; one that was used since then, or was made since then, knows better."""
+    """It may not know yet; a connection used or made later is better evidence."""
     monkeypatch.setattr(link, "FIRST_WAIT", 0.05)
     one, two, refused = kind("one"), kind("two"), asyncio.Semaphore(0)
 
     async def no_stream(request: web.Request) -> web.Response | None:
-        if request.method == "GET":  # a server would be heard to go, where the stream of a session stands
+        if request.method == "GET":  # with a session's stream open, the gateway would notice that a server goes
             refused.release()
             return web.Response(status=405)
         return None

@@ -1,4 +1,4 @@
-"""Upstreams that redirect, and addresses of theirs as people write them."""
+"""Upstreams that redirect, and the forms in which people write their URLs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES = ["legacy", "2026-07-28"]
 
 @asynccontextmanager
 async def at(path: str, leads: dict[str, Any]) -> AsyncIterator[tuple[int, list[tuple[str, str, str | None]]]]:
-    """A server at `path` that redirects what `leads` names; its port, and the requests that it had."""
+    """Run a server at `path` that redirects the paths in `leads`; yield its port, and its requests."""
     asked: list[tuple[str, str, str | None]] = []
     manager = StreamableHTTPSessionManager(Probe().server, event_store=Events(), security_settings=SECURITY)
 
@@ -89,7 +89,7 @@ async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, mode: st
 async def test_other_redirects_are_refused_with_the_reason(
     tmp_path: Path, status: int, location: str | None, why: str
 ) -> None:
-    """Nothing is asked there, and the client reads what to do."""
+    """No request goes there, and the client gets the remedy."""
     async with at("/mcp/", {"/mcp": (status, location), "/there": (307, "/mcp")}) as (port, asked):
         spec = f'up: {{url: "http://localhost:{port}/mcp", network: private, credential: key}}'
         async with gateway(tmp_path, spec, CREDENTIALS) as mcp, Client(f"{mcp}/up", mode="2026-07-28") as client:
@@ -100,7 +100,7 @@ async def test_other_redirects_are_refused_with_the_reason(
 
 
 def test_a_trail_has_an_end() -> None:
-    """A server that names ever new addresses is asked no more than a few times."""
+    """An endless chain of redirects is followed only a few times."""
     trail = Trail("http://a.example")
     for number in range(MOST):
         assert trail.follow(307, f"/{number}") == f"http://a.example/{number}"
@@ -133,7 +133,7 @@ async def test_the_older_ways_follow_redirects_too(tmp_path: Path, way: str, lea
 
 
 async def test_a_websocket_is_not_led_to_another_origin(tmp_path: Path) -> None:
-    """Its credential stays where it belongs."""
+    """Its credential is not sent elsewhere."""
 
     async def moved(request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"location": f"http://127.0.0.1:{request.url.port}/mcp"})

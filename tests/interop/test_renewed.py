@@ -1,4 +1,4 @@
-"""Upstreams that lose a session, or speak another version than before: the call that finds out runs in a new one."""
+"""Upstreams that lose a session, or change their version: the call that detects it runs in a new session."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ LOST = {
         {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: Server not initialized"}},
     ),
 }
-"""The ways in which servers say that they do not know a session."""
+"""The ways in which servers refuse an unknown session."""
 
 
 @dataclass
 class Sessions:
     """A server of the handshake, with sessions that `forget` ends; `ran` counts the calls that it carried out.
 
-    `lost` is what it says of a session that it does not know, `versions` what it speaks, `accepts` whether it knows
-    the sessions that it begins. While `held` is not set, a call of `slow` waits.
+    `lost` is its answer for an unknown session, `versions` what it speaks, `accepts` whether it knows the sessions
+    that it begins. While `held` is not set, a call of `slow` waits.
     """
 
     lost: tuple[int, Any] = LOST["404"]
@@ -60,7 +60,7 @@ class Sessions:
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def forget(self) -> None:
-        """Know no session any more, and end their streams."""
+        """Forget every session, and end their streams."""
         self.known.clear()
         for stream in self.streams.values():
             with suppress(ConnectionError):
@@ -141,7 +141,7 @@ def _error(message: dict[str, Any], code: int, words: str, data: Any = None) -> 
 
 @asynccontextmanager
 async def standing(server: Any) -> AsyncIterator[str]:
-    """The server on a free port, as an upstream of gateway.yaml."""
+    """Serve the server on a free port, as an upstream in gateway.yaml."""
     app = web.Application()
     app.router.add_route("*", "/", server.handle)
     async with served(app) as port:
@@ -149,7 +149,7 @@ async def standing(server: Any) -> AsyncIterator[str]:
 
 
 async def subscribe(client: Client, uri: str) -> None:
-    """As a client of the handshake does."""
+    """Subscribe as a client of the handshake."""
     with warnings.catch_warnings(action="ignore"):  # the SDK warns of what 2026-07-28 has no more
         await client.subscribe_resource(uri)
 
@@ -157,7 +157,7 @@ async def subscribe(client: Client, uri: str) -> None:
 @pytest.mark.parametrize("lost", list(LOST))
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_a_call_that_finds_its_session_lost_runs_once_in_a_new_one(tmp_path: Path, lost: str, mode: str) -> None:
-    """However the server says so; again and again."""
+    """For every form of the server's refusal, again and again."""
     server = Sessions(LOST[lost])
     async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode=mode) as client:
         for number in range(1, 4):
@@ -179,7 +179,7 @@ async def test_calls_side_by_side_begin_one_session(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_runs_already_keeps_its_answer(tmp_path: Path) -> None:
-    """It is neither lost nor sent again when another finds that the session is gone."""
+    """It is neither lost nor sent again when another call finds the session gone."""
     server = Sessions()
     async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode="legacy") as client:
         slow = asyncio.ensure_future(client.call_tool("slow"))
@@ -192,7 +192,7 @@ async def test_a_call_that_runs_already_keeps_its_answer(tmp_path: Path) -> None
 
 
 async def test_a_server_that_knows_no_session_is_not_asked_without_end(tmp_path: Path) -> None:
-    """The call ends with the reason, after the one attempt more."""
+    """The call ends with the reason, after one retry."""
     server = Sessions()
     async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode="legacy") as client:
         await client.call_tool("quick")
@@ -211,7 +211,7 @@ ODD: list[Any] = [None, {}, {"supported": []}, {"supported": "2025-11-25"}, {"su
 
 @pytest.mark.parametrize("data", ODD)
 async def test_a_refusal_of_the_version_that_names_none_ends_the_call(tmp_path: Path, data: Any) -> None:
-    """With the reason, after a few questions."""
+    """With the reason, after a few attempts."""
     asked = []
 
     class Odd(Sessions):
@@ -231,7 +231,7 @@ async def test_a_refusal_of_the_version_that_names_none_ends_the_call(tmp_path: 
 
 
 async def test_what_is_followed_is_followed_in_the_new_session(tmp_path: Path) -> None:
-    """Followers hear that the lists may be others, and a resource is subscribed to again."""
+    """Followers hear that the lists may have changed, and a resource is subscribed to again."""
     server, heard = Sessions(), asyncio.Event()
 
     async def hear(message: Any) -> None:
@@ -246,7 +246,7 @@ async def test_what_is_followed_is_followed_in_the_new_session(tmp_path: Path) -
         await subscribe(client, "a://1")
         before = server.asked["resources/subscribe"]
         heard.clear()
-        await server.forget()  # its stream ends, and is not there when it is taken up again
+        await server.forget()  # its stream ends, and cannot be resumed
         async with asyncio.timeout(20):
             await heard.wait()
             while server.asked["resources/subscribe"] == before:
@@ -254,7 +254,7 @@ async def test_what_is_followed_is_followed_in_the_new_session(tmp_path: Path) -
 
 
 async def test_a_resource_is_followed_although_the_session_was_lost(tmp_path: Path) -> None:
-    """A subscription that finds out is made in the new session."""
+    """A subscription that detects the loss is made in the new session."""
     server = Sessions()
     async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode="legacy") as client:
         await client.call_tool("quick")
@@ -268,14 +268,14 @@ async def test_a_resource_is_followed_although_the_session_was_lost(tmp_path: Pa
 async def test_a_version_is_chosen_from_those_that_the_upstream_names(
     tmp_path: Path, mode: str, versions: tuple[str, ...]
 ) -> None:
-    """An upstream that refuses the newest version of the handshake says which it speaks."""
+    """An upstream that refuses the newest version of the handshake names those that it speaks."""
     server = Sessions(versions=versions)
     async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode=mode) as client:
         assert text(await client.call_tool("quick")) == "ran quick"
 
 
 async def test_an_upstream_of_unknown_versions_is_named_with_them(tmp_path: Path) -> None:
-    """The client reads which those are."""
+    """The client's error lists them."""
 
     class Strange(Sessions):
         async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -293,7 +293,7 @@ async def test_an_upstream_of_unknown_versions_is_named_with_them(tmp_path: Path
 
 
 class Changing(Sessions):
-    """Speaks 2026-07-28 until it is `older`, then the handshake alone."""
+    """Speaks 2026-07-28 until it is `older`, then only the handshake."""
 
     older = False
 
@@ -332,7 +332,7 @@ async def test_an_upstream_that_changes_its_version_is_spoken_to_in_the_new_one(
     ("status", "words"), [(404, "Could not find session"), (400, "No transport found for sessionId")]
 )
 async def test_the_older_transport_begins_anew_too(tmp_path: Path, status: int, words: str) -> None:
-    """Where the endpoint does not know the session, while its stream may still be open."""
+    """If the endpoint does not know the session, although its stream may still be open."""
     server = Sessions()
     streams: dict[str, web.StreamResponse] = {}
 

@@ -1,4 +1,4 @@
-"""Messages to the mount of an upstream that are none, or say two things: refused with words, and nothing is called."""
+"""Invalid or contradictory messages to the mount of an upstream: refused with a reason, and nothing is called."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ NO_IDS: list[Any] = [None, 1.5, True, [1], {"a": 1}]
 
 
 def calling(**more: Any) -> dict[str, Any]:
-    """A call of the tool."""
+    """Return a call of the tool."""
     params = {"name": "tool_0", "arguments": {}, "_meta": meta()}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, **more}
 
 
 @asynccontextmanager
 async def mounted(folder: Path, fast: str) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
-    """The URL of the mount, with the fast path or without, and an HTTP client."""
+    """Yield the URL of the mount, with the fast path or without, and an HTTP client."""
     async with (
         over_http(server(), json_response=True) as url,
         gateway(folder, f'up: {{url: "{url}", network: private}}', f"mcp: {{fast_path: {fast}}}") as mcp,
         aiohttp.ClientSession() as http,
     ):
-        assert RAN.encode() in (await sent(http, f"{mcp}/up", calling()))[1]  # only known tools go the fast way
+        assert RAN.encode() in (await sent(http, f"{mcp}/up", calling()))[1]  # only known tools take the fast path
         yield f"{mcp}/up", http
 
 
 async def sent(
     http: aiohttp.ClientSession, mount: str, body: Any, fields: dict[str, str] | None = None, method: str = "POST"
 ) -> tuple[int, bytes]:
-    """Status and body of the answer; what is text goes as it is."""
+    """Send a message, a text as it is; return status and body of the answer."""
     data = (body if isinstance(body, str) else json.dumps(body)).encode("utf-8", "surrogatepass")
     async with http.request(method, mount, data=data, headers=FIELDS | (fields or {})) as answer:
         return answer.status, await answer.read()
@@ -57,7 +57,7 @@ async def sent(
 
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_every_kind_of_id(tmp_path: Path, fast: str) -> None:
-    """What is an id comes back as it was; with what is none nothing is called."""
+    """A valid id comes back unchanged; with an invalid one nothing is called."""
     async with mounted(tmp_path, fast) as (mount, http):
         for id in (0, -1, 2**53, 2**63 + 1, 10**400, "", "1", "é\u2028", "x" * 10_000):
             status, raw = await sent(http, mount, calling(id=id))
@@ -73,7 +73,7 @@ async def test_every_kind_of_id(tmp_path: Path, fast: str) -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, 1000])
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_batches(tmp_path: Path, fast: str, size: int) -> None:
-    """No call of it runs."""
+    """None of its calls runs."""
     async with mounted(tmp_path, fast) as (mount, http):
         status, raw = await sent(http, mount, [calling(id=number) for number in range(size)])
         assert (status, RAN.encode() in raw) == (400, False)
@@ -94,7 +94,7 @@ async def test_batches(tmp_path: Path, fast: str, size: int) -> None:
 )
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_heads_that_say_otherwise(tmp_path: Path, fast: str, fields: dict[str, str], status: int) -> None:
-    """Than the body, or than a client of this gateway would."""
+    """Headers that contradict the body, or name another host."""
     async with mounted(tmp_path, fast) as (mount, http):
         found, raw = await sent(http, mount, calling(), fields)
         assert RAN.encode() not in raw
@@ -113,7 +113,7 @@ async def test_odd_methods(tmp_path: Path, fast: str, method: str) -> None:
 
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) -> None:
-    """They are refused as the caller's mistake, in the record too, and the upstream is not called; nothing fails."""
+    """They are refused as the caller's error, also in the record; the upstream is not called, and nothing fails."""
     nested = [f'{{"a":{"[" * depth}{"]" * depth}}}' for depth in (64, 200, *range(900, 960, 4), 10_000)]
     large = [f'{{"b":"{"x" * SIZE}",{value[1:]}' for value in ('{"a":1e400}', nested[0])]
     values = ['{"a":1e400}', '{"a":[-1e400]}', '{"a":NaN}', '{"a":Infinity}', *nested, *large]
@@ -130,14 +130,14 @@ async def test_arguments_that_no_message_can_carry(tmp_path: Path, fast: str) ->
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:
-    """What the record says of calls that are over."""
+    """Return the outcomes of calls in the record."""
     lines = [json.loads(line) for path in folder.rglob("*.journal") for line in path.read_text("utf-8").splitlines()]
     return [line["fields"] for line in lines if line["phase"] == "outcome" and line["fields"].get("kind") == "tool"]
 
 
 @pytest.mark.parametrize("fast", ["true", "false"])
 async def test_the_corpus(tmp_path: Path, fast: str) -> None:
-    """What is tried at other mounts is refused here; the next call is answered."""
+    """The attacks on other mounts are refused here, too; the next call is answered."""
     async with mounted(tmp_path, fast) as (mount, http):
         bodies = [case["mcp"] for case in family("mcp") if "mcp" in case]
         bodies += [calling() | case["rpc"] for case in family("mcp") if "rpc" in case and "params" not in case["rpc"]]

@@ -1,4 +1,4 @@
-"""What accompanies a call reaches its upstream, and comes back: cancellation, pages to visit, traces, levels."""
+"""Everything that accompanies a call reaches its upstream and back: cancellation, URL elicitation, traces, levels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 @asynccontextmanager
 async def probed(folder: Path, upstream: str, more: str = "") -> AsyncIterator[tuple[str, Probe]]:
-    """A gateway in front of a probe that speaks one era; the URL of its mount."""
+    """Yield the URL of the mount of a gateway in front of a probe that speaks one era."""
     probe = Probe()
     async with (
         over_http(probe.server, only=upstream) as url,
@@ -46,7 +46,7 @@ async def probed(folder: Path, upstream: str, more: str = "") -> AsyncIterator[t
 @CLIENTS
 @UPSTREAMS
 async def test_a_call_that_its_client_gives_up_ends_at_the_upstream(tmp_path: Path, client: str, upstream: str) -> None:
-    """The upstream's own handler is cancelled, whichever way the eras say that."""
+    """The upstream's own handler is cancelled, in each era's way."""
     async with probed(tmp_path, upstream) as (url, probe), Client(url, mode=client) as one:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
@@ -62,7 +62,7 @@ async def test_a_call_that_its_client_gives_up_ends_at_the_upstream(tmp_path: Pa
 async def test_a_call_of_a_session_outlives_its_connection(
     tmp_path: Path, upstream: str, mount: str, tool: str
 ) -> None:
-    """Its stream is taken up where it broke, and brings the answer (2025-11-25)."""
+    """Its stream is resumed where it broke, and carries the answer (2025-11-25)."""
     call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
     listing = {"jsonrpc": "2.0", "id": 4, "method": "tools/list"}
     async with probed(tmp_path, upstream) as (up, probe), aiohttp.ClientSession() as http, asyncio.timeout(60):
@@ -81,7 +81,7 @@ async def test_a_call_of_a_session_outlives_its_connection(
 
 @UPSTREAMS
 async def test_a_call_without_a_connection_ends_with_its_token(tmp_path: Path, upstream: str) -> None:
-    """Whose token is revoked does nothing any more, here as everywhere."""
+    """Revoking the token cancels the call, as everywhere."""
     probe = Probe()
     call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "hold", "arguments": {}}}
     async with over_http(probe.server, only=upstream) as up:
@@ -119,13 +119,13 @@ async def test_a_cancellation_reaches_an_upstream_by_websocket(tmp_path: Path) -
 async def test_a_person_is_sent_to_the_page_of_an_upstream(
     tmp_path: Path, client: str, upstream: str, action: str
 ) -> None:
-    """Elicitation by URL in every pairing of eras; the answer comes back. Pages have ids before 2026-07-28 alone."""
+    """URL elicitation in every pairing of eras; the answer comes back. Elicitation ids exist only before 2026-07-28."""
     asked: list[types.ElicitRequestURLParams] = []
 
     async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestURLParams)
         asked.append(params)
-        return types.ElicitResult(action=action)  # type: ignore[arg-type]  # one of the two above
+        return types.ElicitResult(action=action)  # one of the two above
 
     async with (
         probed(tmp_path, upstream) as (url, _),
@@ -162,7 +162,7 @@ async def test_the_end_of_a_visit_is_told(tmp_path: Path) -> None:
 async def test_the_trace_of_a_call_goes_on_to_the_upstream(
     tmp_path: Path, client: str, upstream: str, place: str
 ) -> None:
-    """As a child of the gateway's own span, whether the client named it in `_meta` or in a header field."""
+    """As a child of the gateway's own span, whether the client sent it in `_meta` or in a header field."""
     headers = {"traceparent": PARENT, "tracestate": "a=b"} if place == "header" else {}
     meta: Any = {"traceparent": PARENT, "tracestate": "a=b", "kept": 1} if place == "meta" else None
     async with AsyncExitStack() as stack:
@@ -178,7 +178,7 @@ async def test_the_trace_of_a_call_goes_on_to_the_upstream(
 
 
 async def test_a_call_without_a_trace_is_sent_as_it_came(tmp_path: Path) -> None:
-    """Nothing is added to `_meta` that nobody asked for."""
+    """Nothing is added to `_meta`."""
     async with probed(tmp_path, "legacy") as (url, probe), Client(url, mode="legacy") as one:
         await one.call_tool("plain")
     assert probe.seen[-1]["meta"] == {}
@@ -186,7 +186,7 @@ async def test_a_call_without_a_trace_is_sent_as_it_came(tmp_path: Path) -> None
 
 @UPSTREAMS
 async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) -> None:
-    """A call that asks for a task is answered at once, and the methods of tasks are not there."""
+    """A call with a task is refused at once, and the methods of tasks do not exist."""
     arrived: list[dict[str, Any]] = []
 
     async def note(ctx: Any, call_next: Any) -> Any:
@@ -219,7 +219,7 @@ async def test_tasks_are_not_carried_and_said_so(tmp_path: Path, upstream: str) 
 
 @pytest.mark.parametrize("mount", ["", "/up"])
 async def test_log_messages_pass_beside_a_stream_of_changes(tmp_path: Path, mount: str) -> None:
-    """On one connection with an upstream of 2026-07-28, where nothing says of which call a message is."""
+    """On one connection with an upstream of 2026-07-28, where messages do not name their call."""
     heard: list[Any] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -237,7 +237,7 @@ async def test_log_messages_pass_beside_a_stream_of_changes(tmp_path: Path, moun
 
 
 async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Path) -> None:
-    """One that wants little takes nothing from one that wants all."""
+    """A session with a higher level takes nothing from one with a lower level."""
     everything = Everything()
     heard: dict[str, list[Any]] = {"debug": [], "error": []}
 
@@ -254,7 +254,7 @@ async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Pat
         Client(f"{mcp}/up", mode="legacy", logging_callback=hearing("error")) as second,
     ):
         for client, level in ((first, "debug"), (second, "error")):
-            params = types.SetLevelRequestParams(level=level)  # type: ignore[arg-type]  # one of the two
+            params = types.SetLevelRequestParams(level=level)  # one of the two
             await client.session.send_request(types.SetLevelRequest(params=params), types.EmptyResult)
         await first.call_tool("test_logging_tool")
         await second.call_tool("test_logging_tool")

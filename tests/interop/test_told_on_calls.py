@@ -1,4 +1,4 @@
-"""What upstreams tell on the stream of a call: all of it arrives, and what concerns others reaches them, too."""
+"""Messages of upstreams on the stream of a call: all arrive, and those for others reach them, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.interop.serving import gateway
 
 MODES = ["legacy", "2026-07-28"]
 MANY = 1500
-"""Messages in one go: more than any part of the way takes at once."""
+"""More messages at once than any buffer on the way holds."""
 
 
 def notification(method: str, **params: Any) -> dict[str, Any]:
@@ -54,19 +54,19 @@ for line in sys.stdin:
 
 
 def events(told: list[dict[str, Any]]) -> web.Response:
-    """A stream of these messages, in one go."""
+    """Return a stream of these messages, sent at once."""
     text = "".join(f"data: {json.dumps(one)}\n\n" for one in told)
     return web.Response(text=text, content_type="text/event-stream")
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a call."""
+    """Return the answer to a call."""
     return {"jsonrpc": "2.0", "id": asked["id"], "result": RESULT}
 
 
 @asynccontextmanager
 async def talking(folder: Path, kind: str) -> AsyncIterator[str]:
-    """The mount of an upstream that logs much in one go, and then answers."""
+    """Yield the mount of an upstream that sends many log messages at once, and then answers."""
 
     async def called(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         return events([*LOGGED, answer(asked)])
@@ -102,7 +102,7 @@ async def test_all_that_a_call_logs_in_one_go_arrives(tmp_path: Path, kind: str,
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
 async def test_a_change_that_a_call_tells_of_reaches_all_who_follow(tmp_path: Path, kind: str, mode: str) -> None:
-    """Whatever else that call tells, and though its own client asked for nothing."""
+    """Whatever else the call sends, and although its own client subscribed to nothing."""
     changed = notification(f"{kind}/list_changed")
 
     async def called(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""The same server over every transport, to clients of both eras; and what comes back after it went away."""
+"""The same server over every transport, to clients of both eras; and the error after it is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = ["legacy", "2026-07-28"]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_transport_carries_calls_and_questions(tmp_path: Path, kind: str, mode: str) -> None:
-    """Lists, calls, and what the server asks on the way."""
+    """Lists, calls, and the server's own requests during a call."""
     asks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
     async with AsyncExitStack() as stack:
         spec = await stack.enter_async_context(upstream(kind, everything))
@@ -60,7 +60,7 @@ async def test_an_address_that_the_network_does_not_allow_is_not_reached(tmp_pat
 
 
 async def test_clients_of_both_eras_are_told_why_their_upstream_is_gone(tmp_path: Path) -> None:
-    """A modern client takes an error at the beginning for a server of another version: its next request tells it."""
+    """A modern client takes an error at the beginning for another version: only its next request fails."""
     dead = "import sys; sys.exit('no database')"
     async with gateway(tmp_path, f'up: {{command: ["{sys.executable}", "-c", "{dead}"]}}') as mcp:
         assert "2026-07-28" in (await modern(f"{mcp}/up", "server/discover"))["result"]["supportedVersions"]
@@ -72,7 +72,7 @@ async def test_clients_of_both_eras_are_told_why_their_upstream_is_gone(tmp_path
 
 
 async def modern(url: str, method: str) -> Any:
-    """The answer to one request of a modern client, as it stands on the wire."""
+    """Return the answer to one request of a modern client, as sent."""
     version = "2026-07-28"
     said = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     said[types.CLIENT_INFO_META_KEY] = {"name": "modern", "version": "1"}
