@@ -1,4 +1,4 @@
-"""JSON without white space says the same as the library's, whichever of the two writers made it."""
+"""Compact JSON equals the standard library's, whichever of the two writers made it."""
 
 import json
 
@@ -14,13 +14,13 @@ OTHERS = some.none() | some.booleans() | TEXTS
 
 
 def trees(leaves: some.SearchStrategy[object]) -> some.SearchStrategy[object]:
-    """Values of `leaves`, nested."""
+    """Return values of `leaves`, nested."""
     return some.recursive(leaves, lambda inner: some.lists(inner) | some.dictionaries(TEXTS, inner))
 
 
 @given(trees(OTHERS))
 def test_texts_are_written_as_the_library_does(value: object) -> None:
-    """To the last byte, but for DEL, which the library escapes."""
+    """Byte for byte, except DEL, which the library escapes."""
     assert compact(value).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert json.loads(compact_ascii(value)) == value
     assert compact_ascii(value).isascii()
@@ -28,7 +28,7 @@ def test_texts_are_written_as_the_library_does(value: object) -> None:
 
 @given(trees(OTHERS | NUMBERS))
 def test_numbers_are_exact(value: object) -> None:
-    """Whatever their size; their notation is free."""
+    """Of any size; their notation is free."""
     for written in (compact(value), compact_ascii(value)):
         assert json.loads(written) == value
 
@@ -48,13 +48,13 @@ def test_numbers_are_exact(value: object) -> None:
     ],
 )
 def test_what_is_no_json_is_refused(value: object) -> None:
-    """As the library refuses it; a lone surrogate can be written in ASCII alone."""
+    """As the library does; a lone surrogate can be written in ASCII only."""
     with pytest.raises((ValueError, TypeError)):
         compact(value)
 
 
 def test_words_that_look_like_null_are_texts() -> None:
-    """The look for NaN goes by that word."""
+    """The writer searches for this word to detect NaN."""
     value = {"a": "null", "b": None, "c": ["null", None], "null": 1.5}
     assert json.loads(compact(value)) == json.loads(compact_ascii(value)) == value
 
@@ -63,5 +63,5 @@ def test_words_that_look_like_null_are_texts() -> None:
 @example("\x7f")
 @example("\ud800")
 def test_a_text_is_quoted_as_the_library_does(text: str) -> None:
-    """To the last byte, also lone surrogates and DEL."""
+    """Byte for byte, also lone surrogates and DEL."""
     assert quoted(text) == json.dumps(text)

@@ -1,4 +1,4 @@
-"""What is JSON and what is not, of any depth."""
+"""The validation of JSON text at any depth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECES = st.sampled_from(
 
 
 def is_json(text: str) -> bool:
-    """As Python's library reads it."""
+    """Return whether Python's library parses it."""
     try:
         json.loads(text, parse_constant=lambda _: int("none"))
     except ValueError:
@@ -26,7 +26,7 @@ def is_json(text: str) -> bool:
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_without_recursion_it_is_the_same(text: str) -> None:
-    """As what reads with recursion finds."""
+    """A recursive parser finds the same."""
     assert _is_value(text) == is_json(text) == (problem_of(text) is None)
 
 
@@ -54,5 +54,5 @@ def test_what_is_written_is_json(value: object) -> None:
     ids=range(10),
 )
 def test_deep_and_long(text: str, good: bool) -> None:
-    """Nothing is too deep, and no number too long."""
+    """No depth is too deep, and no number too long."""
     assert (problem_of(text) is None) is good

@@ -1,4 +1,4 @@
-"""What is written in pieces is the same JSON, and no piece is large."""
+"""JSON written in pieces is the same, and no piece is large."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 @given(VALUES, st.integers(1, 9), st.integers(0, 9))
 def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
-    """Wherever it is cut: as it would be written whole, and as a text in another one."""
+    """Wherever it is cut: as written whole, and as a string within other JSON."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "SIZE", size)
         patch.setattr(writing, "PARTS", parts)
@@ -42,7 +42,7 @@ def test_it_is_the_same_json(value: Any, size: int, parts: int) -> None:
     ],
 )
 def test_no_piece_is_large(value: object) -> None:
-    """Texts, lists and objects, in few pieces all the same."""
+    """Strings, arrays and objects, still in few pieces."""
     assert is_large(value)
     texts = list(written(value))
     assert max(map(len, texts)) <= 12 * SIZE
@@ -54,6 +54,6 @@ def test_no_piece_is_large(value: object) -> None:
 
 @pytest.mark.parametrize("value", ["", "x" * 1000, [1] * 1000, {"a": ["b"] * 1000, "c": None}])
 def test_what_is_small_is_written_in_one_go(value: object) -> None:
-    """As nearly everything is."""
+    """As most values are."""
     assert not is_large(value)
     assert len(list(written(value))) == 1

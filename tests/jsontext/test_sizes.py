@@ -1,4 +1,4 @@
-"""What would take long to read is known before it is read, and long texts are not taken for that."""
+"""Slow parsing is predicted before it begins, and long strings are not mistaken for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_parts_are_counted_outside_texts(text: str, most: int) -> None:
 @pytest.mark.parametrize("part", ["[]", "{}", "1", '""', '{"a":1}'])
 @pytest.mark.parametrize("coding", ["utf-8", "utf-16", "utf-32"])
 def test_what_has_many_parts_is_bulky(part: str, coding: str) -> None:
-    """In each encoding that readers of JSON know."""
+    """In each encoding that JSON parsers accept."""
     assert is_bulky(("[" + f"{part}," * AT_ONCE + "1]").encode(coding))
 
 
@@ -39,14 +39,14 @@ def test_what_has_many_parts_is_bulky(part: str, coding: str) -> None:
     "text", ["a,b;" * AT_ONCE, '"a",[{\\\n' * AT_ONCE, "\\" * AT_ONCE + "," * AT_ONCE * 2, "7" * 2 * AT_ONCE]
 )
 def test_a_long_text_is_one_part(text: str) -> None:
-    """Tables, programs, and numbers in words."""
+    """Tables, programs, and numbers within strings."""
     assert not is_bulky(json.dumps([text]))
     assert not is_bulky(json.dumps([text]).encode())
 
 
 @pytest.mark.parametrize("before", [0, 1, 150, 399])
 def test_a_number_of_hundreds_of_digits_is_bulky(before: int) -> None:
-    """Wherever it stands, and however many digits there are in other places."""
+    """Wherever it is, and however many digits occur elsewhere."""
     text = json.dumps(["12ab" * AT_ONCE, "x" * before])[:-1] + f",{'9' * 401}]"
     assert is_bulky(text)
     assert is_bulky(text.encode())

@@ -1,4 +1,4 @@
-"""Taps the gateway of a process of its own, and looks at its end through the files that it leaves."""
+"""Taps a gateway in a separate process, and scans the files that it leaves at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.leaks.watch import TAPS
 
 
 def install() -> None:
-    """From now on; its folder may be gone when the tests end."""
+    """Tap from now on; the gateway's folder may be gone when the tests end."""
     taps.install()
     opened = Journal.__init__
 
@@ -21,4 +21,4 @@ def install() -> None:
         opened(self, path, *arguments, **options)
         atexit.register(lambda: look_through(path.parent, TAPS.watch, TAPS.cookies))
 
-    Journal.__init__ = opening  # type: ignore[method-assign]  # the same, and looked at
+    Journal.__init__ = opening  # type: ignore[method-assign]  # the same, and scanned

@@ -1,4 +1,4 @@
-"""Looks through every file that the gateways of a run have left behind."""
+"""Scans every file that the gateways of a run have left behind."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from tests.leaks.watch import Watch
 
 INPUTS: Final = re.compile(r"gateway.*\.ya?ml|.*\.(key|pem|keys)|shop\.(db|log|yaml).*|key|.*secret.*|issuer.*|html")
-"""Files that the tests and their other servers write, or that hold a key and nothing else."""
+"""Files that the tests and their other servers write, or that contain a key and nothing else."""
 
 SECRETS: Final = "secrets"
-"""A folder of files that the tests write for `${file:…}`: each holds a secret and nothing else."""
+"""A folder of files that the tests write for `${file:…}`: each contains a secret and nothing else."""
 
 BLOCK: Final = 8 * 1024 * 1024
 OVERLAP: Final = 128
@@ -23,7 +23,7 @@ _ISSUED: Final = re.compile(rb"wmg_[A-Za-z0-9]{12}_[A-Za-z0-9_-]{43}")
 
 
 def look_through(root: Path, watch: Watch, cookies: set[str]) -> None:
-    """Journals, databases, logs, whatever: no marked secret, no token of the gateway, no key, no cookie."""
+    """Scan journals, databases, logs and others for marked secrets, gateway tokens, keys and cookies."""
     sessions = {cookie.encode() for cookie in cookies}
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())):
         if folder.name == SECRETS:

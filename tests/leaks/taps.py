@@ -1,4 +1,4 @@
-"""Taps everything that a gateway in this process writes: answers, frames, log, spans, exports, metrics, commands."""
+"""Taps everything that a gateway in this process writes: answers, frames, logs, spans, exports, metrics, commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COOKIE: Final = re.compile(r"webmcp-gateway-session[^= ]*=([A-Za-z0-9_-]{20,})"
 
 
 def install() -> None:
-    """From now on everything goes through `TAPS`; what is written stays as it is."""
+    """From now on pass everything through `TAPS`; the output stays the same."""
     _tap_secrets()
     _tap_answers()
     _tap_files()
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def _is_ours(protocol: object) -> bool:
-    """Whether a gateway answers there: tests serve others in the same process, which may write what they like."""
+    """Return whether a gateway answers there: the tests' other servers in this process may write anything."""
     if not isinstance(protocol, RequestHandler) or protocol._manager is None:
         return False
     app = getattr(protocol._manager.request_handler, "__self__", None)
@@ -53,17 +53,17 @@ def _is_ours(protocol: object) -> bool:
 
 
 _GIVEN: Final = ("gateway.config.secrets", "gateway.credentials.token_requests", "gateway.doors.issuers", "tests.")
-"""Who makes secrets of what others gave: the gateway's own are shown to whom they are for."""
+"""Modules that make secrets of given values; secrets that the gateway itself generates are sent to their owners."""
 
 _SHOWN: Final = {("gateway.doors.issuers", "logged_in")}
-"""Makes what comes back by way of the browser: at a logout, an ID token of the person who logs out."""
+"""Makes a value that comes back through the browser: at a logout, the person's ID token."""
 
 _PLACE: Final = re.compile(r"(sqlite|postgresql):.*|.*\.db")
-"""Where a database is, which is a secret only where a password stands in it."""
+"""The URL of a database, which is a secret only if it contains a password."""
 
 
 def _tap_secrets() -> None:
-    """Whatever a gateway is given is looked for, also where a test forgot the mark."""
+    """Search for every secret that a gateway is given, also if a test forgot the mark."""
     made = Secret.__init__
 
     def making(self: Secret, value: str) -> None:
@@ -74,11 +74,11 @@ def _tap_secrets() -> None:
         if given and value != UNSET and not _PLACE.fullmatch(value):
             look_for(value)
 
-    Secret.__init__ = making  # type: ignore[method-assign]  # the same, and looked for
+    Secret.__init__ = making  # type: ignore[method-assign]  # the same, and searched for
 
 
 def _tap_answers() -> None:
-    """Before compression and chunks; what was written before is looked at again, since a secret may be cut in two."""
+    """Scan before compression and chunking; earlier bytes are scanned again, since a secret may be split."""
     write, write_eof, write_headers = StreamWriter.write, StreamWriter.write_eof, StreamWriter.write_headers
     ends: dict[int, bytes] = {}
 
@@ -108,19 +108,19 @@ def _tap_answers() -> None:
     rest = Answering.rest
 
     def resting(self: Answering, text: str, status: int) -> bytes:
-        """The short way writes its answers itself."""
+        """Scan the answers that the fast path writes itself."""
         data = rest(self, text, status)
         TAPS.watch.look("short answers", data)
         return data
 
     Answering.rest = resting  # type: ignore[method-assign]
-    StreamWriter.write = writing  # type: ignore[method-assign]  # the same, and looked at
+    StreamWriter.write = writing  # type: ignore[method-assign]  # the same, and scanned
     StreamWriter.write_eof = ending  # type: ignore[method-assign]
     StreamWriter.write_headers = heading  # type: ignore[method-assign]
 
 
 def _tap_files() -> None:
-    """The kernel sends files of apps from where they are, past what else writes answers."""
+    """Scan files of apps, which the kernel sends past the other writers."""
     sendfile = web.FileResponse._sendfile
 
     async def sending(self: web.FileResponse, request: Any, fobj: Any, offset: int, count: int) -> Any:
@@ -128,7 +128,7 @@ def _tap_files() -> None:
             TAPS.watch.look("sent files", os.pread(fobj.fileno(), count, offset))
         return await sendfile(self, request, fobj, offset, count)
 
-    web.FileResponse._sendfile = sending  # type: ignore[method-assign]  # the same, and looked at
+    web.FileResponse._sendfile = sending  # type: ignore[method-assign]  # the same, and scanned
 
 
 def _tap_frames() -> None:
@@ -143,7 +143,7 @@ def _tap_frames() -> None:
 
 
 def _tap_traces() -> None:
-    """What spans would say, whether anybody collects them or not; and all that goes to a collector."""
+    """Scan the fields of spans, exported or not, and everything sent to a collector."""
     note, send = Span.note, Collector.send
 
     def noting(self: Span, fields: Mapping[str, object]) -> None:
@@ -170,7 +170,7 @@ def _tap_commands() -> None:
 
 
 def _tap_log() -> None:
-    """What `--verbose` writes, of the gateway itself; other programs of the tests log in this process, too."""
+    """Scan the log of `--verbose`, of the gateway only; other programs of the tests log in this process, too."""
 
     class Looking(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -182,7 +182,7 @@ def _tap_log() -> None:
 
 
 def _tap_metrics() -> None:
-    """Of each gateway when it ends, whether anybody has asked for them or not."""
+    """Scan the metrics of each gateway when it ends, whether or not they were requested."""
     all_metrics: WeakSet[Metrics] = WeakSet()
     made, cleanup = Metrics.__init__, web.BaseRunner.cleanup
 

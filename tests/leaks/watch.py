@@ -1,4 +1,4 @@
-"""Notes what of a gateway's output was looked at, and where a secret stood in it; across the processes of one run."""
+"""Notes how much of a gateway's output was scanned, and where it contained a secret; across the processes of a run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Final
 from tests.leaks.marks import found_in
 
 FOLDER: Final = "WEBMCP_GATEWAY_TESTS_LEAKS"
-"""The variable that names the folder in which all processes of a run note what they find."""
+"""The environment variable with the folder in which all processes of a run note their findings."""
 
 
 class Watch:
-    """Takes everything that is written, by the kind of place. With a `folder` it notes there what it finds."""
+    """Scans all output by the kind of place; with a `folder`, its findings are written there."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.seen: Counter[str] = Counter()
@@ -28,7 +28,7 @@ class Watch:
             atexit.register(self._sum_up)
 
     def look(self, kind: str, data: bytes, where: str = "") -> None:
-        """These bytes were written."""
+        """Scan these bytes."""
         self.seen[kind] += len(data)
         form = found_in(data)
         if form is None:
@@ -38,7 +38,7 @@ class Watch:
         self.find(f"{kind} {where} of {test}: {form!r} in {data[max(0, at - 120) : at + 60]!r}")
 
     def find(self, what: str) -> None:
-        """A secret was found."""
+        """Note a secret that was found."""
         self.found.append(what)
         self._write({"found": what})
 
@@ -53,9 +53,9 @@ class Watch:
 
 
 class Taps:
-    """Where what is written goes to: the watch of the run, or another one within `aside`.
+    """The target of all taps: the watch of the run, or a separate one within `aside`.
 
-    `cookies` are the values of sessions that gateways set: an answer holds them, and nothing else may.
+    `cookies` are the values of sessions that gateways set: an answer contains them, and nothing else may.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Taps:
 
     @contextmanager
     def aside(self) -> Iterator[Watch]:
-        """What is written within this is no part of the run."""
+        """Watch the output within this block separately from the run."""
         before, self.watch = self.watch, Watch()
         try:
             yield self.watch
@@ -76,7 +76,7 @@ TAPS: Final = Taps()
 
 
 def noted(folder: Path) -> tuple[list[str], Counter[str]]:
-    """What other processes found, and how much they have looked at."""
+    """Return the findings of other processes, and how much they have scanned."""
     found, seen = [], Counter[str]()
     for path in folder.glob("*.jsonl"):
         for line in path.read_text("utf-8").splitlines():
@@ -87,6 +87,6 @@ def noted(folder: Path) -> tuple[list[str], Counter[str]]:
 
 
 def environment() -> dict[str, str]:
-    """What a gateway that runs as a process of its own needs to be looked at."""
+    """Return the environment variables with which a separate gateway process is scanned."""
     inside = Path(__file__).parent / "inside"
     return {**os.environ, "PYTHONPATH": f"{inside}:{inside.parents[2]}"}

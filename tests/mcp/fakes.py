@@ -52,12 +52,12 @@ class Packed:
     keeps: bool = False
 
     async def html(self) -> str:
-        """The page, which has no snapshot."""
+        """Return the page, which has no snapshot."""
         return self.resource.html
 
 
 def packed(id: str) -> Packed:
-    """An app of one line of HTML."""
+    """Return an app of one line of HTML."""
     return Packed(id, id.title(), Resource(f"ui://{id}/app.html", f"<p>{id}</p>", {"csp": {"connectDomains": []}}))
 
 
@@ -68,14 +68,14 @@ EVENTS: tuple[tuple[RelayEvent, ...], ...] = (
     (RelayEvent(4, "call-4", "\u00e9\U0001f600", {"\u00e9": [1, 1.0, -0.0, 1e300, None, True, "\x7f\u2028"]}),),
     (RelayEvent(5, "call-5", "odd", {"text": "\ud800", "number": float("inf"), "whole": 10**30}),),
 )
-"""What a poll is told, by the number of the last event that arrived."""
+"""The answers to a poll, by the number of the last event that arrived."""
 
 HELD, BROKEN, OVERTAKEN = 90, 91, 92
-"""Of polls that say so, one waits for `release`, one fails and one is overtaken."""
+"""A poll with the first number waits for `release`, one with the second fails, the third is overtaken."""
 
 
 class FakeRelay:
-    """A view for which the same calls wait again and again; `call-1` waits for its answer."""
+    """A view with the same pending calls at each poll; `call-1` waits for its answer."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -83,7 +83,7 @@ class FakeRelay:
         self.listed: list[str] = []
 
     def spend(self) -> None:
-        """It may ask as often as it likes."""
+        """Spend nothing: there is no rate limit."""
 
     def list(self, tools: Sequence[types.Tool]) -> None:
         self.listed += [tool.name for tool in tools]
@@ -105,7 +105,7 @@ class FakeRelay:
 
 
 class FakeViews:
-    """One live view of each principal that has tools; `proof` is the proof of a view that is proven."""
+    """One live view with tools for each principal; `proof` is the proof of a proven view."""
 
     def __init__(self) -> None:
         self._tools: dict[Principal, tuple[ViewTool, ...]] = {}
@@ -115,7 +115,7 @@ class FakeViews:
         self.precedence = Precedence(time.monotonic)
 
     def offer(self, principal: Principal, *tools: ViewTool) -> None:
-        """The page of `principal` offers other tools now."""
+        """Let the page of `principal` offer other tools."""
         self._tools[principal] = tools
         for watcher in list(self._watchers):
             watcher(principal)
@@ -172,7 +172,7 @@ class FakeViews:
 
 
 class FakeStorage:
-    """What pages keep, by person and app; `failing` is what it fails with."""
+    """The storage of pages by person and app; `failing` is the exception that it raises."""
 
     def __init__(self) -> None:
         self.items: dict[tuple[str, str], dict[str, str]] = {}
@@ -195,7 +195,7 @@ class FakeStorage:
 
 
 class FakePages:
-    """Pages whose tools answer with what they were called with; `raising` is what they fail with."""
+    """Pages whose tools return their call; `raising` is the exception that they raise."""
 
     def __init__(self) -> None:
         self.raising: Exception | None = None
@@ -259,13 +259,13 @@ ANSWERS: dict[str, Response] = {
         )
     )
 }
-"""Answers of backends, plain and odd, by the URL that asks for them."""
+"""Answers of backends, plain and odd, by the requested URL."""
 ANSWERS["/answer/part"] = Response(200, (("content-type", "text/plain"),), b"first", "/answer", part=Part("s1", False))
 ANSWERS["/answer/last"] = Response(200, (("content-type", "text/plain"),), b"last", "/answer", part=Part("s1", True))
 
 
 class EchoExchange:
-    """A backend that answers with what it was asked; `/slow` never answers, `/big` answers with 100,000 letters."""
+    """A backend that returns the request; `/slow` never answers, `/big` answers with 100,000 letters."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()

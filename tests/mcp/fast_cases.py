@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one case after the other is easier to read than one on each line
-"""Calls of views as clients write them, odd ones and broken ones: what the fast path must not tell apart."""
+"""Calls of views as clients write them, odd ones and broken ones: the fast path must answer them as the SDK does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEAD = {
 }
 LISTED: dict[str, Any] = {"name": "find", "description": "\u00e9", "inputSchema": {"type": "object"}}
 GONE = object()
-"""Takes a member away."""
+"""Removes a member."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One request; `fast` says that the fast path has to take it, not only may."""
+    """One request; with `fast` the fast path must take it, otherwise it may."""
 
     name: str
     head: tuple[tuple[str, str], ...]
@@ -42,7 +42,7 @@ class Case:
 
 
 def message(id: object = 1, arguments: object = GONE, meta: object = GONE, **members: object) -> str:
-    """A call as JSON; `members` replace those of the message, `params_…` those of its params."""
+    """Return a call as JSON; `members` replace those of the message, `params_…` those of its params."""
     params: dict[str, object] = {
         "name": "http_request",
         "arguments": ARGUMENTS if arguments is GONE else arguments,
@@ -63,7 +63,7 @@ def _fields(**changes: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """Yield all cases."""
     yield from _heads()
     for kind, found in (
         ("id", _ids()),
@@ -239,7 +239,7 @@ def _arguments() -> Iterator[tuple[str, bool]]:
 
 
 def _relayed() -> Iterator[Case]:
-    """Questions for a model's calls, and answers to them."""
+    """Yield polls for a model's calls, and answers to them."""
     odd_tools: tuple[Any, ...] = ([], [LISTED], [LISTED, 1, {}, {"name": 2}], [LISTED] * 300, {}, "x", None)
     odd_results: tuple[Any, ...] = ({}, [], None, "x", {"content": "x"}, {"isError": True})
     polls: tuple[dict[str, Any], ...] = (

@@ -1,4 +1,4 @@
-"""A mount with small working parts behind it, and a real server in front of it."""
+"""A mount with small working collaborators, and a real server in front of it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Served:
     pages: FakePages
     exchange: EchoExchange
     seen: list[str] = field(default_factory=list)
-    """The paths that the application was asked for."""
+    """The paths that reached the application."""
 
 
 class _Open:
-    """Lets everybody pass to one face."""
+    """Admits every caller to one face."""
 
     def __init__(self, face: Face, unread: Unread) -> None:
         self._face = face
@@ -57,28 +57,28 @@ class _Open:
         self.unread = unread
 
     def malformed(self, client: str | None) -> None:
-        """Nobody counts here."""
+        """Count nothing."""
 
     def fast(self, mount: str) -> Fast[Any] | None:
-        """At `/mcp` alone."""
+        """Return the fast path at `/mcp` only."""
         return None if mount else self._face.fast
 
     def client(self, request: Asked) -> str | None:
-        """Where the request comes from."""
+        """Return the address of the request."""
         return request.remote
 
     async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """As the face itself is told."""
+        """Return the principal as the face itself does."""
         return principal_of(request.headers.get("x-user"))
 
     def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Nobody comes to be nobody here."""
+        """Revoke nobody."""
         return nullcontext()
 
 
 @dataclass
 class Mount:
-    """What a mount is made of."""
+    """The collaborators of a mount."""
 
     app: str | None = None
     fast_path: bool = True
@@ -98,7 +98,7 @@ class Mount:
 
     @asynccontextmanager
     async def face(self) -> AsyncIterator[Served]:
-        """The mount without a server in front of it."""
+        """Return the mount without a server in front of it."""
         views, pages, exchange = FakeViews(), FakePages(), EchoExchange()
         face = Face(
             self.app,
@@ -123,7 +123,7 @@ class Mount:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Served]:
-        """The mount at a free port of this machine."""
+        """Serve the mount at a free port of this machine."""
         async with self.face() as served:
 
             @web.middleware
@@ -132,7 +132,7 @@ class Mount:
                 return await handler(request)
 
             app = web.Application(middlewares=[see])
-            app.on_response_prepare.append(name_server)  # as the gateway does for all that it serves
+            app.on_response_prepare.append(name_server)  # as the gateway does for everything it serves
             app.router.add_route("*", "/mcp", served.face.handle)
             runner = (
                 FrontRunner(app, _Open(served.face, self.unread), drain=5.0)
@@ -151,26 +151,26 @@ class Mount:
 
 
 class _NamelessRunner(web.AppRunner):
-    """Names no version in what the parser answers, as the gateway does."""
+    """Removes the version from the parser's own answers, as the gateway does."""
 
     @property
     def server(self) -> Any:
-        """As aiohttp has it."""
+        """Return aiohttp's server."""
         behind = super().server
         return None if behind is None else lambda: nameless(behind())
 
 
 def principal_of(header: str | None) -> Principal:
-    """Who a request with `x-user: issuer|client|subject` comes from."""
+    """Return the principal of a request with `x-user: issuer|client|subject`."""
     issuer, client, subject = (header or "||").split("|")
     return Principal(issuer, client, subject) if header else LOCAL
 
 
 def as_app(url: str, mode: str, **options: Any) -> Client:
-    """A client that shows MCP Apps."""
+    """Return a client that shows MCP Apps."""
     return Client(url, mode=mode, extensions=UI, **options)
 
 
 def said(result: types.CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))

@@ -1,4 +1,4 @@
-"""How often listeners are told, by a clock that tests move."""
+"""How often listeners are notified, by a clock that tests move."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ ADA = Principal("issuer", "client", "ada")
 
 
 class Timers:
-    """Time that passes when a test says so, and what happens then."""
+    """A clock that the test moves, and its pending timers."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.waiting: list[tuple[float, Callable[[], None]]] = []
 
     def time(self) -> float:
-        """Now."""
+        """Return the time."""
         return self.now
 
     def call_at(self, when: float, callback: Callable[[], None], /) -> object:
-        """Later."""
+        """Add a timer."""
         self.waiting.append((when, callback))
         return callback
 
     def pass_by(self, seconds: float) -> None:
-        """What is due by then happens."""
+        """Advance the clock and run the timers that are due."""
         self.now += seconds
         due = [one for one in self.waiting if one[0] <= self.now]
         self.waiting = [one for one in self.waiting if one not in due]
@@ -46,12 +46,12 @@ class House:
         self.changes = Changes(lambda principal: self.tools.get(principal.id), 1.0, self.timers)
 
     def change(self, principal: Principal = LOCAL) -> None:
-        """The principal has other tools."""
+        """Change the principal's tools."""
         self.tools[principal.id] = self.tools.get(principal.id, 0) + 1
         self.changes.changed(principal)
 
     def listener(self) -> list[float]:
-        """When it was told."""
+        """Return a list of the times at which a listener is notified."""
         told: list[float] = []
         self.changes.listen(LOCAL, lambda: told.append(self.timers.now))
         return told
@@ -59,12 +59,12 @@ class House:
 
 @pytest.fixture
 def house() -> House:
-    """Nobody listens."""
+    """A house without listeners."""
     return House()
 
 
 def test_the_first_change_is_told_at_once_and_the_rest_together(house: House) -> None:
-    """A burst is one notice now and one after a second, for the last of it."""
+    """A burst causes one notification now and one after a second, for its last change."""
     told = house.listener()
     for _ in range(5):
         house.change()
@@ -88,7 +88,7 @@ def test_a_flood_is_told_once_a_second(house: House) -> None:
 
 
 def test_what_changes_no_tools_is_not_told(house: House) -> None:
-    """A view that opens holds up nothing: its page's first tool is told at once."""
+    """A view that opens delays nothing: its page's first tool is notified at once."""
     told = house.listener()
     house.changes.changed(LOCAL)
     assert told == []
@@ -98,7 +98,7 @@ def test_what_changes_no_tools_is_not_told(house: House) -> None:
 
 
 def test_listeners_hear_of_their_own_principal_until_they_stop(house: House) -> None:
-    """Another principal's change is not told, and neither is one after `stop()`, waiting ones included."""
+    """Another principal's change is not sent, and none after `stop()`, pending ones included."""
     told: list[int] = []
     stop = house.changes.listen(LOCAL, lambda: told.append(1))
     house.change(ADA)

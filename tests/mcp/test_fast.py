@@ -1,4 +1,4 @@
-"""The fast path and the way through the SDK give the same bytes, whatever is sent."""
+"""The fast path and the SDK give the same bytes, whatever is sent."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ CASES = tuple(cases())
 
 @pytest.fixture(scope="module")
 async def ways() -> AsyncIterator[tuple[Served, Served, Served]]:
-    """The same mount with the fast path, with that and the short way before it, and without either."""
+    """Yield the same mount with the MCP fast path, with that and the one in front of aiohttp, and with neither."""
     async with (
         Mount(app="cart").serve() as fast,
         Mount(app="cart", front=True).serve() as short,
@@ -36,18 +36,18 @@ async def ways() -> AsyncIterator[tuple[Served, Served, Served]]:
 
 
 async def sent(served: Served, case: Case) -> WireAnswer:
-    """What comes back for the bytes of a case."""
+    """Return the answer to the bytes of a case."""
     return await exchange(urlsplit(served.url).port or 0, case.method, "/mcp", case.head, case.body)
 
 
 def comparable(answer: WireAnswer) -> tuple[int, dict[str, str], bytes]:
-    """An answer without its clock, and without the id of the session that an older protocol may have begun."""
+    """Return an answer without its date, and without the id of a session that an older protocol may have begun."""
     headers = {name: value for name, value in answer.headers.items() if name not in ("date", "mcp-session-id")}
     return answer.status, headers, answer.raw.partition(b"\r\n\r\n")[2]
 
 
 def test_there_are_enough_cases() -> None:
-    """Valid, odd and malformed requests, each with a name of its own."""
+    """Valid, odd and malformed requests, each with a distinct name."""
     assert len({case.name for case in CASES}) == len(CASES) >= 300
 
 
@@ -61,7 +61,7 @@ async def test_all_ways_give_the_same_bytes(ways: tuple[Served, Served, Served],
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
-    """Without this both ways might be the same one."""
+    """Otherwise both ways might be the same one."""
     fields = tuple((name.encode(), value.encode("latin-1")) for name, value in case.head)
     heads = Heads((HOST,), ("http://console.test",))
     length = (b"content-length", b"%d" % len(case.body))
@@ -72,7 +72,7 @@ def test_the_fast_path_takes_what_is_usual_alone(case: Case) -> None:
 
 @asynccontextmanager
 async def held(*, front: bool, tool: str) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A call of `tool` that is not answered before it is released."""
+    """Start a call of `tool` that is not answered before it is released."""
     async with Mount(app="cart", front=front, silence=0.05).serve() as served:
         case = next(case for case in CASES if case.fast and ("mcp-name", tool) in case.head)
         arguments = {"url": "/held", "after": HELD, "_view": "proof"}
@@ -87,7 +87,7 @@ EACH = [(front, tool) for front in (False, True) for tool in ("http_request", "w
 
 @pytest.mark.parametrize(("front", "tool"), EACH)
 async def test_a_silent_call_becomes_an_event_stream(*, front: bool, tool: str) -> None:
-    """Before anything on the way takes the connection for dead, pings come, and at last the answer."""
+    """Pings come before any proxy times the connection out, and at last the answer."""
     async with held(front=front, tool=tool) as (served, reader, _):
         head = await reader.readuntil(b": ping")
         served.exchange.release.set()
@@ -99,7 +99,7 @@ async def test_a_silent_call_becomes_an_event_stream(*, front: bool, tool: str) 
 
 @pytest.mark.parametrize(("front", "tool"), EACH)
 async def test_a_call_ends_with_its_connection(*, front: bool, tool: str) -> None:
-    """A view that is gone asks for nothing any more."""
+    """The connection of a closed view cancels its call."""
     async with held(front=front, tool=tool) as (served, reader, writer):
         await reader.readuntil(b": ping")
         writer.transport.abort()
@@ -108,7 +108,7 @@ async def test_a_call_ends_with_its_connection(*, front: bool, tool: str) -> Non
 
 
 def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
-    """It is not read here, where nobody else runs meanwhile."""
+    """Parsing it here would block the event loop."""
     for parts, taken in ((10, True), (120_000, False)):
         body = message(arguments={"_view": "x", "other": [1] * parts}).encode()
         assert (EnvelopeReader().read(body, b"http_request") is not None) is taken
@@ -117,7 +117,7 @@ def test_a_message_of_too_many_parts_is_left_to_be_refused() -> None:
 
 @pytest.mark.parametrize(("tool", "name"), [("http_request", "body"), ("webmcp_result", "result")])
 def test_numbers_of_a_page_stay_as_they_are(tool: str, name: str) -> None:
-    """However large: what a page sends, and what its tools answer, is read exactly."""
+    """Of any size: a page's values, and its tools' answers, are parsed exactly."""
     given = {"_view": "x", "call": "call-1", name: {"n": 2**80}}
     call = EnvelopeReader().read(message(arguments=given, params_name=tool).encode(), tool.encode())
     assert call is not None
@@ -125,7 +125,7 @@ def test_numbers_of_a_page_stay_as_they_are(tool: str, name: str) -> None:
 
 
 def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
-    """Newer Pythons read JSON of such a depth, whatever their limit of recursion is."""
+    """Newer Pythons parse JSON of such a depth, whatever their recursion limit is."""
     body = message(meta={"x": 0}).replace('{"x": 0}', f'{{"x": {"[" * 3000}{"]" * 3000}}}').encode()
     upstream = UpstreamFast(cast(Any, None), [], [])
     limit = sys.getrecursionlimit()
@@ -138,7 +138,7 @@ def test_a_client_that_describes_itself_too_deeply_is_left_to_the_sdk() -> None:
 
 
 async def test_a_large_result_of_an_upstream_is_written_in_pieces() -> None:
-    """Nobody waits while all of it is made to one text."""
+    """The event loop is not blocked while it is serialized."""
     result = {"content": [{"type": "text", "text": "é" * SIZE * 3}]}
 
     class Large:

@@ -1,4 +1,4 @@
-"""How much one message may be, and how often a view may ask: by the policy, and before anything is done."""
+"""The size of one message, and the rate of a view's calls: limited by the policy, before anything runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ routes:
 
 @pytest.fixture(scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """A gateway with a route that takes 13 MiB, and one that takes what is usual."""
+    """Yield a gateway with a route that accepts 13 MiB, and one with the default limit."""
     async with running(tmp_path_factory.mktemp("limits"), policy=POLICY) as world:
         yield world
 
 
 def head(world: World, tool: str) -> list[tuple[str, str]]:
-    """The header fields of a call."""
+    """Return the header fields of a call."""
     return [
         ("host", f"localhost:{world.gateway.port}"),
         ("content-type", "application/json"),
@@ -46,14 +46,14 @@ def head(world: World, tool: str) -> list[tuple[str, str]]:
 
 
 async def call(world: World, tool: str, arguments: dict[str, Any]) -> WireAnswer:
-    """A call of a tool at the mount of the cart."""
+    """Return a call of a tool at the mount of the cart."""
     params = {"name": tool, "arguments": arguments, "_meta": META}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     return await exchange(world.gateway.port, "POST", "/mcp/cart", head(world, tool), body)
 
 
 async def result(world: World, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What such a call gives."""
+    """Return the result of such a call."""
     said: dict[str, Any] = json.loads((await call(world, tool, arguments)).raw.partition(b"\r\n\r\n")[2])["result"]
     return said
 
@@ -65,7 +65,7 @@ class Attached:
         self._world, self._view, self._key, self._count = world, view, base64.urlsafe_b64decode(key + "="), 0
 
     async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """A proven call."""
+        """Send a proven call."""
         self._count += 1
         number = str(self._count).encode()
         signed = base64.urlsafe_b64encode(hmac.digest(self._key, number, "sha256")).decode().rstrip("=")
@@ -73,7 +73,7 @@ class Attached:
 
 
 async def attached(world: World) -> Attached:
-    """A new one."""
+    """Return a new one."""
     opened = await result(world, "open_cart")
     given = await result(world, "webmcp_attach", launch=opened["_meta"]["webmcp-gateway/launch"])
     return Attached(world, given["structuredContent"]["view"], given["structuredContent"]["key"])
@@ -84,7 +84,7 @@ async def attached(world: World) -> Attached:
     [("large", 13 * MIB, 401), ("large", 13 * MIB + 1, 413), ("small", MIB + 1, 413), ("small", 11 * MIB, 413)],
 )
 async def test_the_limit_of_a_route_is_what_counts(world: World, path: str, size: int, status: int) -> None:
-    """What it takes reaches the backend (which asks for a token), a byte more is answered 413 in the result."""
+    """A body of that size reaches the backend (which requires a token), a byte more is answered 413 in the result."""
     view = await attached(world)
     body = base64.b64encode(b"x" * size).decode()
     answer = await view.ask("http_request", url=f"/api/{path}", method="POST", body=body, bodyType="base64")
@@ -93,7 +93,7 @@ async def test_the_limit_of_a_route_is_what_counts(world: World, path: str, size
 
 
 async def test_what_no_route_could_take_is_refused_by_its_length(world: World) -> None:
-    """Twice what the largest route takes, and a little, is read; a message beyond that is 413 before its body comes."""
+    """Twice the largest route's limit, and a little, is read; a larger message is 413 before its body arrives."""
     lines = [f"{name}: {value}" for name, value in head(world, "http_request")]
     request = "\r\n".join(["POST /mcp/cart HTTP/1.1", *lines, f"content-length: {27 * MIB + 1}", "connection: close"])
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
@@ -103,7 +103,7 @@ async def test_what_no_route_could_take_is_refused_by_its_length(world: World) -
 
 
 async def test_a_view_that_asks_without_end_is_slowed_down(world: World) -> None:
-    """Others go on, and so does it a little later."""
+    """Others continue, and so does it a little later."""
     busy, calm = await attached(world), await attached(world)
     answers = [await busy.ask("webmcp_poll", wait=0) for _ in range(1)]
     while not answers[-1].get("isError"):

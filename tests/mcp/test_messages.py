@@ -1,4 +1,4 @@
-"""Messages of clients that misuse ids, batches, cancellation, and the sessions of others; in both eras."""
+"""Clients that misuse ids, batches, cancellation, and the sessions of others; in both eras."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontex
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """The mount of the cart."""
+    """Yield the mount of the cart."""
     async with Mount(app="cart").serve() as served:
         yield served
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP client."""
+    """Yield an HTTP client."""
     async with aiohttp.ClientSession() as client:
         yield client
 
@@ -40,7 +40,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 async def opened(
     http: aiohttp.ClientSession, url: str, user: str = ADA, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The header fields of a new session of `user`, or of who shows `more`."""
+    """Return the header fields of a new session of `user`, or of the caller with the headers `more`."""
     params = {"protocolVersion": VERSION, "capabilities": UI, "clientInfo": {"name": "t", "version": "1"}}
     fields = {**ACCEPT, **(more if more is not None else {"x-user": user})}
     hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
@@ -53,13 +53,13 @@ async def opened(
 
 
 def fetching(id: object, url: str, **meta: Any) -> dict[str, Any]:
-    """A call of `http_request`."""
+    """Return a call of `http_request`."""
     params: dict[str, Any] = {"name": "http_request", "arguments": {"url": url}}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {**params, **meta}}
 
 
 async def said(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
-    """The messages of an answer, whichever way they come."""
+    """Return the messages of an answer, as JSON or as events."""
     text = await answer.text()
     if "text/event-stream" not in answer.headers.get("content-type", ""):
         return [json.loads(text)]
@@ -73,7 +73,7 @@ async def said(answer: aiohttp.ClientResponse) -> list[dict[str, Any]]:
 async def test_the_session_of_another_is_as_one_that_never_was(
     served: Served, http: aiohttp.ClientSession, method: str
 ) -> None:
-    """The same answer, whatever is done with its id; and it goes on for who opened it."""
+    """Any use of its id gets the same answer; and the session continues for its owner."""
     adas = await opened(http, served.url)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
     told = []
@@ -89,7 +89,7 @@ async def test_the_session_of_another_is_as_one_that_never_was(
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 async def test_a_session_is_of_one_mount(http: aiohttp.ClientSession, method: str) -> None:
-    """At another one it does not exist, for the very same principal."""
+    """At another mount it does not exist, for the same principal."""
     async with Mount(app="cart").serve() as cart, Mount(app="todo").serve() as todo:
         fields = await opened(http, cart.url)
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"} if method == "POST" else None
@@ -98,7 +98,7 @@ async def test_a_session_is_of_one_mount(http: aiohttp.ClientSession, method: st
 
 
 async def test_a_modern_request_is_in_no_session(served: Served, http: aiohttp.ClientSession) -> None:
-    """The id of another's session beside it gives it nothing: it runs as who sent it."""
+    """The id of another's session beside it has no effect: it runs as its own caller."""
     adas = await opened(http, served.url)
     fields = {**MODERN, "x-user": BOB, "mcp-session-id": adas["mcp-session-id"]}
     async with http.post(served.url, json=fetching(1, "/api", _meta=META), headers=fields) as answer:
@@ -114,7 +114,7 @@ async def test_a_modern_request_is_in_no_session(served: Served, http: aiohttp.C
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("size", [0, 1, 2, 1000])
 async def test_a_batch_is_refused_whole(served: Served, http: aiohttp.ClientSession, era: str, size: int) -> None:
-    """No message of it runs (no version that we speak has batches), and the next single one is answered."""
+    """No message of it runs (no supported version has batches), and the next single one is answered."""
     fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
     meta = {"_meta": META} if era == "modern" else {}
     batch = [fetching(number, "/held", **meta) for number in range(size)]
@@ -134,7 +134,7 @@ async def test_a_batch_is_refused_whole(served: Served, http: aiohttp.ClientSess
 async def test_a_message_of_too_many_parts_is_not_read(
     served: Served, http: aiohttp.ClientSession, era: str, place: str
 ) -> None:
-    """Nothing of it runs: to read it would hold up everybody. A text of the same size is one part."""
+    """None of it runs: parsing it would block the event loop. A text of the same size is one part."""
     fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
     meta = {"_meta": META} if era == "modern" else {"_meta": {}}
     many: dict[str, Any] = fetching(1, "/api", **meta)
@@ -158,7 +158,7 @@ async def test_a_message_of_too_many_parts_is_not_read(
 
 
 async def test_modern_calls_of_one_id_are_each_answered(served: Served, http: aiohttp.ClientSession) -> None:
-    """An id names the request of its own connection alone; clients that share a principal may use the same."""
+    """An id is unique only within its own connection; clients that share a principal may use the same."""
     fields = {**MODERN, "x-user": ADA}
 
     async def ask(url: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ async def test_modern_calls_of_one_id_are_each_answered(served: Served, http: ai
 
 
 async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohttp.ClientSession) -> None:
-    """The second call of that id is refused, as a number and as a text; the first one gets its own answer."""
+    """The second call with that id is refused, as a number and as a text; the first one gets its own answer."""
     fields = await opened(http, served.url)
 
     async def ask(url: str, id: object = 7) -> list[dict[str, Any]]:
@@ -195,7 +195,7 @@ async def test_an_id_that_is_in_flight_in_a_session(served: Served, http: aiohtt
 @pytest.mark.parametrize("id", ["true", "null", "1.5", "1e999", "[1]", '{"a":1}'])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_an_id_that_is_none_is_refused(served: Served, http: aiohttp.ClientSession, era: str, id: str) -> None:
-    """It is not taken for a notification, which nobody answers."""
+    """It is not taken for a notification, which gets no answer."""
     fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
     message = json.dumps(fetching("HERE", "/api", _meta=META if era == "modern" else {})).replace('"HERE"', id)
     async with http.post(served.url, data=message, headers={**fields, "content-type": "application/json"}) as answer:
@@ -217,7 +217,7 @@ async def test_json_is_utf_8(served: Served, http: aiohttp.ClientSession, era: s
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_hosts_are_compared_without_case(served: Served, http: aiohttp.ClientSession, era: str) -> None:
-    """As names of hosts are (RFC 9110, 4.2.3)."""
+    """As host names are (RFC 9110, 4.2.3)."""
     fields = {**MODERN, "x-user": ADA} if era == "modern" else await opened(http, served.url)
     message = fetching(1, "/api", _meta=META if era == "modern" else {})
     async with http.post(served.url, json=message, headers={**fields, "host": "Gateway.TEST"}) as answer:
@@ -228,7 +228,7 @@ async def test_hosts_are_compared_without_case(served: Served, http: aiohttp.Cli
 
 
 async def cancelled(http: aiohttp.ClientSession, url: str, fields: dict[str, str], id: object) -> int:
-    """Send `notifications/cancelled`; its status."""
+    """Send `notifications/cancelled`; return its status."""
     params = {"requestId": id, "reason": "enough"}
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
     async with http.post(url, json=message, headers=fields) as answer:
@@ -236,7 +236,7 @@ async def cancelled(http: aiohttp.ClientSession, url: str, fields: dict[str, str
 
 
 async def test_a_session_cancels_its_own_calls_alone(served: Served, http: aiohttp.ClientSession) -> None:
-    """The same id in another session, and in another's, is another call; its own cancels it."""
+    """The same id in another session, or another principal's, is another call; its own session cancels it."""
     adas, adas_other, bobs = [await opened(http, served.url, user) for user in (ADA, ADA, BOB)]
     asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held"), adas))
     await served.exchange.held.wait()
@@ -255,7 +255,7 @@ async def test_a_session_cancels_its_own_calls_alone(served: Served, http: aioht
 
 
 async def test_a_modern_call_is_cancelled_by_its_connection_alone(served: Served, http: aiohttp.ClientSession) -> None:
-    """A notification from elsewhere cancels nothing, not even of the same caller."""
+    """A separate notification cancels nothing, not even from the same caller."""
     fields = {**MODERN, "x-user": ADA}
     asking = asyncio.create_task(_posted(http, served.url, fetching(5, "/held", _meta=META), fields))
     await served.exchange.held.wait()
@@ -295,7 +295,7 @@ async def test_what_is_not_taken_is_refused_in_words(
     status: int,
     words: list[str],
 ) -> None:
-    """That name the field, or say what the body must be, not in those of a parser."""
+    """The error names the field, or what the body must be, and not a parser's internals."""
     own = {"x-user": ADA, "content-type": "application/json", **ACCEPT, **era, **fields}
     async with http.post(served.url, data=body, headers=own) as answer:
         assert answer.status == status

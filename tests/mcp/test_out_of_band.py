@@ -1,4 +1,4 @@
-"""The large body of a request goes beside its message, byte for byte; everything else stays where it is."""
+"""The large body of a request travels outside its message, byte for byte; everything else stays in place."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNICODE = "é€\U0001f600" * (LONG // 8)
 
 
 def message(**arguments: Any) -> dict[str, Any]:
-    """A call of `http_request`."""
+    """Return a call of `http_request`."""
     made = fetching(1, "/api")
     made["params"]["arguments"] |= {"method": "POST", **arguments}
     return made
 
 
 def written(value: object) -> bytes:
-    """As JavaScript writes it."""
+    """Return the message as JavaScript writes it."""
     return json.dumps(value, ensure_ascii=False).encode()
 
 
@@ -45,7 +45,7 @@ def written(value: object) -> bytes:
     ],
 )
 def test_what_is_taken_out_is_what_was_meant(kind: str | None, body: str) -> None:
-    """The same bytes with the same content type, whichever way the request is made."""
+    """The same bytes with the same content type, for each way of writing the request."""
     whole = message(body=body, bodyType=kind) if kind is not None else message(body=body)
     taken = taken_out(written(whole))
     assert taken is not None
@@ -57,7 +57,7 @@ def test_what_is_taken_out_is_what_was_meant(kind: str | None, body: str) -> Non
 
 
 def test_the_message_of_another_body_is_another_one() -> None:
-    """Who repeats a call must send the same: what is left says which body it had."""
+    """A repeated call must be the same: the rest identifies the body that it had."""
     said = [taken_out(written(message(body=body, bodyType="text"))) for body in (LARGE, LARGE, LARGE + "x")]
     first, again, other = [taken[0] for taken in said if taken is not None]
     assert first == again != other
@@ -87,14 +87,14 @@ LEFT: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("what", [*LEFT])
 def test_what_is_anything_else_stays_in_its_message(what: str) -> None:
-    """Whoever reads that says what is wrong with it."""
+    """The next reader reports its error."""
     assert taken_out(LEFT[what]()) is None
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("kind", ["text", "base64"])
 async def test_a_message_may_be_larger_than_others_by_its_body(era: str, kind: str) -> None:
-    """In both eras it arrives whole; as a text with escapes it is too much to be read."""
+    """In both eras it arrives whole; as a string with escapes it is too large to parse."""
     large = "QUJD" * (BODY_LIMIT // 4 + 1)
     async with Mount(app="cart", body_limit=3 * BODY_LIMIT).serve() as served, aiohttp.ClientSession() as http:
         fields = dict(MODERN) if era == "modern" else await opened(http, served.url, more=ACCEPT)

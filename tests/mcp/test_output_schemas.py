@@ -1,4 +1,4 @@
-"""The output schema that a page declares for a tool, as a model's client has it."""
+"""The output schema that a page declares for a tool, as a model's client receives it."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ TOOL = {"name": "get_cart", "inputSchema": {"type": "object"}, "outputSchema": T
 async def test_the_output_schema_of_a_page_reaches_the_model_with_its_structured_content(
     world: World, mode: str
 ) -> None:
-    """The client checks the answer against the schema that it was given; `list_view_tools` has it, too."""
+    """The client checks the answer against the schema that it received; `list_view_tools` has it, too."""
     async with as_app(f"{world.url}/mcp/cart", mode) as app, Client(f"{world.url}/mcp/cart", mode=mode) as client:
         attached = (await app.call_tool("webmcp_attach", {})).structured_content
         assert attached is not None

@@ -22,7 +22,7 @@ VIEW = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PERSON, "gesture", "view-1",
 
 
 class Wire:
-    """A view's end: what it sends, and what comes back by id."""
+    """The view's end: it sends messages, and receives answers by id."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -41,7 +41,7 @@ class Wire:
     async def receive(
         self, message: dict[str, Any], *, own: bool = False, leaving: Callable[[], object] = lambda: None
     ) -> None:
-        """As a bridge that takes long to write an answer until `ready` is set."""
+        """Accept a message like a bridge whose writes take until `ready` is set."""
         self.writing.setdefault(message.get("id"), asyncio.Event()).set()
         await self.ready.wait()
         leaving()
@@ -61,7 +61,7 @@ class Wire:
 
 @pytest.fixture
 async def wire() -> AsyncIterator[Wire]:
-    """A view of the cart."""
+    """Return a view of the cart."""
     async with Mount(app="cart").face() as served:
         wire = Wire(served)
         async with wire.peer:
@@ -69,7 +69,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 async def test_a_request_runs_as_the_view_that_the_connection_proves(wire: Wire) -> None:
-    """The socket is the proof: a `_view` in the arguments changes nothing, and nothing waits in the call."""
+    """The WebSocket is the proof: a `_view` in the arguments changes nothing, and no call waits in itself."""
     answer = await wire.call("http_request", {"url": "/api/cart", "_view": "nonsense"}, "x-1")
     assert answer["id"] == "x-1"
     body = answer["result"]["structuredContent"]["body"]
@@ -77,7 +77,7 @@ async def test_a_request_runs_as_the_view_that_the_connection_proves(wire: Wire)
 
 
 async def test_the_runtime_may_only_raise_the_initiator(wire: Wire) -> None:
-    """`_initiator: model` makes a person's request the model's; another value lowers nothing."""
+    """`_initiator: model` makes a person's request the model's; no other value lowers it."""
     raised = await wire.call("http_request", {"url": "/a", "_initiator": "model"})
     other = await wire.call("http_request", {"url": "/a", "_initiator": "person"})
     assert raised["result"]["structuredContent"]["body"]["initiator"] == "model"
@@ -86,7 +86,7 @@ async def test_the_runtime_may_only_raise_the_initiator(wire: Wire) -> None:
 
 @pytest.mark.parametrize("name", ["open_cart", "list_view_tools", "call_view_tool", ADD.name, "shop_x", "open_todo"])
 async def test_tools_that_are_not_for_apps_are_refused_to_a_view(wire: Wire, name: str) -> None:
-    """A page can neither speak as the model, nor launch itself anew to lose its taint."""
+    """A page can neither act as the model, nor launch itself again to lose its taint."""
     wire.served.views.offer(LOCAL, ADD)
     assert (await wire.call(name, {}))["error"]["code"] == -32602
 
@@ -97,7 +97,7 @@ async def test_a_view_on_a_socket_does_not_attach(wire: Wire) -> None:
 
 
 async def test_a_large_answer_is_not_sent_twice(wire: Wire) -> None:
-    """Over 64 KiB the text only names the size: on the bridge structured content arrives."""
+    """Over 64 KiB the text contains only the size: on the bridge structured content arrives."""
     result = (await wire.call("http_request", {"url": "/big"}))["result"]
     assert len(result["structuredContent"]["body"]) == 100_000
     assert len(result["content"][0]["text"]) < 200
@@ -128,7 +128,7 @@ async def test_resources_prompts_and_ping_are_answered(wire: Wire) -> None:
 
 
 async def test_what_a_version_does_not_have_is_no_method_of_it(wire: Wire) -> None:
-    """Modern clients have no `ping`, those of the handshake no `server/discover`; both learn what is spoken."""
+    """Modern clients have no `ping`, those of the handshake no `server/discover`; both learn the supported versions."""
     modern = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
     assert (await wire.ask("ping", modern))["error"]["code"] == -32601
     assert (await wire.ask("server/discover"))["error"]["code"] == -32601
@@ -167,7 +167,7 @@ async def test_a_view_is_told_what_clients_of_its_mount_are_told(mode: str) -> N
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_no_list_has_a_further_page(mode: str) -> None:
-    """A cursor that was never given out is refused, as the protocol asks, and to views as to clients."""
+    """An unknown cursor is refused, as the protocol requires, for views as for clients."""
     async with Mount(app="cart").serve() as served:
         wire = Wire(served)
         async with wire.peer, Client(served.url, mode=mode) as client:
@@ -186,7 +186,7 @@ async def test_no_list_has_a_further_page(mode: str) -> None:
 
 
 async def test_a_cancelled_call_ends_and_is_not_answered(wire: Wire) -> None:
-    """`notifications/cancelled` reaches the exchange; what was said of another id does nothing."""
+    """`notifications/cancelled` reaches the exchange; one for another id has no effect."""
     await wire.peer.receive(_slow(7))
     await wire.served.exchange.started.wait()
     for id in ("7", 8, None, [7]):
@@ -209,7 +209,7 @@ def _cancelled(id: Any) -> dict[str, Any]:
 
 
 async def test_calls_run_side_by_side_and_end_with_the_peer() -> None:
-    """A slow call holds nobody up, and closing the channel cancels it."""
+    """A slow call delays no other, and closing the channel cancels it."""
     async with Mount(app="cart").face() as served:
         wire = Wire(served)
         async with wire.peer:
@@ -221,7 +221,7 @@ async def test_calls_run_side_by_side_and_end_with_the_peer() -> None:
 
 
 async def test_an_answer_that_is_written_when_its_call_is_cancelled_is_not_sent(wire: Wire) -> None:
-    """Its id may be that of another call by then, which alone is answered."""
+    """Another call may have its id by then, and only that is answered."""
     wire.ready.clear()
     written = wire.writing.setdefault(5, asyncio.Event())
     await wire.peer.receive({"jsonrpc": "2.0", "id": 5, "method": "resources/list"})
@@ -267,14 +267,14 @@ async def test_one_call_too_many_is_busy(wire: Wire) -> None:
     ],
 )
 async def test_bad_messages_are_answered_and_the_peer_lives_on(wire: Wire, message: dict[str, Any]) -> None:
-    """Each gets an error; the next request is answered as ever."""
+    """Each gets an error; the next request is answered as usual."""
     await wire.peer.receive(message)
     assert "error" in await wire.received.get()
     assert (await wire.ask("ping"))["result"] == {}
 
 
 async def test_answers_and_unknown_notifications_are_passed_over(wire: Wire) -> None:
-    """The gateway asks nothing here, so no answer can mean anything."""
+    """The gateway sends no requests here, so no answer can match one."""
     await wire.peer.receive({"jsonrpc": "2.0", "id": 1, "result": {}})
     await wire.peer.receive({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
     await wire.peer.receive({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -284,7 +284,7 @@ async def test_answers_and_unknown_notifications_are_passed_over(wire: Wire) -> 
 
 
 async def test_a_call_waits_for_its_turn() -> None:
-    """A model's call may be in the gateway's hands."""
+    """The gateway may be handling a model's call."""
     turn = asyncio.Event()
     async with Mount(app="cart").face() as served:
         wire = Wire(served)
@@ -300,7 +300,7 @@ async def test_a_call_waits_for_its_turn() -> None:
 
 
 def turn_of(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
-    """A turn that comes with `event`."""
+    """Return a turn that comes once `event` is set."""
 
     async def turn() -> None:
         await event.wait()
@@ -309,7 +309,7 @@ def turn_of(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
 
 
 async def test_what_breaks_inside_is_told_without_its_words(wire: Wire) -> None:
-    """A fault of the gateway is an `internal` result, and other calls go on."""
+    """A fault of the gateway is an `internal` result, and other calls continue."""
     broken = (await wire.call("http_request", {"url": "/bug"}))["result"]
     assert broken["isError"]
     assert "Zero" not in json.dumps(broken)

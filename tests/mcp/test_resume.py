@@ -1,4 +1,4 @@
-"""Streams of the handshake protocols are taken up where they broke, by their own session alone, within bounds."""
+"""Streams of the handshake protocols are resumed where they broke, only by their own session, within bounds."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ VERSION = "2025-11-25"
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """A mount of two apps."""
+    """Yield a mount of two apps."""
     async with Mount().serve() as served:
         yield served
 
 
 async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """The header fields of a new session."""
+    """Return the header fields of a new session."""
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     async with http.post(
         url, json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, headers=ACCEPT
@@ -46,7 +46,7 @@ async def opened(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
 
 
 async def answers(http: aiohttp.ClientSession, url: str, *users: str) -> list[tuple[int, str]]:
-    """The status and the text with which a new session of each of these is answered."""
+    """Return status and text of the answer to a new session of each of these."""
     params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
     found = []
@@ -76,7 +76,7 @@ async def answers(http: aiohttp.ClientSession, url: str, *users: str) -> list[tu
 async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
     mount: Mount, users: tuple[str, ...], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client is told what to do, and the log says the same limit; another caller's room stays."""
+    """The client gets the remedy, and the log the same limit; another caller's share stays free."""
     async with mount.serve() as served, aiohttp.ClientSession() as http:
         said = await answers(http, served.url, *users)
     assert [status for status, _ in said] == [200, 200, 503, 200][: len(users)]
@@ -89,7 +89,7 @@ async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
 
 
 async def test_a_session_that_nobody_uses_ends() -> None:
-    """Its place is free then, and its id is none any more."""
+    """Its place is then free, and its id unknown."""
     async with Mount(sessions_each=1, session_idle=0.3).serve() as served, aiohttp.ClientSession() as http:
         first = await opened(http, served.url)
         async with asyncio.timeout(20):
@@ -103,7 +103,7 @@ async def test_a_session_that_nobody_uses_ends() -> None:
 
 
 async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """The next event of a stream; nothing at its end."""
+    """Return the next event of a stream, empty at its end."""
     found: dict[str, str] = {}
     while True:
         line = await answer.content.readline()
@@ -115,9 +115,9 @@ async def event(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 async def taken_up(http: aiohttp.ClientSession, url: str, fields: dict[str, str], go: asyncio.Event) -> dict[str, Any]:
-    """The first message of a stream that is taken up with `fields`; `go` is set once the gateway has it again.
+    """Return the first message of a stream that is resumed with `fields`; set `go` once the gateway has it again.
 
-    A stream that ends at once means that the gateway has not noticed yet that the connection before is gone.
+    A stream that ends at once means that the gateway has not noticed the end of the previous connection yet.
     """
     found: dict[str, Any] = {}
     while not found:
@@ -129,13 +129,13 @@ async def taken_up(http: aiohttp.ClientSession, url: str, fields: dict[str, str]
 
 
 async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
-    """What was said while nobody listened is said then; another session learns nothing of it."""
+    """Missed messages are sent then; another session receives none of them."""
     async with aiohttp.ClientSession() as http:
         mine, others = await opened(http, served.url), await opened(http, served.url)
         async with http.get(served.url, headers=mine) as stream:
             first: dict[str, str] = {}
             while json.loads(first.get("data") or "{}").get("method") != "notifications/tools/list_changed":
-                served.views.offer(LOCAL, ADD)  # again, in case that the session did not listen yet
+                served.views.offer(LOCAL, ADD)  # again, in case the session did not listen yet
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.2):
                         first = await event(stream)
@@ -152,7 +152,7 @@ async def test_a_stream_is_taken_up_where_it_broke(served: Served) -> None:
 
 
 async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said_then(served: Served) -> None:
-    """A client lists the tools, and opens its stream later; it can take that up also where nothing has come on it."""
+    """A client may list the tools before it opens its stream, and may resume a stream without events."""
 
     async with aiohttp.ClientSession() as http, asyncio.timeout(20):
         mine = await opened(http, served.url)
@@ -173,7 +173,7 @@ async def test_what_is_said_before_a_standing_stream_and_where_it_breaks_is_said
 
 
 async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served: Served) -> None:
-    """To an empty one clients would come back for ever; who has no such session learns nothing of it."""
+    """On an empty stream clients would retry for ever; a caller without such a session learns nothing of it."""
     async with aiohttp.ClientSession() as http:
         mine = await opened(http, served.url)
         async with http.get(served.url, headers={**mine, "last-event-id": "gone"}) as stream:
@@ -191,12 +191,12 @@ async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served
 
 
 def note(number: int, size: int = 0) -> JSONRPCNotification:
-    """A message with a number."""
+    """Return a message with a number."""
     return JSONRPCNotification(jsonrpc="2.0", method=f"n{number}", params={"x": "x" * size})
 
 
 async def replayed(events: SessionEvents, last: str) -> list[str]:
-    """The methods of what came after `last`."""
+    """Return the methods of the events after `last`."""
     found: list[str] = []
 
     async def take(message: EventMessage) -> None:
@@ -207,7 +207,7 @@ async def replayed(events: SessionEvents, last: str) -> list[str]:
 
 
 async def test_only_the_same_stream_is_said_again() -> None:
-    """In its order, and nothing before the event that the client names."""
+    """In order, and nothing up to the event that the client names."""
     events = SessionEvents(Room())
     ids = [await events.store_event("a" if number % 2 else "b", note(number)) for number in range(6)]
     assert await replayed(events, ids[1]) == ["n3", "n5"]
@@ -215,7 +215,7 @@ async def test_only_the_same_stream_is_said_again() -> None:
 
 
 async def test_what_is_put_in_later_is_not_kept() -> None:
-    """What stands for it is small, and means nothing to another answer; what comes after it is kept."""
+    """Its placeholder means nothing in another answer; later events are kept."""
     events = SessionEvents(Room())
     first = await events.store_event("a", note(1))
     spliced = JSONRPCNotification(jsonrpc="2.0", method="n2", params={"x": {f"{MARK}0": 0}})
@@ -226,13 +226,13 @@ async def test_what_is_put_in_later_is_not_kept() -> None:
 
 
 def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
-    """It is another one in each process: an upstream that said it would have its client's events not kept."""
+    """It differs in each process: an upstream that sent it could keep its client's events from being stored."""
     assert runpy.run_path(out_of_band.__file__)["MARK"] != MARK
 
 
 @pytest.mark.bound("events that are kept for a stream that breaks")
 async def test_a_session_keeps_its_newest_events_alone() -> None:
-    """By number, by size, and by what all sessions of the mount have."""
+    """Bounded by number, by size, and by the total of all sessions of the mount."""
     room = Room(limit=4000)
     few, small = SessionEvents(room, events=2), SessionEvents(room, size=1000)
     ids = [await few.store_event("a", note(number)) for number in range(4)]
@@ -249,7 +249,7 @@ async def test_a_session_keeps_its_newest_events_alone() -> None:
 
 
 async def test_whoever_says_much_pushes_out_nothing_of_others() -> None:
-    """However many sessions they have: the oldest of theirs go; where it is too much of all, of who has most."""
+    """Over any number of its sessions: its own oldest events go; at the total, those of the owner with most."""
     room = Room(limit=20_000, each=8000)
     mine = SessionEvents(room, "ann")
     ids = [await mine.store_event("a", note(number, 400)) for number in range(4)]

@@ -24,14 +24,14 @@ APP_TOOLS = ["http_request", "http_stream", "webmcp_attach", "webmcp_poll", "web
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """The mount of two apps."""
+    """Yield the mount of two apps."""
     async with Mount().serve() as served:
         yield served
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_without_apps_sees_no_tool_of_apps(served: Served, mode: str) -> None:
-    """App-only tools are neither listed for nor callable by a client that shows no apps."""
+    """App-only tools are neither listed for nor callable by a client without MCP Apps."""
     async with Client(served.url, mode=mode) as client:
         listed = await client.list_tools()
         refused = await client.call_tool("http_request", {"url": "/api/cart"})
@@ -42,7 +42,7 @@ async def test_a_client_without_apps_sees_no_tool_of_apps(served: Served, mode: 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_with_apps_sees_them_marked_for_apps_only(served: Served, mode: str) -> None:
-    """The tools of apps are there for a host, with the visibility that keeps the model from them."""
+    """A host gets the tools of apps, with the visibility that hides them from the model."""
     async with as_app(served.url, mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert sorted(tools) == sorted(MODEL_TOOLS + APP_TOOLS)
@@ -53,7 +53,7 @@ async def test_a_client_with_apps_sees_them_marked_for_apps_only(served: Served,
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_launch_value_is_in_meta_alone_and_for_hosts_alone(served: Served, mode: str) -> None:
-    """`open_cart` tells the handle to everyone and the launch value to nobody but a host, outside what models read."""
+    """Everyone gets the handle from `open_cart`, but only a host the launch value, which models do not see."""
     async with as_app(served.url, mode) as client:
         opened = await client.call_tool("open_cart", {})
     async with Client(served.url, mode=mode) as client:
@@ -67,7 +67,7 @@ async def test_the_launch_value_is_in_meta_alone_and_for_hosts_alone(served: Ser
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_request_of_an_app_is_carried_and_answered(served: Served, mode: str) -> None:
-    """`http_request` comes back with structured content and the same in text, null values kept."""
+    """`http_request` returns structured content and the same as text, null values kept."""
     arguments = {"url": "/api/cart", "method": "POST", "body": {"a": None}, "_view": "proof"}
     async with as_app(served.url, mode) as client:
         result = await client.call_tool("http_request", arguments)
@@ -94,7 +94,7 @@ async def test_an_unproven_request_waits_in_the_call_and_is_the_models(served: S
 
 
 async def test_a_views_word_on_a_gesture_is_passed_on(served: Served) -> None:
-    """In seconds; what is no whole number of milliseconds up to five seconds says nothing, and breaks nothing."""
+    """In seconds; any other value than whole milliseconds up to five seconds is ignored, without an error."""
     ages: list[Any] = [250, 0, 5000, None, 5001, -1, 1.5, True, "250", [250], {}]
     async with as_app(served.url, "2026-07-28") as client:
         for gesture in ages:
@@ -105,7 +105,7 @@ async def test_a_views_word_on_a_gesture_is_passed_on(served: Served) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: str) -> None:
-    """`internal` is an error result, whether the exchange says it or breaks; what broke is not told."""
+    """`internal` is an error result, returned or raised by the exchange; the exception's text is not sent."""
     async with as_app(served.url, mode) as client:
         told = await client.call_tool("http_request", {"url": "/internal"})
         broken = await client.call_tool("http_request", {"url": "/bug"})
@@ -116,7 +116,7 @@ async def test_failures_of_the_gateway_reject_the_fetch(served: Served, mode: st
 
 
 async def test_a_status_that_no_app_can_take_is_a_refusal(served: Served) -> None:
-    """The published clients throw outside 200 to 599, so such an answer is a 502 with a reason."""
+    """The published clients raise outside 200 to 599, so such an answer is a 502 with a reason."""
     async with as_app(served.url, "2026-07-28") as client:
         result = await client.call_tool("http_request", {"url": "/odd-status"})
     assert not result.is_error
@@ -126,7 +126,7 @@ async def test_a_status_that_no_app_can_take_is_a_refusal(served: Served) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_tools_of_a_view_are_listed_and_called(served: Served, mode: str) -> None:
-    """A live tool has the page's own words and schema, and its call reaches the page."""
+    """A live tool has the page's own description and schema, and its call reaches the page."""
     served.views.offer(LOCAL, ADD)
     async with Client(served.url, mode=mode) as client:
         tool = next(tool for tool in (await client.list_tools()).tools if tool.name == ADD.name)
@@ -162,7 +162,7 @@ async def test_the_two_fixed_tools_reach_a_view_by_its_handle(served: Served, mo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_view_attaches(served: Served, mode: str) -> None:
-    """`webmcp_attach` gives the key to who has the launch value, and refuses a wrong one."""
+    """`webmcp_attach` returns the key for a valid launch value, and refuses a wrong one."""
     async with as_app(served.url, mode) as client:
         attached = await client.call_tool("webmcp_attach", {"launch": "launch-value", "capabilities": {}})
         refused = await client.call_tool("webmcp_attach", {"launch": "guess"})
@@ -193,7 +193,7 @@ async def test_packed_apps_are_resources(served: Served, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_unknown_tool_is_a_protocol_error(served: Served, mode: str) -> None:
-    """A name that no app could have is refused as MCP says; a tool of a view that is gone is the views' to answer."""
+    """A name that no app could have is refused as MCP requires; a tool of a closed view is left to the views."""
     async with Client(served.url, mode=mode) as client:
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool("shop_add", {})
@@ -202,7 +202,7 @@ async def test_an_unknown_tool_is_a_protocol_error(served: Served, mode: str) ->
 
 
 async def test_a_mount_of_one_app_offers_that_app_alone() -> None:
-    """`/mcp/<app>` has neither the tool nor the resource of another app."""
+    """`/mcp/<app>` has neither the tools nor the resources of another app."""
     async with Mount(app="todo").serve() as served, Client(served.url, mode="2026-07-28") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         resources = [resource.name for resource in (await client.list_resources()).resources]
@@ -224,7 +224,7 @@ async def test_a_page_with_an_odd_schema_does_not_spoil_the_list(served: Served)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_values_that_no_transport_can_write_do_not_spoil_an_answer(served: Served, mode: str) -> None:
-    """A page may name lone surrogates and endless numbers; list and result still arrive, and the session goes on."""
+    """A page may send lone surrogates and infinities; list and result still arrive, and the session continues."""
     schema = {"type": "object", "properties": {"a": {"title": "\ud800", "maximum": float("inf")}}}
     served.views.offer(LOCAL, type(ADD)("cart_odd", "odd", "", "", schema), ADD)
     async with asyncio.timeout(10), Client(served.url, mode=mode) as client:
@@ -256,7 +256,7 @@ async def test_a_legacy_session_is_told_that_tools_changed(served: Served) -> No
 
 
 async def _offered_until(served: Served, told: asyncio.Event) -> None:
-    """Change tools until it is heard: the client opens its stream some time after the handshake."""
+    """Change tools until a notification arrives: the client opens its stream some time after the handshake."""
     async with asyncio.timeout(10):
         while not told.is_set():
             served.views.offer(LOCAL, ADD)
@@ -277,7 +277,7 @@ async def test_a_modern_listener_is_told_that_tools_changed(served: Served) -> N
 
 
 async def test_another_principals_tools_are_neither_told_nor_listed(served: Served) -> None:
-    """A listener hears of its own principal's tools alone."""
+    """A listener hears of its own principal's tools only."""
     async with Client(served.url, mode="2026-07-28") as client, client.listen(tools_list_changed=True) as changes:
         served.views.offer(principal_of(ADA), ADD)
         with pytest.raises(TimeoutError):
@@ -288,7 +288,7 @@ async def test_another_principals_tools_are_neither_told_nor_listed(served: Serv
 
 @pytest.mark.bound("streams of changes (`subscriptions/listen`)")
 async def test_one_principal_may_listen_so_often(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes the room of all others; who ends a stream may open another."""
+    """Beyond that it is refused; a closed stream frees its place."""
     monkeypatch.setattr(server, "LISTENERS_EACH", 1)
     async with Client(served.url, mode="2026-07-28") as client:
         for _ in range(2):
@@ -312,7 +312,7 @@ async def test_draining_ends_standing_streams_and_lets_calls_finish(served: Serv
 
 
 async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None:
-    """What a legacy session costs is given back when it is deleted."""
+    """The resources of a legacy session are released when it is deleted."""
     async with Client(served.url, mode="legacy") as client:
         await client.list_tools()
         async with asyncio.timeout(20):
@@ -328,7 +328,7 @@ async def test_a_session_that_ends_is_no_longer_followed(served: Served) -> None
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_cancelled_call_cancels_the_exchange(served: Served, mode: str) -> None:
-    """A client that gives a call up (`notifications/cancelled`, or the closed stream) ends its request."""
+    """`notifications/cancelled`, or closing the stream, ends the request."""
     async with as_app(served.url, mode) as client:
         call = asyncio.create_task(client.call_tool("http_request", {"url": "/slow"}))
         await served.exchange.started.wait()

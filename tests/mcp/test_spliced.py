@@ -1,4 +1,4 @@
-"""Large results reach a client whole, in both eras, and never stand in a message that the SDK writes."""
+"""Large results reach a client whole, in both eras, and are never part of a message that the SDK writes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ RESULTS: dict[str, dict[str, Any]] = {
     "meta": {"content": [{"type": "text", "text": "small"}], "_meta": {"x": LARGE}},
 }
 MOST = 4096
-"""Bytes that the SDK may write."""
+"""The most bytes that the SDK may write at a time."""
 
 
 @pytest.fixture
 def by_the_sdk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes it wrote at a time."""
+    """Return the sizes of the SDK's writes."""
     seen: list[int] = []
 
     def counted(scope: Scope, part: bytes) -> list[bytes]:
@@ -56,7 +56,7 @@ def by_the_sdk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def asked(http: aiohttp.ClientSession, url: str, mode: str, method: str, params: dict[str, Any]) -> Any:
-    """The result, past no fast path."""
+    """Return the result of a request off the fast path."""
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     if mode == "legacy":
         fields = await opened(http, url, more=ACCEPT)
@@ -74,7 +74,7 @@ async def asked(http: aiohttp.ClientSession, url: str, mode: str, method: str, p
 async def test_a_large_result_of_an_upstream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mount: str, kind: str, mode: str
 ) -> None:
-    """Whatever is large in it."""
+    """Whichever part of it is large."""
 
     async def large(_: Hostile, __: web.Request, id: Any) -> web.StreamResponse:
         return answer(id, {**RESULTS[kind], "resultType": "complete"})
@@ -126,7 +126,7 @@ async def test_a_large_result_on_a_stream_that_was_taken_up(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mount", ["/bad", ""])
 async def test_a_large_list(tmp_path: Path, by_the_sdk: list[int], mount: str, mode: str) -> None:
-    """Of which the first tools are given."""
+    """The first tools of the list are returned."""
     async with behind(tmp_path, "many") as (mcp, _, __), aiohttp.ClientSession() as http:
         tools: list[dict[str, Any]] = []
         while len(tools) < THINGS:
@@ -148,7 +148,7 @@ async def test_a_large_list(tmp_path: Path, by_the_sdk: list[int], mount: str, m
 async def test_a_large_answer_of_a_backend(
     monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], content_type: str, body: bytes, mode: str
 ) -> None:
-    """The text block is the structured content again."""
+    """The text block repeats the structured content."""
     response = Response(200, (("content-type", content_type),), body, "/answer/large")
     monkeypatch.setitem(fakes.ANSWERS, "/answer/large", response)
     async with Mount(app="cart").serve() as served, aiohttp.ClientSession() as http:
@@ -162,7 +162,7 @@ async def test_a_large_answer_of_a_backend(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_texts_that_are_large_together(monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mode: str) -> None:
-    """Beside one that is large by itself, of a page: what was left out of a part is not lost where that is, too."""
+    """Beside a text that is large by itself, of a page: a placeholder within a detached part is not lost."""
     texts = ["a" * (SIZE + 1), "b" * (SIZE - 1), "c" * (SIZE - 1)]
 
     async def call(*_: Any, **__: Any) -> types.CallToolResult:
@@ -181,9 +181,9 @@ async def test_texts_that_are_large_together(monkeypatch: pytest.MonkeyPatch, by
 async def test_what_an_upstream_tells_and_asks_on_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_sdk: list[int], mode: str
 ) -> None:
-    """Its client has all of it."""
+    """Its client receives all of it."""
     told: list[object] = []
-    words = LARGE[: SIZE + 1]  # the SDK's client takes no event of more than a megabyte
+    words = LARGE[: SIZE + 1]  # the SDK's client accepts no event of more than a megabyte
 
     async def large(hostile: Hostile, response: web.StreamResponse, id: Any) -> None:
         progress = {"progressToken": id, "progress": 1, "message": words}
@@ -216,7 +216,7 @@ async def test_what_an_upstream_tells_and_asks_on_a_call(
 
 
 async def test_what_is_large_is_not_kept_for_a_client_that_is_gone() -> None:
-    """Of what it is told, that is; what is small it hears when it takes its stream up."""
+    """A large notification is dropped, a small one is received when the client resumes its stream."""
     ending, small = Ending(), {"message": "small"}
     request = Request({"type": "http", ENDING: ending})
     leaving = asyncio.ensure_future(outlined({"message": LARGE}, request))
@@ -228,7 +228,7 @@ async def test_what_is_large_is_not_kept_for_a_client_that_is_gone() -> None:
 
 
 async def test_what_was_left_out_is_put_in_once() -> None:
-    """Nothing large is kept for longer than it takes to write it."""
+    """A large value is released once it is written."""
     request = Request({"type": "http", ENDING: Ending()})
     part = json.dumps(await outlined({"message": LARGE}, request)).encode()
     assert json.loads(b"".join(put_in(request.scope, part))) == {"message": LARGE}

@@ -1,4 +1,4 @@
-"""Tests of `webmcp_storage`: which views may have their storage kept, and what they are told."""
+"""Tests of `webmcp_storage`: which views may store their page's items, and the answers of others."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ANN = Principal("login", "host", "ann")
 
 
 def mount(**options: Any) -> Mount:
-    """A mount on which the cart keeps its storage, and the to-do list does not."""
+    """Yield a mount on which the cart stores its items, and the to-do list does not."""
     return Mount(apps={"cart": replace(packed("cart"), keeps=True), "todo": packed("todo")}, **options)
 
 
 async def call(
     place: Mount, principal: Principal = ANN, *, proof: str | None = "proof", **arguments: Json
 ) -> tuple[bool, dict[str, Any]]:
-    """Whether a call is refused, and its values."""
+    """Return whether a call is refused, and its values."""
     said = arguments if proof is None else {**arguments, "_view": proof}
     async with place.face() as served:
         result = await served.face.catalog.call_tool("webmcp_storage", said, MountClient(principal, is_app=True))
@@ -34,7 +34,7 @@ async def call(
 
 
 async def test_a_proven_view_finds_what_it_kept() -> None:
-    """For its person, whichever client shows it; for nobody else."""
+    """For its person in any client; for no other person."""
     place = mount()
     assert await call(place, changes={"a": "1", "b": "2"}) == (False, {"quota": QUOTA})
     assert await call(place, changes={"a": None}) == (False, {"quota": QUOTA})
@@ -64,7 +64,7 @@ async def test_a_proven_view_finds_what_it_kept() -> None:
 async def test_others_are_refused(
     options: dict[str, Any], principal: Principal, arguments: dict[str, Any], reason: str | None
 ) -> None:
-    """And nothing is kept; where no app keeps anything, there is no such tool."""
+    """Nothing is stored; if no app uses storage, the tool does not exist."""
     place = mount(**options)
     if reason is None:
         async with place.face() as served:
@@ -78,7 +78,7 @@ async def test_others_are_refused(
     ("failing", "reason"), [(OSError("down"), "backend-unavailable"), (SealBroken("no key"), "internal")]
 )
 async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> None:
-    """The page may try again where that can help."""
+    """With a retry hint if retrying may help."""
     place = mount()
     place.storage.failing = failing
     assert (await call(place))[1]["reason"] == reason
@@ -87,7 +87,7 @@ async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> No
 
 @pytest.mark.bound("loads and saves of a page's storage")
 async def test_a_page_that_asks_too_often_is_refused() -> None:
-    """It alone, at whichever mount it asks; the pages of others are served meanwhile."""
+    """At all mounts together; the pages of others are served meanwhile."""
     place = mount()
     async with place.face() as served, place.face() as other:
 
@@ -105,7 +105,7 @@ async def test_a_page_that_asks_too_often_is_refused() -> None:
 
 
 async def test_models_are_not_told_of_it() -> None:
-    """It is listed for clients that show apps, as theirs alone."""
+    """It is listed only for clients that show apps, and for apps only."""
     async with mount().face() as served:
         listed = {tool.name: tool for tool in served.face.catalog.list_tools(MountClient(LOCAL, is_app=True))}
         assert (listed["webmcp_storage"].meta or {})["ui"] == {"visibility": ["app"]}

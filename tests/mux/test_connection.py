@@ -1,4 +1,4 @@
-"""Two ends of the bridge joined by a fake wire, and hostile input at one of them."""
+"""Two ends of the bridge joined by a fake connection, and hostile input at one of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS += ["ui", "webmcp", "hello", "ticket", "open", "ref", "app", "close", "rea
 
 
 class Wire:
-    """A host and a gateway with two open views, and what each end was told."""
+    """A host and a gateway with two open views, and the frames that each end received."""
 
     def __init__(self) -> None:
         self.host, self.gateway = ClientConnection(), ServerConnection()
@@ -41,7 +41,7 @@ class Wire:
             self.carry()
 
     def carry(self) -> tuple[list[Frame], list[Frame]]:
-        """Take everything written to the other end; gives what host and gateway were told."""
+        """Deliver everything written to the other end; return the frames that host and gateway received."""
         told: tuple[list[Frame], list[Frame]] = ([], [])
         while pairs := [(self.host, text, 0) for text in self.gateway.pending_output()] + [
             (self.gateway, text, 1) for text in self.host.pending_output()
@@ -52,7 +52,7 @@ class Wire:
 
 
 def json_values() -> st.SearchStrategy[Json]:
-    """Any JSON value, with the words of the protocol more likely than others."""
+    """Return a strategy for any JSON value, with the protocol's words more likely than others."""
     words = st.sampled_from(WORDS)
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | words
     return st.recursive(
@@ -63,7 +63,7 @@ def json_values() -> st.SearchStrategy[Json]:
 
 
 def messages() -> st.SearchStrategy[dict[str, Json]]:
-    """JSON-RPC objects, well and badly shaped, with few ids so that they meet."""
+    """Return a strategy for JSON-RPC objects, well and badly shaped, with few ids so that they collide."""
     ids = st.sampled_from([1, 2, "1", "2"])
     methods = st.sampled_from(["tools/call", "ping", "tools/list", "initialize", "notifications/progress", "x"])
     call = st.builds(lambda id, method: {"jsonrpc": "2.0", "id": id, "method": method}, ids, methods)
@@ -76,13 +76,13 @@ def messages() -> st.SearchStrategy[dict[str, Json]]:
 
 
 def cancelled(id: Json) -> dict[str, Json]:
-    """A notice that a call is cancelled."""
+    """Return a notification that a call is cancelled."""
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")) | json_values().map(json.dumps))
 def test_garbage_raises_nothing_but_mux_errors(text: str) -> None:
-    """Whatever a peer writes, a connection takes it, or ends with a MuxError that its peer is told."""
+    """A connection accepts any input, or ends with a MuxError that it reports to its peer."""
     for connection in (ServerConnection(), ClientConnection()):
         try:
             connection.receive_data(text)
@@ -102,7 +102,7 @@ def test_garbage_on_an_open_channel_raises_nothing_but_mux_errors(message: Json)
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(VIEWS), st.sampled_from(Channel), messages()), max_size=40))
 def test_what_one_end_lets_out_the_other_takes(steps: list[tuple[bool, str, Channel, dict[str, Json]]]) -> None:
-    """No message that an application hands to its own end can end the connection, whatever it holds."""
+    """An application's message, whatever it contains, never ends the connection at the peer."""
     wire = Wire()
     for from_host, view, channel, message in steps:
         end = wire.host if from_host else wire.gateway
@@ -114,7 +114,7 @@ def test_what_one_end_lets_out_the_other_takes(steps: list[tuple[bool, str, Chan
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(Channel), messages()), max_size=40))
 def test_two_views_never_hear_each_other(steps: list[tuple[bool, Channel, dict[str, Json]]]) -> None:
-    """Whatever is said in one view, the other hears nothing and its own call stays open."""
+    """Whatever is sent in one view, the other receives nothing and its own call stays open."""
     wire = Wire()
     quiet = Message(VIEWS[1], Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     wire.gateway.send(quiet)

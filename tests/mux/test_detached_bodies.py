@@ -1,4 +1,4 @@
-"""Bodies that travel beside the frames, and values that only look as if they did."""
+"""Bodies that travel outside the frames, and values that only look as if they did."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ BODY = "b" * 22
 
 
 def call(params: dict[str, Json]) -> dict[str, Json]:
-    """A call with these params."""
+    """Return a call with these params."""
     return {"jsonrpc": "2.0", "id": "1", "method": "tools/call", "params": params}
 
 
 def test_a_large_message_is_split_and_joined() -> None:
-    """What comes together again is what was split."""
+    """Joining restores the message."""
     message = call({"arguments": {"body": "é" * (BODY_LIMIT // 2)}})
     named, text = split_body(message, BODY)
     assert is_large(message)
@@ -27,20 +27,20 @@ def test_a_large_message_is_split_and_joined() -> None:
 
 
 def test_a_result_is_split_too() -> None:
-    """An answer gives its result."""
+    """The detached body is its result."""
     named, text = split_body({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}, BODY)
     assert (named["result"], text) == ({"$body": BODY}, '{"content":[]}')
 
 
 def test_a_small_message_stays_whole() -> None:
-    """A body inside the params is the app's own, whatever it is called."""
+    """A `$body` inside the params belongs to the app."""
     message = call({"arguments": {"body": {"$body": BODY}}})
     assert not is_large(message)
     assert body_named(message) is None
 
 
 def test_what_looks_like_a_name_is_split() -> None:
-    """So a page can not name a body that it did not send."""
+    """So a page cannot name a body that it did not send."""
     message = call({"$body": "x" * 22})
     named, text = split_body(message, BODY)
     assert is_large(message)

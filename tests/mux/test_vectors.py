@@ -1,4 +1,4 @@
-"""The vectors that hold the two implementations of the bridge together, run by the one in Python."""
+"""The test vectors shared by both implementations of the bridge, run with the Python one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 def run(connection: Connection, step: dict[str, Any], role: str) -> None:
-    """One step, held against what it should give."""
+    """Run one step, and compare it with what it should give."""
     if "dropped" in step:
         assert connection.dropped == step["dropped"]
     elif "error" in step:
@@ -36,7 +36,7 @@ def run(connection: Connection, step: dict[str, Any], role: str) -> None:
 
 
 def check_error(connection: Connection, step: dict[str, Any], role: str) -> None:
-    """The step must fail with the code it names; a gateway that was told garbage says so before it hangs up."""
+    """Check that the step fails with its code; a gateway reports garbage to its peer before it closes."""
     ended = connection.ended
     with pytest.raises(MuxError) as caught:
         act(connection, step)
@@ -47,17 +47,17 @@ def check_error(connection: Connection, step: dict[str, Any], role: str) -> None
 
 
 def act(connection: Connection, step: dict[str, Any]) -> Any:
-    """Hand the step to the connection."""
+    """Apply the step to the connection."""
     if "lost" in step:
         return connection.connection_lost()
     if "send" in step:
-        # The frames of a page's garbage are no frames that `decode` would give.
+        # A page's garbage is not made of frames that `decode` would return.
         return connection.send(frame_of(step["send"]))
     return connection.receive_data(step["text"] if "text" in step else json.dumps(step["receive"]))
 
 
 def frame_of(value: dict[str, Any]) -> Any:
-    """A frame of this end, its message unread."""
+    """Return a frame of this end, with its message unparsed."""
     if "message" not in value:
         return decode(json.dumps(value))
     bare = decode(json.dumps({**value, "message": {}}))
@@ -65,7 +65,7 @@ def frame_of(value: dict[str, Any]) -> Any:
 
 
 def expanded(step: dict[str, Any], number: int) -> dict[str, Any]:
-    """The step with its `$` places filled in."""
+    """Return the step with its `$` placeholders filled in."""
     depth = step.get("deep", 0)
     nested = "[" * depth + "]" * depth
     if "text" in step:

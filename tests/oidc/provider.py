@@ -1,4 +1,4 @@
-"""Starts the authorization server, steers it, ends it."""
+"""Starts, controls and stops the authorization server."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ START_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class OidcProvider:
-    """One that runs. Its login page takes every name as account, with any password."""
+    """A running server. Its login page accepts every name as account, with any password."""
 
     issuer: str
     control: str
 
     async def events(self) -> list[dict[str, Any]]:
-        """What it granted and refused since this was last asked: `event`, `client`, `grant`, `error`, `why`."""
+        """Return its grants and refusals since the last call: `event`, `client`, `grant`, `error`, `why`."""
         found: list[dict[str, Any]] = await self._steer("events")
         return found
 
     async def rotate_keys(self, keep: bool = False) -> str:
-        """From now on it signs with a new key, whose id this is; with `keep` the old ones are still published."""
+        """Sign with a new key from now on; return its id. With `keep` the old keys are still published."""
         return str((await self._steer("rotate", keep=keep))["kid"])
 
     async def set_down(self, down: bool) -> None:
-        """Whether it answers everything with 503."""
+        """Set whether it answers everything with 503."""
         await self._steer("down", down=down)
 
     async def hold(self) -> None:
-        """Token requests wait until `release`."""
+        """Hold token requests until `release`."""
         await self._steer("hold")
 
     async def held(self) -> None:
-        """Until a token request waits."""
+        """Wait until a token request is held."""
         await self._steer("held")
 
     async def release(self) -> None:
-        """Token requests that waited go on."""
+        """Release the held token requests."""
         await self._steer("release")
 
     async def _steer(self, what: str, **told: Any) -> Any:
@@ -64,7 +64,7 @@ async def oidc_provider(
     accounts: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> AsyncIterator[OidcProvider]:
-    """The server with these `clients` (as in dynamic client registration) and claims of `accounts`.
+    """Run the server with these `clients` (as in dynamic client registration) and claims of `accounts`.
 
     `settings`: `scopes`; `resources` ({resource: {scope, audience, format}}) and `default_resource`; `ttl` ({kind:
     seconds}); `jwks` (private signing keys); `registration`; `dpop_nonce`; `tls` ({key, cert, ca}); `port`.

@@ -12,9 +12,9 @@ STEPS = 12
 
 
 async def sign_in(http: aiohttp.ClientSession, url: str, account: str, back: str) -> str:
-    """Open `url`, log in as `account`, agree; the address, beginning with `back`, to which that leads.
+    """Open `url`, log in as `account` and consent; return the resulting address, which begins with `back`.
 
-    `http` keeps the server's session: a second sign-in with it asks nothing.
+    `http` keeps the server's session: a second sign-in with it shows no page.
     """
     form: dict[str, str] | None = None
     for _ in range(STEPS):

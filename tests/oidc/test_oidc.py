@@ -1,4 +1,4 @@
-"""Tests of the authorization server that other tests use: what it is told, it does."""
+"""Tests of the authorization server that other tests use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_client_credentials() -> None:
 
 
 async def test_sign_in() -> None:
-    """A person logs in through its pages: a code with PKCE, an ID token with the roles of the account, a refresh."""
+    """A person logs in through its pages: a code with PKCE, an ID token with the account's roles, a refresh."""
     accounts = {"alice": {"roles": ["ops"]}}
     async with oidc_provider([CONSOLE], accounts=accounts) as provider, aiohttp.ClientSession() as http:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 43).digest()).decode().rstrip("=")

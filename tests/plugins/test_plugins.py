@@ -1,4 +1,4 @@
-"""The first-party plugins, loaded as a configuration would, in a whole gateway."""
+"""The first-party plugins, loaded by a configuration, in a whole gateway."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 
 
 def own(world: World) -> dict[str, str]:
-    """What a browser sends from the cart's own page."""
+    """The headers that a browser sends from the cart's own page."""
     return {"origin": world.site, "sec-fetch-site": "same-origin"}
 
 
 async def test_the_static_backend_answers_from_files(tmp_path: Path) -> None:
-    """A policy names the type that the plugin registers; only files of the folder are answered."""
+    """The policy names the plugin's backend type; only files of the folder are served."""
     fixtures = tmp_path / "fixtures" / "api"
     fixtures.mkdir(parents=True)
     (fixtures / "products.json").write_text('{"products": []}')
@@ -47,7 +47,7 @@ routes:
 async def test_the_change_freeze_stops_changes_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Reading goes on; the refused attempt is in the log with who made it."""
+    """Reads still work; the refused attempt is in the log with its caller."""
     freeze = tmp_path / "freeze"
     freeze.write_text("quarter end\n")
     monkeypatch.setenv("WEBMCP_GATEWAY_FREEZE", str(freeze))
@@ -61,13 +61,13 @@ async def test_the_change_freeze_stops_changes_and_says_why(
             assert adding.headers["gateway-reason"] == "plugin-refused"
             told = await adding.json(content_type=None)
             assert "quarter end" in told["detail"]
-            assert told["cause"] == f"change_freeze.py: {told['detail']}"  # and not in which folder that is
+            assert told["cause"] == f"change_freeze.py: {told['detail']}"  # without the plugin's folder
         assert [line["method"] for line in world.arrived()] == ["GET"]
     assert "stopped POST /api/cart" in caplog.text
 
 
 async def test_a_command_gives_secrets_and_tokens(tmp_path: Path) -> None:
-    """A credential of the plugin's type, and a secret of a plugin for another; what fails is a refusal."""
+    """A credential of the plugin's type, and a secret from a plugin for another one; a failure is a refusal."""
     policy = """
 version: 1
 backends:
@@ -100,7 +100,7 @@ routes:
 
 
 async def test_a_command_ends_with_who_waits_for_it(tmp_path: Path) -> None:
-    """It would run on for nobody."""
+    """Otherwise it would run on for nobody."""
     hooks, said = Hooks([str(PLUGINS / "command_secrets.py")], tmp_path), tmp_path / "said"
     command = f"command:sh -c 'echo $$ > {said}.new; mv {said}.new {said}; exec sleep 600'"
     asked = asyncio.create_task(hooks.resolve_secret(command, "gateway.yaml"))

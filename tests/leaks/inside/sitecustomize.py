@@ -1,4 +1,4 @@
-"""Taps a gateway that tests start as a process of its own: Python runs this before the program."""
+"""Taps a gateway that tests start in a separate process: Python runs this module before the program."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from tests.leaks.watch import FOLDER, TAPS, Watch
 
 
 def _tap(stream: Any, kind: str) -> None:
-    """Look at what the program prints."""
+    """Scan the program's output."""
     write = stream.write
 
     def writing(text: str) -> Any:
@@ -26,12 +26,12 @@ def _tap(stream: Any, kind: str) -> None:
 
 
 class _Gateway(MetaPathFinder):
-    """Waits for a gateway: most programs that tests start are none, and to load one takes seconds."""
+    """Waits for a gateway: most programs that tests start are none, and loading the taps takes seconds."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Taps it as soon as it is loaded."""
+        """Tap the gateway as soon as it is loaded."""
         if fullname != "gateway.app":
             return None
         sys.meta_path.remove(self)

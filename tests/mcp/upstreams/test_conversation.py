@@ -1,4 +1,4 @@
-"""One end of a conversation with an upstream that does not behave, or says little."""
+"""One end of a conversation with an upstream that misbehaves, or says little."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ from gateway.mcp.upstreams.transport.flood import ASKED, MESSAGES
 
 
 class Deaf:
-    """Carries to an upstream that asks a thousand times whether anybody is there, and takes no answer."""
+    """A transport to an upstream that sends a thousand pings, and reads no answer."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.asked = asyncio.Event()
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        """For ever."""
+        """Block for ever."""
         self.begun += 1
         await asyncio.Event().wait()
 
     async def abandon(self, id: int) -> bool:
-        """Nothing is given up."""
+        """Cancel nothing."""
         return False
 
     async def run(self, receive: Receive) -> None:
-        """It asks at once."""
+        """Ping at once."""
         for number in range(1000):
             receive({"jsonrpc": "2.0", "id": number, "method": "ping"}, None, 0)
         self.asked.set()
@@ -42,7 +42,7 @@ class Deaf:
 
 
 async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
-    """What is asked beyond those that wait has none."""
+    """Pings beyond the bound of pending answers get none."""
     upstream = Deaf()
     async with UpstreamConversation(upstream, patience=1, most=1, heard=lambda *_: None):
         await upstream.asked.wait()
@@ -50,7 +50,7 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
 
 
 async def test_of_a_large_change_is_told_what_changed() -> None:
-    """All who follow would be written the rest."""
+    """The rest of it would be written to every follower."""
     told: list[Message] = []
     method, params = "notifications/resources/updated", {"uri": "a://b", "more": 1}
     async with UpstreamConversation(
@@ -64,19 +64,19 @@ async def test_of_a_large_change_is_told_what_changed() -> None:
 
 
 class Asking(Deaf):
-    """Carries to an upstream that asks without end; `asks` are those that were heard."""
+    """A transport to an upstream that pings without end; `asks` counts the pings accepted."""
 
     asks = 0
 
     async def run(self, receive: Receive) -> None:
-        """All at once."""
+        """Ping until it is cut off."""
         while True:
             receive({"jsonrpc": "2.0", "id": 1, "method": "ping"}, None, 0)
             self.asks += 1
 
 
 async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
-    """A request is answered."""
+    """Each request costs the gateway an answer."""
     upstream = Asking()
     async with UpstreamConversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
         assert "too many messages" in await conversation.ended
@@ -84,32 +84,32 @@ async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
 
 
 class Near:
-    """Carries to an upstream that is the test; `sent` is what came to it, `say` what it says."""
+    """A transport to an upstream that is the test; `sent` are the gateway's messages, `say` answers."""
 
     def __init__(self) -> None:
         self.sent = asyncio.Queue[Message]()
         self._said = asyncio.Queue[Message]()
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        """It has arrived."""
+        """Queue the message."""
         self.sent.put_nowait(message)
 
     async def abandon(self, id: int) -> bool:
-        """Nothing is given up."""
+        """Cancel nothing."""
         return False
 
     async def run(self, receive: Receive) -> None:
-        """One after the other."""
+        """Pass the messages on, one by one."""
         while True:
             receive(await self._said.get(), None, 0)
 
     def say(self, **message: object) -> None:
-        """Tell the gateway."""
+        """Send a message to the gateway."""
         self._said.put_nowait({"jsonrpc": "2.0", **message})
 
 
 class Client:
-    """The client `one`, which answers requests of the kinds that it `takes`."""
+    """A client `one`, which answers requests of the kinds that it `takes`."""
 
     who = "one"
 
@@ -117,19 +117,19 @@ class Client:
         self._takes = takes
 
     def takes(self, method: str) -> bool:
-        """As it said."""
+        """Return whether it accepts this method."""
         return method in self._takes
 
     async def ask(self, method: str, params: Message) -> Message:
-        """What it takes."""
+        """Answer with the accepted methods."""
         return {"takes": [*self._takes]}
 
     async def tell(self, method: str, params: Message) -> None:
-        """Nothing."""
+        """Ignore the notification."""
 
 
 async def test_who_can_answer_is_asked() -> None:
-    """Of the calls of one client, where it is not said which one it is about: else the newest."""
+    """Of one client's calls, if the request does not name one: the newest that accepts it."""
     upstream, more = Near(), ("roots/list", "sampling/createMessage")
     async with (
         UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
@@ -147,7 +147,7 @@ async def test_who_can_answer_is_asked() -> None:
 
 
 async def test_nobody_is_asked_on_account_of_another_client() -> None:
-    """Where calls of two are under way, and nothing says which one it is about; then of one alone again."""
+    """If calls of two clients are pending, and the request names neither; with one client left, it is asked again."""
     upstream, other = Near(), Client("roots/list")
     other.who = "other"
     async with (
@@ -170,21 +170,21 @@ async def test_nobody_is_asked_on_account_of_another_client() -> None:
 
 
 class Slow(Client):
-    """Answers when it is allowed to."""
+    """A client that answers once the test lets it."""
 
     def __init__(self) -> None:
         super().__init__("roots/list")
         self.go = asyncio.Event()
 
     async def ask(self, method: str, params: Message) -> Message:
-        """At last."""
+        """Wait for `go`, then answer."""
         await self.go.wait()
         return await super().ask(method, params)
 
 
 @pytest.mark.bound("requests of an upstream to its clients")
 async def test_a_client_is_asked_so_much_at_a_time() -> None:
-    """What is asked beyond that is refused at once."""
+    """Requests beyond the bound are refused at once."""
     upstream, client = Near(), Slow()
     async with (
         UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
@@ -203,26 +203,26 @@ async def test_a_client_is_asked_so_much_at_a_time() -> None:
 
 
 class Late(Client):
-    """Takes a while to read what it is told."""
+    """A client that takes a while to handle a notification."""
 
     def __init__(self) -> None:
         super().__init__("roots/list")
         self.heard: list[str] = []
 
     async def tell(self, method: str, params: Message) -> None:
-        """Ten turns."""
+        """Take ten turns of the loop."""
         for _ in range(10):
             await asyncio.sleep(0)
         self.heard.append(method)
 
     async def ask(self, method: str, params: Message) -> Message:
-        """At once."""
+        """Answer at once."""
         self.heard.append(method)
         return {}
 
 
 async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
-    """Its stream may end with the question; what comes after the answer it is told as well."""
+    """Its stream may end with the request; notifications after the answer reach it as well."""
     upstream, client, progress = Near(), Late(), "notifications/progress"
     async with (
         UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
@@ -243,7 +243,7 @@ async def test_a_client_has_heard_what_it_was_told_before_it_is_asked() -> None:
 
 @pytest.mark.parametrize("other", [True, "1", [1], 1.5, 0, None])
 async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
-    """And not what only looks like it; `1.0` is the same number."""
+    """A similar value does not match; `1.0` is the same number."""
     upstream = Near()
     async with (
         UpstreamConversation(upstream, patience=60, most=9, heard=lambda *_: None) as conversation,
@@ -261,7 +261,7 @@ async def test_an_answer_has_the_number_of_its_request(other: object) -> None:
 
 
 async def test_who_tells_of_its_progress_has_more_time() -> None:
-    """Whatever it was asked for, a list too: its silence counts, and not how long it takes."""
+    """For any request, also a list: the timeout restarts with each sign of progress."""
     upstream, patience = Near(), 1.0
     async with (
         UpstreamConversation(upstream, patience=patience, most=9, heard=lambda *_: None) as conversation,

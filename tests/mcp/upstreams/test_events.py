@@ -1,4 +1,4 @@
-"""Event streams of upstreams, however their bytes are cut, and what only takes time."""
+"""Event streams of upstreams: any split of their bytes, and input that only costs time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_events_however_they_are_cut(size: int) -> None:
 )
 @pytest.mark.bound("lines of an event stream that are of no message")
 def test_lines_that_are_of_no_message_end_a_stream(idle: bytes) -> None:
-    """So many at once: each takes time, and a thousand of them hold up everybody."""
+    """A chunk may contain many: each takes time, and thousands of them block the event loop."""
     with pytest.raises(ValueError, match="of no message"):
         list(EventReader(2**30).feed(idle * 2**16))
 
@@ -59,14 +59,14 @@ def test_pings_end_no_stream() -> None:
 
 @pytest.mark.parametrize("endless", [b"x", b"data: x\n"])
 def test_an_event_has_an_end(endless: bytes) -> None:
-    """Whether it comes in one line or in many."""
+    """In one line or in many."""
     reader = EventReader(1000)
     with pytest.raises(ValueError, match="more than 1000 bytes"):
         list(chain.from_iterable(reader.feed(endless) for _ in range(2000)))
 
 
 def test_a_long_event_is_not_copied() -> None:
-    """Not as a whole, the first one of a stream neither: to do so holds up everybody."""
+    """Neither as a whole, nor as the first one of a stream: copying blocks the event loop."""
     reader, long = EventReader(2**24), 2**23
     tracemalloc.start()
     list(reader.feed(b"data: " + b"x" * long))
@@ -81,6 +81,6 @@ def test_a_long_event_is_not_copied() -> None:
 
 
 def test_whoever_takes_the_events_may_look_at_the_clock() -> None:
-    """However many lines come that end no event."""
+    """The reader yields None between lines, however many end no event."""
     told = list(EventReader(2**20).feed(b"data: 1\n" * 10 * FEW))
     assert told == [None] * 10

@@ -1,4 +1,4 @@
-"""What is asked of an upstream for those who follow it: in order, once for all, and no more than there is need of."""
+"""Subscriptions at an upstream for all followers: in order, once for all, and no more than needed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ A, B = "a://1", "b://1"
 
 
 class Upstream:
-    """An upstream that keeps what it is asked, and answers when it may `go`; it refuses what is in `refused`.
+    """An upstream that keeps its requests, and answers once `go` is set; it refuses those in `refused`.
 
-    Of what is in `untold` it says that it does not tell; with `silent` it does not say that a stream has begun.
+    It leaves those in `untold` out of its acknowledgment; with `silent` it sends no acknowledgment.
     """
 
     def __init__(self, *, modern: bool) -> None:
@@ -34,13 +34,13 @@ class Upstream:
         self.now: Any = self.connected(modern=modern)
 
     def connected(self, *, modern: bool) -> Any:
-        """A connection to it."""
+        """Return a connection to it."""
         conversation = SimpleNamespace(request=self._request, over=self.ended)
         version = "2026-07-28" if modern else "2025-11-25"
         return SimpleNamespace(terms=SimpleNamespace(modern=modern, version=version), conversation=conversation)
 
     async def session(self) -> Any:
-        """Its connection now."""
+        """Return its current connection."""
         return self.now
 
     async def _request(self, method: str, params: dict[str, Any], *, hear: Any = None, **_: object) -> dict[str, Any]:
@@ -62,18 +62,18 @@ class Upstream:
 
     @property
     def open(self) -> int:
-        """Streams that are open."""
+        """Return the number of open streams."""
         return sum(not stream.done() for stream in self.streams)
 
 
 async def turns() -> None:
-    """Let all that can go on do so."""
+    """Run the event loop for some turns."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def follows(feed: Feed) -> ChangeListener:
-    """One that hears of lists."""
+    """Return a follower of lists."""
     follower = ChangeListener(lambda _, __: None)
     feed.add(follower)
     return follower
@@ -84,7 +84,7 @@ Made = Callable[[bool], tuple[Any, Feed]]
 
 @pytest.fixture
 async def made() -> Any:
-    """Makes an upstream, modern or not, and its feed."""
+    """Return a function that makes an upstream, modern or not, and its feed."""
     tasks: list[asyncio.Task[None]] = []
 
     def spawn(coroutine: Any) -> asyncio.Task[None]:
@@ -102,7 +102,7 @@ async def made() -> Any:
 async def test_a_principal_follows_so_many_resources(
     made: Made, monkeypatch: pytest.MonkeyPatch, *, modern: bool
 ) -> None:
-    """By all of its clients together; another one has its own, and what is left, or refused, makes room."""
+    """Counted over all of its clients; others have separate bounds, and an ended or refused one frees its place."""
     monkeypatch.setattr(module, "MAX_URIS", 2)
     upstream, feed = made(modern)
     mine, too, other = (ChangeListener(lambda _, __: None, owner) for owner in ("ada", "ada", "bob"))
@@ -121,7 +121,7 @@ async def test_a_principal_follows_so_many_resources(
 
 
 async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None:
-    """An upstream that heard the end of it last would tell nobody, whoever follows."""
+    """If the unsubscription arrived last, the upstream would notify nobody, whoever follows."""
     upstream, feed = made(False)
     one, other = follows(feed), follows(feed)
     await feed.subscribe(upstream, one, A)
@@ -139,7 +139,7 @@ async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None
 
 @pytest.mark.parametrize("modern", [True, False])
 async def test_who_asks_twice_at_once_hears_twice_that_it_is_refused(made: Made, modern: bool) -> None:
-    """The second does not take the word of the first for granted."""
+    """The second does not rely on the first's result."""
     upstream, feed = made(modern)
     upstream.refused.add(A)
     one = follows(feed)
@@ -153,7 +153,7 @@ async def test_who_asks_twice_at_once_hears_twice_that_it_is_refused(made: Made,
 
 
 async def test_who_is_gone_follows_nothing(made: Made) -> None:
-    """A resource that it asked for behind another is not asked for any more."""
+    """A pending subscription of theirs is not sent any more."""
     upstream, feed = made(False)
     one, other = follows(feed), follows(feed)
     upstream.go.clear()
@@ -167,7 +167,7 @@ async def test_who_is_gone_follows_nothing(made: Made) -> None:
 
 
 async def test_a_stream_is_opened_anew_only_for_other_things(made: Made) -> None:
-    """For the same, and for nobody, it stays as it is; for others, or on another connection, the old one ends."""
+    """For the same, and for no followers, it stays; for others, or on another connection, the old one ends."""
     upstream, feed = made(True)
     await feed.listen(upstream.now)
     assert upstream.asked == []
@@ -187,7 +187,7 @@ async def test_a_stream_is_opened_anew_only_for_other_things(made: Made) -> None
 
 
 async def test_a_stream_that_stands_outlasts_one_that_is_refused(made: Made) -> None:
-    """Who was told of changes still is, and who asked for more hears why not."""
+    """Its followers still get their updates, and whoever wanted more gets the reason."""
     upstream, feed = made(True)
     one, other = follows(feed), follows(feed)
     await feed.subscribe(upstream, one, A)
@@ -202,7 +202,7 @@ async def test_a_stream_that_stands_outlasts_one_that_is_refused(made: Made) -> 
 
 
 async def test_who_follow_at_once_are_told_on_one_stream(made: Made) -> None:
-    """The second waits for the first, which may have been asked for all already."""
+    """The second waits for the first, whose stream may already cover it."""
     upstream, feed = made(True)
     upstream.go.clear()
     both = [asyncio.ensure_future(feed.subscribe(upstream, follows(feed), uri)) for uri in (A, B)]
@@ -213,7 +213,7 @@ async def test_who_follow_at_once_are_told_on_one_stream(made: Made) -> None:
 
 
 async def test_what_an_upstream_did_not_tell_of_is_asked_for_again(made: Made) -> None:
-    """By the next who wants to hear of it; what is told of meanwhile needs no new stream."""
+    """By the next follower; resources that are covered meanwhile need no new stream."""
     upstream, feed = made(True)
     upstream.untold.add(A)
     one, other = follows(feed), follows(feed)
@@ -228,7 +228,7 @@ async def test_what_an_upstream_did_not_tell_of_is_asked_for_again(made: Made) -
 
 
 async def test_who_is_refused_a_resource_hears_of_lists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no stream that could stay, the new one is opened again, without what was refused."""
+    """If no earlier stream is left, a new one is opened without the refused resource."""
     monkeypatch.setattr(module, "FIRST_WAIT", 0.01)
     upstream, feed = made(True)
     upstream.refused.add(A)
@@ -243,7 +243,7 @@ async def test_who_is_refused_a_resource_hears_of_lists(made: Made, monkeypatch:
 async def test_a_stream_whose_beginning_is_not_said_is_waited_for_a_while(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is heard all the same: nothing is known of what it tells, so the next one asks anew."""
+    """And accepted all the same: its coverage is unknown, so the next listen opens a new one."""
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     upstream, feed = made(True)
     upstream.silent = True

@@ -1,4 +1,4 @@
-"""How much of what nobody asked for is too much, by a clock that tests move."""
+"""The bound on unsolicited messages, by a clock that tests move."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.clock import Clock
 
 
 def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
-    """What is wrong with so many messages."""
+    """Return the error after so many messages."""
     found = []
     for _ in range(count):
         flood.heard(size)
@@ -16,7 +16,7 @@ def unasked(flood: Flood, count: int, size: int = 0) -> list[str]:
 
 
 def test_a_flood_is_one_of_messages_or_of_bytes() -> None:
-    """To the message."""
+    """The bound is exact to the message."""
     flood = Flood(Clock())
     assert not unasked(flood, MESSAGES)
     assert unasked(flood, 1) == ["the upstream sent too many messages that nobody asked for"]
@@ -25,7 +25,7 @@ def test_a_flood_is_one_of_messages_or_of_bytes() -> None:
 
 
 def test_an_answer_ends_it() -> None:
-    """As many may come again."""
+    """As many may follow again."""
     flood = Flood(Clock())
     for _ in range(3):
         assert not unasked(flood, MESSAGES, SIZE // MESSAGES)
@@ -33,7 +33,7 @@ def test_an_answer_ends_it() -> None:
 
 
 def test_a_little_for_long_is_none() -> None:
-    """Who pings every second, or tells of the steps of a long call, is never cut off; who says much more is."""
+    """A ping every second, or progress of a long call, is never cut off; much more is."""
     clock = Clock()
     for rate, cut in ((0.5, False), (2.0, True)):
         flood, found = Flood(clock), list[str]()

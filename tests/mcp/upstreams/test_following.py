@@ -1,4 +1,4 @@
-"""Who follows an upstream, and what waits for each."""
+"""The followers of an upstream, and each one's queue of changes."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +13,7 @@ from gateway.model import LOCAL
 
 
 async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
-    """Each of them waits once, however many there are; what else an upstream says has its limit."""
+    """Each is queued once, however many there are; other notifications are bounded."""
     news = News()
     uris = [f"test://{number}" for number in range(2 * BACKLOG)]
     for _ in range(2):
@@ -22,7 +22,7 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
         for uri in uris:
             news.tell(UPDATED, {"uri": uri})
         for method in KINDS.values():
-            news.tell(method, {"uri": []})  # of which the protocol knows nothing
+            news.tell(method, {"uri": []})  # which the protocol does not define
     told = [await news.get() for _ in range(BACKLOG + len(uris) + len(KINDS))]
     assert [params["uri"] for method, params in told if method == UPDATED] == uris
     assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
@@ -30,7 +30,7 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
 
 @pytest.mark.bound("notifications that wait for a client")
 async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
-    """Those that wait are told of again all the same."""
+    """Queued ones are still updated."""
     news = News()
     for number in range(MOST + 1):
         news.tell(UPDATED, {"uri": f"test://{number}"})
@@ -45,7 +45,7 @@ async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
 
 @pytest.mark.bound("streams of changes of an upstream")
 def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has so many, and all have; one that ended makes room."""
+    """Bounded for each principal and in all; an ended one frees its place."""
     monkeypatch.setattr(following, "STREAMS_EACH", 2)
     monkeypatch.setattr(following, "MAX_STREAMS", 3)
     streams, ann, bob = ListenStreams(), replace(LOCAL, subject="ann"), replace(LOCAL, subject="bob")

@@ -1,4 +1,4 @@
-"""The answer of an upstream over HTTP, as the bytes of it come."""
+"""The answer of an upstream over HTTP, read as its bytes arrive."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ COUNT = 30_000
 
 
 class Counted(InTurn):
-    """Tells how often somebody went on."""
+    """Counts the turns taken."""
 
     times = 0
 
     def add(self, go_on: Callable[[], object], worked: float = 0.0) -> None:
-        """One more."""
+        """Count one more."""
         self.times += 1
         super().add(go_on, worked)
 
 
 async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
-    """However many come at once; nothing more is read of the connection until then."""
+    """However many arrive at once; until then the connection is not read further."""
     in_turn, taken = Counted(), list[object]()
 
     def take(message: object, related: int | None, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Long messages of upstreams are read piece by piece, by turns, to what they would be read to in one go."""
+"""Long messages of upstreams are parsed incrementally, in turns, with the same result as in one go."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIST = '{{"jsonrpc":"2.0","id":1,"result":{{"tools":{},"nextCursor":"2"}}}}'
     ],
 )
 async def test_a_message_of_too_many_parts_is_not_read(part: str, around: str, most: int) -> None:
-    """However they are written, and wherever they stand."""
+    """However they are written, and wherever they occur."""
     text = around.format("[" + f"{part}," * (most + 1) + "1]")
     with pytest.raises(ValueError, match="commas and brackets"):
         await read(text, Moments(InTurn()))
@@ -43,7 +43,7 @@ async def test_a_message_of_too_many_parts_is_not_read(part: str, around: str, m
 
 
 async def test_a_thing_of_a_list_has_fewer_parts() -> None:
-    """What is made of each is made in one go; there may be many."""
+    """Each item is built in one step; there may be many."""
     large = "[" + "1," * (EACH - 100) + "1]"
     text = LIST.format(f"[{','.join([large] * 10)}]")
     assert await read(text, Moments(InTurn())) == json.loads(text)
@@ -55,7 +55,7 @@ async def test_a_thing_of_a_list_has_fewer_parts() -> None:
 async def test_a_list_of_very_many_things_is_read_in_small_parts(
     indent: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is read in one go that is long; the first things are kept."""
+    """No step parses much; the first items are kept."""
     tools = [{"name": f"tool_{number}", "inputSchema": {"type": "object"}, "x": [1]} for number in range(100_000)]
     tools[3]["description"] = "x" * LONG + "\ud800"
     result = {"tools": tools, "nextCursor": "2"}
@@ -90,7 +90,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 def at_once(text: str, piece: int, **patched: int) -> Any:
-    """What is read of the text in pieces of so many characters, by who waits for no turn."""
+    """Parse the text in pieces of so many characters, without waiting for turns."""
     moments = Moments(InTurn())
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PIECE": piece, "MOMENT": math.inf, **patched}.items():
@@ -115,14 +115,14 @@ def test_what_is_read_part_by_part_is_the_same(
     st.integers(8, 20),
 )
 def test_a_text_is_cut_within_nothing(letters: list[str], piece: int) -> None:
-    """Of escapes, and of pairs of surrogates; there is `?` for lone ones."""
+    """Neither an escape nor a surrogate pair is split; lone surrogates become `?`."""
     text = f'"{"".join(letters)}"'
     assert at_once(text, piece) == json.loads(text).encode("utf-8", "replace").decode()
 
 
 @given(MESSAGES, st.integers(8, 60), st.data())
 def test_what_is_no_json_is_not_read_part_by_part(value: Any, piece: int, data: st.DataObject) -> None:
-    """With a character less, or another one, it is read as it always is, or not at all."""
+    """With a character missing or changed, the result is that of `json.loads`, or both refuse it."""
     text = json.dumps(value, ensure_ascii=False)
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.sampled_from(["", "]", "}", ",", "x", "1", '"', ":"])) + text[at + 1 :]
@@ -149,7 +149,7 @@ def test_what_is_no_json_is_not_read_part_by_part(value: Any, piece: int, data: 
     ],
 )
 async def test_a_long_message_is_read_by_turns(said: object, heard: object) -> None:
-    """The event loop goes on meanwhile, and what is to be masked is."""
+    """Other tasks run meanwhile, and secrets are masked."""
     turns, over = 0, False
 
     async def count() -> None:
@@ -169,7 +169,7 @@ async def test_a_long_message_is_read_by_turns(said: object, heard: object) -> N
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32-le", "utf-8"])
 async def test_a_long_message_in_another_encoding(encoding: str) -> None:
-    """As short ones are: with a lone surrogate, it is no UTF-8. What is to be masked may begin where that is seen."""
+    """Read as short ones are: a lone surrogate is no UTF-8. A masked secret may begin where that is detected."""
     raw = json.dumps({"a": "é" * PIECE + "A\ud800" * LONG}, ensure_ascii=False).encode(encoding, "surrogatepass")
     read_so = {"a": "é" * PIECE + "A?" * LONG}
     assert await read(raw, Moments(InTurn()), Echo(("A" * 9,))) == read_so == decode(raw)

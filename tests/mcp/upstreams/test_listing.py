@@ -1,4 +1,4 @@
-"""What the lists of upstreams say of who may call a tool."""
+"""The visibility of tools in the lists of upstreams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.mcp.upstreams.catalog.listing import BOTH, visibility
     ],
 )
 def test_what_a_key_says_of_callers_lets_in_nobody_else(key: str, said: Any, callers: Any) -> None:
-    """Wherever it stands: what means nobody, or is no list of callers, opens nothing."""
+    """In either place: an empty or malformed list of callers admits nobody."""
     meta = {"ui": {"visibility": said}} if key == "nested" else {"ui/visibility": said}
     assert visibility({"name": "tick", "_meta": meta}) == frozenset(callers)
 

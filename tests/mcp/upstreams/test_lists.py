@@ -1,4 +1,4 @@
-"""How long a list waits for an upstream that is silent, or for the database."""
+"""How long a list waits for a silent upstream, or for the database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOLS, PROMPTS = "tools/list", "prompts/list"
 
 @pytest.mark.parametrize(("starts", "most"), [(True, FIRST), (False, NEW)], ids=["started here", "elsewhere"])
 def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most: float) -> None:
-    """From when it was first asked, whichever list that was for: not as long again."""
+    """Counted from the first list of any kind: later lists do not wait as long again."""
     heard = Heard()
     assert most - 0.1 < heard.patience(TOOLS, starts=starts) <= most
     heard.since[TOOLS] -= most / 2
@@ -26,7 +26,7 @@ def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most:
 
 
 def test_one_that_answered_is_waited_for_a_little() -> None:
-    """Less for what it said before, and not at all where it was waited for in vain."""
+    """Less if it answered that list before, and not at all if the last wait was in vain."""
     heard = Heard(known={TOOLS: []})
     assert heard.patience(TOOLS, starts=True) == LATER
     assert NEW - 0.1 < heard.patience(PROMPTS, starts=True) <= NEW
@@ -35,7 +35,7 @@ def test_one_that_answered_is_waited_for_a_little() -> None:
 
 
 async def test_what_upstreams_had_is_read_side_by_side() -> None:
-    """A database that does not answer is waited for once."""
+    """The timeout of a hanging database passes only once."""
     reading = asyncio.Barrier(4)
 
     class Fingerprints:

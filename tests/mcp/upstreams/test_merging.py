@@ -1,4 +1,4 @@
-"""The names of what upstreams list side by side."""
+"""The names of the items that upstreams list side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FIRST, SECOND = UpstreamSettings("first", UpstreamKind.URL), UpstreamSettings("s
 
 
 def of(names: Names, first: list[str], second: list[str]) -> dict[str, str]:
-    """Whose each public name is, where the upstreams list these."""
+    """Return the owner of each public name, if the upstreams list these."""
     listed = [(FIRST, [{"name": name} for name in first]), (SECOND, [{"name": name} for name in second])]
     return {public: named.upstream for public, named in names.of(listed).items()}
 
 
 @pytest.mark.bound("names of upstreams without a prefix")
 def test_an_upstream_with_ever_new_names_takes_none_of_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it lists beyond those that are remembered is listed too, and may change hands; the others keep theirs."""
+    """Its names beyond the bound are listed too, and may change owners; the others keep theirs."""
     monkeypatch.setattr(merging, "MOST_NAMES", 3)
     names = Names()
     of(names, [], ["s1", "s2", "s3"])
@@ -30,7 +30,7 @@ def test_an_upstream_with_ever_new_names_takes_none_of_anothers(monkeypatch: pyt
 
 
 def test_an_upstream_that_was_changed_has_room_for_names_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that it had are anybody's then."""
+    """Its former names are then free."""
     monkeypatch.setattr(merging, "MOST_NAMES", 1)
     names = Names()
     of(names, [], ["old"])
@@ -40,7 +40,7 @@ def test_an_upstream_that_was_changed_has_room_for_names_again(monkeypatch: pyte
 
 
 def test_a_name_without_prefix_is_one_of_mcp() -> None:
-    """None looks like another's, and none is longer than clients take."""
+    """No name resembles another, and none is longer than clients accept."""
     legal = ["pay", "a.b/c-d_9", "x" * 128]
     names = Names()
     assert [*of(names, legal, [])] == legal

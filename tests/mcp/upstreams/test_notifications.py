@@ -1,4 +1,4 @@
-"""A client that is told of its call reads at its own pace."""
+"""A client reads the notifications of its call at its own pace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHOD = "notifications/message"
 
 
 async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long that takes, as long as it goes on."""
+    """However long that takes, as long as it makes progress."""
     monkeypatch.setattr(notifications, "DRAIN", 0.0)
     heard: list[int] = []
 
@@ -33,7 +33,7 @@ async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pyt
 
 @pytest.mark.bound("notifications of one call that wait for its client")
 async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more waits for it than may, and no answer does for ever."""
+    """Its queue is bounded, and no answer waits for it for ever."""
     monkeypatch.setattr(notifications, "DRAIN", 0.0)
     heard: list[int] = []
     go = asyncio.Event()

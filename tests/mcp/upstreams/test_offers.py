@@ -1,4 +1,4 @@
-"""What an upstream offers, by the pages of its list."""
+"""The tools that an upstream offers, by the pages of its list."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ A, B, C = ({"name": name} for name in "abc")
 
 
 def offer(*tools: Message) -> OfferedTools:
-    """One of these tools."""
+    """Return an offer of these tools."""
     return OfferedTools(cast(Any, None), lambda: None, tools={tool["name"]: tool for tool in tools})
 
 
 @pytest.mark.parametrize("cursor", [None, "unknown"])
 def test_a_tool_is_gone_once_no_page_has_it(cursor: str | None) -> None:
-    """Not before the last page was read, nor where the first ones were not."""
+    """Neither before the last page was read, nor if the first ones were not."""
     known = offer(A, B, C)
     known.page([A], None, "two")
     assert [*known.tools] == ["a", "b", "c"]
@@ -29,7 +29,7 @@ def test_a_tool_is_gone_once_no_page_has_it(cursor: str | None) -> None:
 
 @pytest.mark.bound("lists of upstreams that are read page by page")
 def test_whoever_reads_no_list_to_its_end_takes_no_room() -> None:
-    """The oldest of these are forgotten."""
+    """The oldest of these walks are evicted."""
     known = offer(A, B)
     for number in range(WALKS + 1):
         known.page([A], None, str(number))

@@ -1,4 +1,4 @@
-"""Where the view runtime comes to stand in the page of an upstream."""
+"""The position of the view runtime in the page of an upstream."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SCRIPT = "<script>r</script>"
     ],
 )
 def test_it_stands_first(before: str, after: str) -> None:
-    """In the head, or where that will be."""
+    """In the head, or where the parser will begin it."""
     assert page_with_runtime(before + after, "r") == before + SCRIPT + after
 
 
 @pytest.mark.parametrize("tag", ["<head ", "<html ", "<!doctype ", "<head", "< "])
 def test_a_page_that_never_ends_a_tag_is_read_once(tag: str) -> None:
-    """Were each of them looked at to its end, this would take hours, and hold up everybody."""
+    """Scanning each tag to its end would take hours, and block the event loop."""
     page = tag * (4 * 1024 * 1024 // len(tag))
     assert page_with_runtime(page, "r") == SCRIPT + page
 
 
 @pytest.mark.parametrize("contents", [None, 7, "x", {}, [None, 7, "x", {}, {"text": 7}, {"mimeType": 7, "uri": 7}]])
 def test_what_is_no_page_stays_as_it_is(contents: object) -> None:
-    """An upstream may answer with anything."""
+    """An upstream may answer with any text."""
     assert with_runtime({"contents": contents}, "r") == {"contents": contents}

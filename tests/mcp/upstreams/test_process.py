@@ -1,4 +1,4 @@
-"""An upstream as a process: whoever writes to it when it ends hears why it ended."""
+"""An upstream as a process: every writer learns why it ended."""
 
 import asyncio
 import logging
@@ -17,12 +17,12 @@ MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 def running(code: str) -> Process:
-    """Python that runs `code`."""
+    """Return a Python process that runs `code`."""
     return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000, in_turn=InTurn())
 
 
 async def endings(process: Process, senders: int) -> set[str]:
-    """What `run` and so many who write to the process, all at once and then one more, are told."""
+    """Return the errors of `run` and of so many writers, all at once and then one more."""
 
     async def write() -> None:
         while True:
@@ -38,13 +38,13 @@ async def endings(process: Process, senders: int) -> set[str]:
 
 
 async def test_all_hear_with_which_status_it_ended() -> None:
-    """Also who finds only that nobody reads any more."""
+    """Also a writer that only finds its input closed."""
     told = await endings(running("import sys; sys.stderr.write('no licence'); raise SystemExit(3)"), 5)
     assert told == {"the process ended with status 3; it said: no licence"}
 
 
 async def test_all_hear_that_it_cannot_be_started(tmp_path: Path) -> None:
-    """As where it was there when the configuration was read, and what it is run by is not."""
+    """If it existed when the configuration was read, and its interpreter does not."""
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n", "utf-8")
     script.chmod(0o700)
@@ -56,7 +56,7 @@ async def test_all_hear_that_it_cannot_be_started(tmp_path: Path) -> None:
 async def test_of_much_that_it_says_the_end_is_looked_at(
     logged: bool, lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else one that complains without end waits for whoever reads it; the log has all of it, if it is asked to."""
+    """Otherwise the exit waits for the reader of endless output; the log has all of it at debug level."""
     caplog.set_level(logging.DEBUG if logged else logging.INFO, logger="gateway.mcp.upstreams.transport.process")
     looked, says = 0, Process._says
 
@@ -83,14 +83,14 @@ SAID = [
 @pytest.mark.parametrize("senders", [0, 5])
 @pytest.mark.parametrize("said", SAID)
 async def test_all_hear_that_it_said_too_much(said: str, senders: int) -> None:
-    """And not how it was ended then: on a line of its own or without an end, at once or bit by bit."""
+    """And not the status of the kill: for a line or an endless one, at once or bit by bit."""
     assert await endings(running(f"import sys; {said}; [None for _ in sys.stdin]"), senders) == {
         "the process sent a message of more than 1000 bytes"
     }
 
 
 async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them look at the same time whether it ends."""
+    """All of them check concurrently whether it ends."""
     looking = asyncio.Barrier(5)
 
     async def together(self: Process, otherwise: str) -> str:
@@ -116,7 +116,7 @@ async def test_who_writes_to_one_that_reads_nothing_more_waits_for_nobody(monkey
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -127,7 +127,7 @@ def alive(pid: int) -> bool:
 async def test_one_that_ended_is_noticed_though_a_child_holds_its_output(
     apart: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What it wrote is read to the end, and the child is killed unless it made a session of its own."""
+    """Its output is read to the end, and the child is killed unless it has a separate session."""
     monkeypatch.setattr("gateway.mcp.upstreams.transport.process.LOOK", 0.05)
     monkeypatch.setattr("gateway.mcp.upstreams.transport.process.GRACE", 0.2)
     child = tmp_path / "child"

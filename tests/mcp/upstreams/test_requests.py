@@ -1,4 +1,4 @@
-"""Requests that no client of the SDK makes, sent to a mount by hand."""
+"""Requests that no client of the SDK sends, sent to a mount by hand."""
 
 import asyncio
 import io
@@ -22,14 +22,14 @@ _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;pr
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """The mount of two apps."""
+    """Yield the mount of two apps."""
     async with Mount().serve() as served:
         yield served
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_lost_connection_cancels_the_exchange(served: Served, mode: str) -> None:
-    """A client that vanishes ends its request, in both eras."""
+    """A client that disconnects ends its request, in both eras."""
     async with aiohttp.ClientSession() as session:
         call = asyncio.create_task(_post_slow(session, served.url, mode))
         await served.exchange.started.wait()
@@ -49,7 +49,7 @@ async def _post_slow(session: aiohttp.ClientSession, url: str, mode: str) -> Non
 
 
 async def _opened(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> dict[str, str]:
-    """The headers of a new session of the handshake protocol."""
+    """Return the headers of a new session of the handshake protocol."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": _UI, "clientInfo": {"name": "t", "version": "1"}}
     first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     async with session.post(url, json=first, headers={**_ACCEPT, **headers}) as answer:
@@ -78,7 +78,7 @@ async def _post(url: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]
     ("method", "name"), [("tools/list", "list_view_tools"), ("tools/call", "open_cart")], ids=["method", "name"]
 )
 async def test_headers_that_say_otherwise_than_the_body_are_refused(served: Served, method: str, name: str) -> None:
-    """What a proxy would have decided by the headers never differs from what runs."""
+    """A proxy that decides by the headers decides on what runs."""
     body = _modern("tools/call", {"name": "list_view_tools", "arguments": {}})
     status, answer = await _post(served.url, body, _headers(method, name))
     assert status == 400
@@ -86,7 +86,7 @@ async def test_headers_that_say_otherwise_than_the_body_are_refused(served: Serv
 
 
 async def test_a_parameter_header_must_agree_with_the_argument(served: Served) -> None:
-    """Where a page's schema asks for `Mcp-Param-*`, the header is compared with the argument of the body."""
+    """If a page's schema declares `Mcp-Param-*`, the header is compared with the argument in the body."""
     marked = {"type": "object", "properties": {"item_id": {"type": "string", "x-mcp-header": "Item"}}}
     served.views.offer(LOCAL, type(ADD)(ADD.name, ADD.page_name, "", "", marked))
     body = _modern("tools/call", {"name": ADD.name, "arguments": {"item_id": "7"}})
@@ -101,7 +101,7 @@ async def test_a_parameter_header_must_agree_with_the_argument(served: Served) -
     [({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403)],
 )
 async def test_a_foreign_host_or_origin_is_refused(served: Served, header: dict[str, str], status: int) -> None:
-    """A web page elsewhere, and a name that was rebound to this machine, cannot use the mount."""
+    """A web page elsewhere, and a DNS name rebound to this machine, cannot use the mount."""
     assert (await _post(served.url, _modern("tools/list", {}), {**_headers("tools/list", ""), **header}))[0] == status
 
 
@@ -114,7 +114,7 @@ async def test_the_configured_origin_is_served(served: Served) -> None:
 
 @pytest.mark.parametrize("other", ["", "issuer|client|bob", "issuer|other|ada", "other|client|ada"])
 async def test_another_principal_cannot_use_a_session(served: Served, other: str) -> None:
-    """A legacy session belongs to who opened it; for another it does not exist."""
+    """To any other principal its session does not exist."""
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     async with aiohttp.ClientSession() as session:
         adas = await _opened(session, served.url, {"x-user": ADA})
@@ -134,7 +134,7 @@ async def test_another_principal_cannot_use_a_session(served: Served, other: str
     ],
 )
 async def test_what_is_no_single_request_is_refused(served: Served, body: Any, status: int) -> None:
-    """Batches and malformed envelopes get an error, and the mount lives on."""
+    """Batches and malformed envelopes get an error, and the mount keeps serving."""
     assert (await _post(served.url, body, _headers("tools/list", "")))[0] == status
     async with Client(served.url, mode="2026-07-28") as client:
         assert (await client.list_tools()).tools
@@ -151,7 +151,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(served: Served
 
 
 async def test_a_body_within_the_limit_is_read(served: Served) -> None:
-    """What an app may upload does not fail at the size that the SDK would allow by itself."""
+    """An app's upload does not fail at the SDK's own smaller limit."""
     async with as_app(served.url, "2026-07-28") as client:
         result = await client.call_tool(
             "http_request", {"url": "/api", "method": "POST", "body": "x" * (6 * 1024 * 1024)}
@@ -161,14 +161,14 @@ async def test_a_body_within_the_limit_is_read(served: Served) -> None:
 
 
 async def test_a_call_runs_as_the_principal_of_its_request(served: Served) -> None:
-    """Calls run as the principal that the guard found."""
+    """The principal is the one that the guard determined."""
     body = _modern("tools/call", {"name": "cart_x", "arguments": {}})
     _, answer = await _post(served.url, body, {**_headers("tools/call", "cart_x"), "x-user": ADA})
     assert json.loads(answer["result"]["content"][0]["text"])["principal"] == "ada"
 
 
 async def test_the_head_of_a_stream_does_not_wait_for_its_first_event(served: Served) -> None:
-    """A legacy GET is answered at once, though nothing has happened yet."""
+    """A legacy GET is answered at once, before any event."""
     async with aiohttp.ClientSession() as session:
         headers = await _opened(session, served.url, {})
         async with asyncio.timeout(10), session.get(served.url, headers=headers) as stream:

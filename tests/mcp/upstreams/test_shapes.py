@@ -1,4 +1,4 @@
-"""Results that a client's SDK cannot read are named by their place; what else stands in one is nobody's concern."""
+"""Results that a client's SDK cannot parse are reported with the path; other members are not checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FORM = {"mode": "form", "message": "x", "requestedSchema": {}}
     ],
 )
 def test_calls(result: dict[str, Any], why: str, version: str) -> None:
-    """Where the SDK's own client would fail, or take one thing for another."""
+    """Those that the SDK's own client would refuse, or misread."""
     assert str(fault("tools/call", result, version, extended=False)).startswith(why)
 
 
@@ -87,7 +87,7 @@ NULLS = {"_meta": None, "annotations": None}
 async def test_what_may_be_left_out_and_is_null_is_left_out(
     method: str, result: dict[str, Any], plain: dict[str, Any], version: str
 ) -> None:
-    """Servers in several languages write it so, and clients in others fail at it."""
+    """Servers in several languages write null, and clients in others fail at it."""
     whole: dict[str, Any] = {"resultType": "complete"}
     made = await read(method, cacheable(method, whole | result), version, extended=False)
     assert made == cacheable(method, whole | plain)
@@ -95,7 +95,7 @@ async def test_what_may_be_left_out_and_is_null_is_left_out(
 
 
 async def test_only_structured_content_of_this_era_may_be_null() -> None:
-    """It is any value there; before, an object."""
+    """There it is any value; before, an object."""
     result: dict[str, Any] = {"content": [], "structuredContent": None}
     assert await read("tools/call", result, VERSIONS[1], extended=False) is result
     assert await read("tools/call", result, VERSIONS[0], extended=False) == {"content": []}
@@ -113,12 +113,12 @@ async def test_only_structured_content_of_this_era_may_be_null() -> None:
 async def test_nulls_are_left_out_of_lists_too(
     method: str, plain: dict[str, Any], nulls: dict[str, Any], version: str
 ) -> None:
-    """What is null in a schema means something, and stays."""
+    """A null within a schema has a meaning, and stays."""
     assert await readable(method, [plain | NULLS | nulls], version) == [plain]
 
 
 def test_only_clients_of_this_era_read_what_is_no_object() -> None:
-    """To one of the handshake it is left out, and stands in the content."""
+    """For one of the handshake it is left out; it is repeated in the content."""
     result = {"content": [], "structuredContent": [1], "resultType": "complete"}
     assert fault("tools/call", result, VERSIONS[1], extended=False) is None
     assert fault("tools/call", result, VERSIONS[0], extended=False) == "structuredContent: no object"
@@ -126,7 +126,7 @@ def test_only_clients_of_this_era_read_what_is_no_object() -> None:
 
 
 async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have their turns meanwhile."""
+    """Other tasks run meanwhile."""
     threads: list[int] = []
     checked = shapes._checked
 
@@ -156,14 +156,14 @@ async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytes
     ],
 )
 def test_only_clients_of_this_era_know_types_of_results(result: dict[str, Any], why: str) -> None:
-    """To one of the handshake it is one more member."""
+    """To one of the handshake it is just another member."""
     assert str(fault("tools/call", result, VERSIONS[1], extended=False)).startswith(why)
     assert fault("tools/call", {**result, "content": []}, VERSIONS[0], extended=False) is None
     assert fault("tools/call", ASKS, VERSIONS[0], extended=False) == "content: it is missing"
 
 
 def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
-    """It is theirs to judge."""
+    """Such clients check it themselves."""
     assert fault("tools/call", {"resultType": "task", "task": {}}, VERSIONS[1], extended=True) is None
     assert (
         fault("resources/list", {"resultType": "task", "task": {}}, VERSIONS[1], extended=True) == "resources: no list"
@@ -185,7 +185,7 @@ def test_a_type_of_result_of_an_extension_is_for_who_knows_extensions() -> None:
     ],
 )
 def test_other_results(method: str, result: dict[str, Any], why: str, version: str) -> None:
-    """The same."""
+    """The same for other methods."""
     assert str(fault(method, cacheable(method, result), version, extended=False)).startswith(why)
 
 
@@ -204,12 +204,12 @@ def test_other_results(method: str, result: dict[str, Any], why: str, version: s
 async def test_one_bad_thing_spoils_no_list(
     method: str, good: dict[str, Any], bad: dict[str, Any], version: str
 ) -> None:
-    """It is left out, and the others are as they were."""
+    """It is left out, and the others stay unchanged."""
     assert await readable(method, [good, bad, None, 7, good], version) == [good, good]
 
 
 async def test_a_tool_whose_output_is_no_object_is_one_for_both_eras() -> None:
-    """Clients of the handshake know no such output."""
+    """Clients of the handshake do not accept such an output schema."""
     tool = {"name": "a", "inputSchema": SCHEMA, "outputSchema": {"type": "array"}}
     assert await readable("tools/list", [tool], VERSIONS[1]) == [tool]
     [older] = await readable("tools/list", [tool], VERSIONS[0])
@@ -227,7 +227,7 @@ def test_a_list_that_does_not_say_how_long_it_may_be_kept_is_not_kept(said: dict
 
 
 def test_what_is_nested_deeper_than_the_protocol_nests_is_not_looked_through() -> None:
-    """An upstream that nests without end takes none of the gateway's stack."""
+    """A deeply nested result cannot exhaust the gateway's stack."""
     deep: dict[str, Any] = {"_meta": None}
     for _ in range(5000):
         deep = {"content": [deep]}
