@@ -100,7 +100,7 @@ routes:
 
 
 async def test_a_command_ends_with_who_waits_for_it(tmp_path: Path) -> None:
-    """Otherwise it would run on for nobody."""
+    """Otherwise it would run on without a reader."""
     hooks, said = Hooks([str(PLUGINS / "command_secrets.py")], tmp_path), tmp_path / "said"
     command = f"command:sh -c 'echo $$ > {said}.new; mv {said}.new {said}; exec sleep 600'"
     asked = asyncio.create_task(hooks.resolve_secret(command, "gateway.yaml"))

@@ -1,4 +1,4 @@
-"""A body that a rule reads means the same to every reader, and is sent as it was read."""
+"""A body that a rule reads has one meaning for every parser, and is sent as it was parsed."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ JSON_TYPE = "application/json"
 def sent(
     body: bytes, media: str = JSON_TYPE, body_type: BodyType = BodyType.JSON, url: str = "/checkout"
 ) -> CanonicalRequest:
-    """The canonical request of a body."""
+    """Return the canonical request of a body."""
     headers = (("content-type", media),) if media else ()
     return canonicalise(POLICY, Request("POST", url, headers, body, body_type))
 
 
 def test_our_own_writing_is_sent() -> None:
-    """What was read is what is sent, however it was written."""
+    """The parsed value is serialized again, however it was written."""
     request = sent(b' { "total" :  1e2 , "s":"\\u00e9\\/" } ', "Application/JSON; Charset=UTF-8", BodyType.TEXT)
     assert (request.json, request.body) == ({"total": 100.0, "s": "é/"}, '{"total":100.0,"s":"é/"}'.encode())
     assert sent(b"[1]", "application/vnd.api+json", BodyType.BASE64).body_type is BodyType.JSON
@@ -84,7 +84,7 @@ def test_bodies_that_no_rule_reads_are_left_alone() -> None:
     ],
 )  # fmt: skip
 def test_ambiguous_bodies_are_refused(body: bytes, media: str, body_type: BodyType, message: str) -> None:
-    """What two readers could read in two ways never reaches a decision."""
+    """A body that two parsers could read differently never reaches a decision."""
     with pytest.raises(Refusal) as caught:
         sent(body, media, body_type)
     assert caught.value.reason is Reason.BAD_REQUEST
@@ -92,21 +92,21 @@ def test_ambiguous_bodies_are_refused(body: bytes, media: str, body_type: BodyTy
 
 
 def test_encoded_bodies_are_refused() -> None:
-    """Our own writing cannot stand under a content-encoding."""
+    """A body that is serialized again cannot keep its content-encoding."""
     headers = (("content-type", JSON_TYPE), ("content-encoding", "gzip"))
     with pytest.raises(Refusal, match="without content-encoding"):
         canonicalise(POLICY, Request("POST", "/checkout", headers, b"{}", BodyType.JSON))
 
 
 def test_large_bodies_are_not_parsed() -> None:
-    """A body over the limit of its route is refused before anyone reads it."""
+    """A body over the limit of its route is refused before it is parsed."""
     with pytest.raises(Refusal) as caught:
         sent(b"[" * 2_000_000)
     assert caught.value.reason is Reason.REQUEST_TOO_LARGE
 
 
 def test_bodies_of_too_many_parts_are_not_parsed() -> None:
-    """Where a route takes such large ones: to read them would hold up everybody. Where no rule reads, they pass."""
+    """If the route allows that size: parsing would block the event loop. Where no rule reads the body, it passes."""
     many = b"[" + b"[]," * MOST + b"1]"
     with pytest.raises(Refusal, match="commas and brackets") as caught:
         sent(many, url="/bulk")
@@ -115,7 +115,7 @@ def test_bodies_of_too_many_parts_are_not_parsed() -> None:
 
 
 def test_deciding_on_the_body() -> None:
-    """The condition sees the parsed body, and denies where there is none."""
+    """The condition sees the parsed body, and denies if there is none."""
     assert decide(POLICY, sent(b'{"total": 500}'), PAGE).effect is Effect.ALLOW
     assert "it is false" in decide(POLICY, sent(b'{"total": 501}'), PAGE).reasons[0]
     assert "is not there" in decide(POLICY, sent(b"", ""), PAGE).reasons[0]
@@ -123,7 +123,7 @@ def test_deciding_on_the_body() -> None:
 
 
 def test_the_question_shows_the_body() -> None:
-    """A message may name what is in the body, list items too."""
+    """A message may contain values of the body, list items too."""
     request = sent(b'{"total": 12.5, "to": [{"name": "Ann\\u202e"}]}', url="/order")
     model = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "", view="v1", proven=True)
     assert decide(POLICY, request, model).obligations.confirm == "Pay 12.5, Ann⟨U+202E⟩?"
@@ -138,7 +138,7 @@ _JSON = st.recursive(
 
 @given(_JSON, st.booleans())
 def test_canonical_bodies_are_idempotent(value: Json, ascii_only: bool) -> None:
-    """What became canonical stays itself, byte for byte, and means what was decided on."""
+    """A canonical body stays unchanged, byte for byte, and has the meaning that was decided on."""
     try:
         once = sent(json.dumps(value, ensure_ascii=ascii_only, indent=1).encode("utf-8", "surrogatepass"))
     except Refusal:

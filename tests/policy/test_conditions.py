@@ -1,4 +1,4 @@
-"""Conditions are checked at load, see only what they name, and allow only what is true."""
+"""Conditions are checked at load, see only the facts that they name, and allow only if they are true."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_BODY: Any = object()
 
 
 def failure(text: str, body: Json = NO_BODY, query: str = "", headers: Headers = ()) -> Failure | None:
-    """What is wrong with a request of ann's under the condition `text`."""
+    """Return the failure of a request of ann's under the condition `text`, None if it holds."""
     given_body = body is not NO_BODY
     request = CanonicalRequest(
         "POST", "/api/a%20b", query, headers, b"x" if given_body else b"", BodyType.JSON, "shop",
@@ -69,7 +69,7 @@ TRUE: list[tuple[str, Json, str]] = [
 
 @pytest.mark.parametrize(("text", "body", "query"), TRUE, ids=range(len(TRUE)))
 def test_true(text: str, body: Json, query: str) -> None:
-    """Every part of the language does what CEL says."""
+    """Every part of the language behaves as in CEL."""
     assert failure(text, body, query, (("x-a", "b"),)) is None
 
 
@@ -104,7 +104,7 @@ FALSE: list[tuple[str, Json, str, str]] = [
 
 @pytest.mark.parametrize(("text", "body", "query", "why"), FALSE, ids=range(len(FALSE)))
 def test_all_else_fails(text: str, body: Json, query: str, why: str) -> None:
-    """Only true is true: what is false, missing, ambiguous or an error says why it is not."""
+    """A result that is false, missing, ambiguous or an error denies with its reason."""
     found = failure(text, body, query)
     assert found is not None
     assert why in found.why
@@ -157,14 +157,14 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_refused_at_load(text: str, message: str) -> None:
-    """What could not be held to its bounds, or would fail whenever it is reached, is no condition."""
+    """A condition that could not be bounded, or would always fail, is refused."""
     with pytest.raises(ValueError) as caught:
         parse_condition(text, ROUTE)
     assert message in str(caught.value)
 
 
 def test_tools() -> None:
-    """A tool's condition names its arguments, and nothing of a request."""
+    """A tool's condition names its arguments, and no part of a request."""
     condition = parse_condition('arguments.count <= 3 && tool == "add" && initiator == "page"', TOOL)
     assert condition.failure(FactSource(CALLER, tool="add", arguments={"count": 3})) is None
     assert condition.failure(FactSource(CALLER, tool="add", arguments={"count": 4})) is not None
@@ -182,7 +182,7 @@ def test_tools() -> None:
     ],
 )
 def test_what_servers_read_in_two_ways_is_no_argument(arguments: dict[str, object]) -> None:
-    """A server that takes keys in any case, or rounds numbers, would be sent what the condition did not see."""
+    """Some servers ignore the case of keys, or round numbers: they would see other values than the condition."""
     condition = parse_condition('arguments.buy.count <= 3 && arguments.buy != {} && "buy" in arguments', TOOL)
     assert condition.failure(FactSource(CALLER, tool="add", arguments={"buy": {"count": 1}, "Other": 2**60})) is None
     assert condition.failure(FactSource(CALLER, tool="add", arguments=arguments)) is not None
@@ -214,7 +214,7 @@ TOO_MUCH: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("text", "body"), TOO_MUCH, ids=range(len(TOO_MUCH)))
 def test_too_much(text: str, body: Json) -> None:
-    """A value that is larger, deeper or dearer than a condition may read denies at once, with a reason of its own."""
+    """A value that is larger, deeper or costlier than a condition may read denies at once, with a separate reason."""
     found = failure(text, body)
     assert found is not None
     assert found.reason is Reason.CONDITION_LIMIT
@@ -233,12 +233,12 @@ DEAREST: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("text", "body"), DEAREST, ids=range(len(DEAREST)))
 def test_the_dearest_that_are_allowed(text: str, body: Json) -> None:
-    """Below the bounds every condition is worked out to its end."""
+    """Within the bounds every condition is evaluated to its end."""
     assert failure(text, body) is None
 
 
 def test_facts_that_are_not_named_cost_nothing() -> None:
-    """A condition on a scalar is not denied for what else is in the body."""
+    """A condition on a scalar is not denied because of the rest of the body."""
     assert failure("request.body.total == 1", {"total": 1, "rest": ["x" * 1_000_000, _deep(500)]}) is None
 
 
@@ -259,7 +259,7 @@ _WORDS = st.sampled_from(
 @settings(max_examples=400)
 @given(st.lists(_WORDS, max_size=12).map("".join) | st.text(max_size=40), _JSON)
 def test_any_text_is_a_condition_or_a_problem(text: str, body: Json) -> None:
-    """No text and no body raise anything but the problem of the text."""
+    """No text and no body raise anything but the error about the text."""
     try:
         condition = parse_condition(text, ROUTE)
     except ValueError:
@@ -278,5 +278,5 @@ def test_any_text_is_a_condition_or_a_problem(text: str, body: Json) -> None:
     ],
 )
 def test_a_key_in_another_case_is_not_an_absent_one(text: str, body: Json) -> None:
-    """Some backends read it as the one that the rule means."""
+    """Some backends take it for the key that the rule names."""
     assert failure(text, body) is not None

@@ -1,4 +1,4 @@
-"""Requests become canonical, and are decided by the first route that matches."""
+"""Requests are made canonical, and decided by the first route that matches."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("method", "url", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_bad_requests(method: str, url: str, message: str) -> None:
-    """What can be read in two ways is refused before any decision, and says what to do."""
+    """An ambiguous request is refused before any decision, with the remedy."""
     with pytest.raises(Refusal) as caught:
         _canonical(method, url)
     assert caught.value.reason is Reason.BAD_REQUEST
@@ -173,7 +173,7 @@ def test_bad_requests(method: str, url: str, message: str) -> None:
     ],
 )
 def test_foreign_origins(url: str) -> None:
-    """An absolute URL passes only where the policy names exactly its origin."""
+    """An absolute URL passes only if its origin is exactly one that the policy names."""
     with pytest.raises(Refusal) as caught:
         _canonical("GET", url)
     assert caught.value.reason in (Reason.POLICY_DENIED, Reason.BAD_REQUEST)
@@ -210,7 +210,7 @@ def test_what_is_matched_is_what_is_sent() -> None:
 
 
 def test_get_has_no_body() -> None:
-    """GET and HEAD drop the body."""
+    """The body of a GET or HEAD is dropped."""
     request = canonicalise(POLICY, Request("GET", "/api/cart", (), b"x", BodyType.TEXT))
     assert (request.body, request.body_type) == (b"", BodyType.NONE)
 
@@ -231,14 +231,14 @@ def test_get_has_no_body() -> None:
     ],
 )
 def test_questions(method: str, url: str, caller: Caller, question: str | None) -> None:
-    """A person is asked where the rule says so, and before an unproven call changes anything."""
+    """If the rule requires it, and before an unproven call changes anything."""
     decision = _decided(method, url, caller)
     assert decision.effect is Effect.ALLOW
     assert decision.obligations.confirm == question
 
 
 def test_nothing_is_stored_where_a_rule_may_ask() -> None:
-    """Answers of rules with `confirm` are marked, whoever asks."""
+    """Answers of rules with `confirm` are marked no-store for every caller."""
     assert _decided("DELETE", "/api/cart/7", PERSON).obligations.no_store
     assert not _decided("GET", "/api/cart").obligations.no_store
 
@@ -267,7 +267,7 @@ def test_denials_say_why(method: str, url: str, message: str) -> None:
 
 
 def test_empty_policy_denies() -> None:
-    """Without routes nothing is allowed, and that is said."""
+    """Without routes nothing is allowed, and the reason says so."""
     policy = parse_policy("version: 1", "p.yaml")
     decision = decide(policy, _canonical("GET", "/", policy), PERSON)
     assert decision.effect is Effect.DENY
@@ -314,7 +314,7 @@ routes:
     ],
 )
 def test_tools(tool: str, caller: Caller, expected: str, text: str) -> None:
-    """Only tools that are listed are allowed, under their rule."""
+    """Only listed tools are allowed, under their rule."""
     decision = decide_tool(POLICY, tool, caller, {"item_id": "7\u202e"})
     assert outcome(decision) == expected
     assert text in "; ".join(decision.reasons)
@@ -329,7 +329,7 @@ def test_tool_obligations() -> None:
 
 
 def test_limit_keys() -> None:
-    """Buckets are apart by app, rule and subject; per view without a proven view counts per principal."""
+    """Separate buckets by app, rule and subject; per view without a proven view counts per principal."""
     text = (
         "version: 1\nlimits: {rate: [1/second per view, 1/second per principal, 1/second per app, 1/second per route]}"
     )
@@ -349,7 +349,7 @@ _URLS = st.text(alphabet="/.%2eE5cCfFa;\\?#0A~@:é．\x00 +&=_", max_size=40).ma
 
 @given(st.sampled_from(["GET", "post", "DELETE"]), _URLS | st.text(max_size=60), st.binary(max_size=10))
 def test_canonical_requests_are_idempotent(method: str, url: str, body: bytes) -> None:
-    """What became canonical stays itself, and is decided alike."""
+    """A canonical request stays unchanged, and gets the same decision."""
     with contextlib.suppress(Refusal):
         once = canonicalise(POLICY, Request(method, url, (("X-A", " b "),), body, BodyType.TEXT))
         again = canonicalise(POLICY, Request(once.method, once.url, once.headers, once.body, once.body_type))
@@ -359,7 +359,7 @@ def test_canonical_requests_are_idempotent(method: str, url: str, body: bytes) -
 
 @given(st.lists(st.sampled_from(["a", "b", "{x}", "c%20d"]), max_size=5), st.booleans(), st.data())
 def test_trie_finds_what_a_list_would(parts: list[str], rest: bool, data: st.DataObject) -> None:
-    """The trie finds the same route as trying one after the other in the order of the file."""
+    """The same route as by trying all in the order of the file."""
     segment = st.sampled_from(["a", "b", "{x}", "**"])
     templates = data.draw(st.lists(st.lists(segment, max_size=4), min_size=1, max_size=8))
     cleaned = [[part for part in t[:-1] if part != "**"] + t[-1:] for t in templates]

@@ -1,4 +1,4 @@
-"""What one policy opens and closes against another."""
+"""The accesses that one policy opens and closes compared with another."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HEAD = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
 
 
 def policy(routes: str = "", rest: str = "") -> Policy:
-    """A policy with these routes."""
+    """Return a policy with these routes."""
     return parse_policy(f"{HEAD}{rest}routes: [{routes}]\n", "policy.yaml")
 
 
 def told(old: Policy, new: Policy) -> list[tuple[str, tuple[str, ...], str]]:
-    """The changes, without kinds and lines."""
+    """Return the changes, without kinds and lines."""
     return [(change.turn.value, change.subjects, change.detail) for change in diff(old, new)]
 
 
@@ -52,7 +52,7 @@ ONE = "{path: /a, methods: [GET]}"
     ],
 )
 def test_routes_that_come_and_go(old: str, new: str, expected: list[tuple[str, tuple[str, ...], str]]) -> None:
-    """By method and path; what changes nothing is not told."""
+    """By method and path; a route without effect is not reported."""
     assert told(policy(old), policy(new)) == expected
 
 
@@ -69,7 +69,7 @@ def test_a_deny_in_the_middle_of_a_parameter_is_found_where_they_meet() -> None:
 
 
 def test_what_a_rule_asks_is_compared() -> None:
-    """Questions, rates, sizes: looser is opened, tighter is closed."""
+    """Questions, rates, sizes: looser counts as opened, stricter as closed."""
     old = "{path: /a, methods: [GET], confirm: {when: model}, rate: 5/minute per principal, request: 1KiB}"
     new = "{path: /a, methods: [GET], rate: 9/minute per principal, request: 512B, timeout: 3s}"
     found = told(policy(old), policy(new))
@@ -89,7 +89,7 @@ def test_a_question_for_fewer_is_opened_and_for_more_is_closed() -> None:
 
 
 def test_a_longer_grant_is_opened_and_a_shorter_one_is_closed() -> None:
-    """None is the shortest; of one that stays nothing is told."""
+    """No grant is the shortest; an unchanged one is not reported."""
     none, short, long, other = (
         policy(f"{{path: /a, methods: [GET], confirm: {{when: model{more}}}}}")
         for more in ("", ", grant: 5m", ", grant: 10m", ", message: Sure?")
@@ -105,20 +105,20 @@ def test_a_longer_grant_is_opened_and_a_shorter_one_is_closed() -> None:
 
 
 def test_another_time_for_a_question_is_told() -> None:
-    """It neither opens nor closes anything."""
+    """It counts neither as opened nor as closed."""
     two, five = (policy(f"{{path: /a, methods: [GET], confirm: {{timeout: {minutes}m}}}}") for minutes in (2, 5))
     assert told(two, five) == [("changed", ("GET /a",), "the question to a person stays open for another time")]
     assert diff(two, two) == ()
 
 
 def test_a_question_that_stays_is_no_change() -> None:
-    """Also where it is filled with values."""
+    """Also if it has placeholders."""
     asks = '{path: "/a/{x}", methods: [PUT], confirm: {when: model, message: "Put {params.x}?"}}'
     assert diff(policy(asks), policy(asks)) == ()
 
 
 def test_another_condition_or_schema_counts_as_opened() -> None:
-    """Two of them cannot be compared; one more is closed, one less is opened."""
+    """Two of them cannot be compared; an added one counts as closed, a removed one as opened."""
     rules = {"none": "", "low": ", when: 'request.query.n == \"1\"'", "high": ", when: 'request.query.n == \"2\"'"}
     none, low, high = (policy(f"{{path: /a, methods: [GET]{rule}}}") for rule in rules.values())
     assert [diff(*pair)[0].turn for pair in ((low, high), (none, low), (low, none))] == ["opened", "closed", "opened"]
@@ -139,7 +139,7 @@ def test_a_default_that_changes_is_told_once_for_all_its_routes() -> None:
 
 
 def test_tools_and_backends_are_compared() -> None:
-    """A tool that is listed is open to models."""
+    """A listed tool is open to models."""
     old = parse_policy(f"{HEAD}tools: {{a: {{}}, b: {{confirm: always}}, c: {{}}, e: {{}}}}\n", "p")
     text = "version: 1\nbackends: {shop: {url: https://elsewhere.example, network: private}}\n"
     new = parse_policy(f"{text}tools: {{b: {{}}, c: {{deny: no}}, d: {{}}, e: {{timeout: 2m}}}}\n", "p")
@@ -155,7 +155,7 @@ def test_tools_and_backends_are_compared() -> None:
 
 
 def test_frames_are_compared() -> None:
-    """Each other site is one more, or less."""
+    """Each other site counts."""
     old, new = (parse_policy(f"{HEAD}frames: ['https://{site}.example']\n", "p") for site in ("a", "b"))
     assert {turn for turn, *_ in told(old, new)} == {"opened", "closed"}
 
@@ -164,7 +164,7 @@ RULES = ["methods: [GET]", "methods: [POST]", "methods: [GET, POST]", "deny: no"
 
 
 def path_of(parts: list[str]) -> str:
-    """A path of these segments, whose parameters have names of their own."""
+    """Return a path of these segments, whose parameters have unique names."""
     return "/" + "/".join(part.replace("x", f"x{place}") for place, part in enumerate(parts))
 
 
@@ -176,7 +176,7 @@ ROUTES = st.lists(st.tuples(PATHS, st.booleans(), st.sampled_from(RULES)), max_s
 def test_every_path_that_is_decided_otherwise_is_in_the_difference(
     old: list[tuple[str, bool, str]], new: list[tuple[str, bool, str]]
 ) -> None:
-    """All short paths are tried: something is opened or closed if and only if a path shows it."""
+    """All short paths are tried: a change is reported if and only if a path shows it."""
     before, after = (
         policy(", ".join(f'{{path: "{path}{"/**" if rest else ""}", {rule}}}' for path, rest, rule in routes))
         for routes in (old, new)
@@ -193,13 +193,13 @@ def test_every_path_that_is_decided_otherwise_is_in_the_difference(
 
 
 def allows(one: Policy, method: str, path: str) -> bool:
-    """Whether a route allows it."""
+    """Return whether a route allows it."""
     route = one.routes.find(method, path, None)
     return route is not None and route.deny is None
 
 
 def test_thousands_of_routes_are_compared() -> None:
-    """Also where each of them changed."""
+    """Also if each of them changed."""
     routes = ", ".join(f'{{path: "/api/thing{n}/{{id}}", methods: [GET, PUT]}}' for n in range(3000))
     before, after = policy(routes), policy(routes, "limits: {response: 9MiB}\n")
     (change,) = diff(before, after)

@@ -1,4 +1,4 @@
-"""An explanation shows each step, each route tried, what conditions saw and the remedy; tests say what they try."""
+"""An explanation shows each step, each route tried, the facts of conditions and the remedy; tests show their tries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALLER = Caller(LOCAL, "cart", Door.MCP, Initiator.PAGE, "")
 
 
 def test_steps() -> None:
-    """Every step of the normalisation is there, in its order."""
+    """Every step of the normalisation, in order."""
     request = Request("get", "https://www.shop.example.com/%61pi/./cart?x=%61#f", (("Host", "x"), ("Accept", "y")))
     found = explain(POLICY, request, CALLER)
     assert [(step.name, step.value) for step in found.steps] == [
@@ -72,7 +72,7 @@ def test_steps() -> None:
     ],
 )
 def test_routes_and_remedy(method: str, url: str, tried: list[str], remedy: str | None) -> None:
-    """It says what came of each route, and what to write where the request is meant to pass."""
+    """The result of each route, and the route to write if the request should pass."""
     found = explain(POLICY, Request(method, url), CALLER)
     assert [route.outcome for route in found.tried] == tried
     assert found.remedy == remedy
@@ -93,20 +93,20 @@ def test_routes_and_remedy(method: str, url: str, tried: list[str], remedy: str 
     ],
 )
 def test_a_reason_is_no_remedy(request_: Request, reason: str, remedy: str | None) -> None:
-    """What only says what is wrong is not told a second time as what to do."""
+    """A reason that only names the error is not repeated as the remedy."""
     found = explain(CONDITIONS, request_, CALLER)
     assert found.reasons == (reason if remedy is None else f"{reason}: {remedy}",)
     assert found.remedy == remedy
 
 
 def test_refused_requests_are_explained() -> None:
-    """A request without a canonical form has its last step named."""
+    """The last step of a request without a canonical form is named."""
     found = explain(POLICY, Request("GET", "/api/cart;x"), CALLER)
     assert (found.effect, found.request, found.steps[-1].name) == ("deny", None, "refused")
 
 
 def test_tests_of_the_file() -> None:
-    """Each expectation is tried; one that fails says what came instead, and why."""
+    """Each expectation is tried; a failed one shows the actual decision and its reason."""
     results = run_tests(POLICY)
     assert [(result.passed, result.outcome) for result in results] == [
         (True, "allow"),
@@ -139,7 +139,7 @@ tests:
 
 
 def test_conditions_are_explained() -> None:
-    """Each fact that a condition names is shown with its value, and what came of it."""
+    """Each fact that a condition names is shown with its value and the result."""
     body = b'{"total": 700, "to": "ann\\u202e"}'
     request = Request("POST", "/pay?y=1", (("content-type", "application/json"),), body, BodyType.JSON)
     found = explain(CONDITIONS, request, CALLER)
@@ -174,7 +174,7 @@ def test_tools_are_explained(tool: str, count: int, effect: str, tried: list[str
 
 
 def test_coverage() -> None:
-    """A rule that no test tries is named."""
+    """A rule that no test tries is reported."""
     results = run_tests(CONDITIONS)
     assert all(result.passed for result in results)
     found = coverage(CONDITIONS, results)
@@ -184,7 +184,7 @@ def test_coverage() -> None:
 
 
 def test_routes_that_never_decide() -> None:
-    """A route that stands behind others which match all of it is warned of; one that is left something is not."""
+    """A route behind others that match all its requests is reported; one with requests left is not."""
     policy = parse_policy(
         """
 version: 1
@@ -221,7 +221,7 @@ routes:
 
 
 def test_tests_beside_a_policy(tmp_path: Path) -> None:
-    """`x.test.yaml` is about `x.yaml`, or about the file it names; its problems have its own lines."""
+    """`x.test.yaml` tests `x.yaml`, or the file it names; its problems have its own lines."""
     file = tmp_path / "pay.test.yaml"
     file.write_text("tests:\n  - {request: GET /api/1, expect: allow}\n")
     found = load_tests(file)

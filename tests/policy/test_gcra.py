@@ -22,12 +22,12 @@ def _burst(rate: Rate, now: float, asks: int) -> list[bool]:
 @pytest.mark.parametrize("period", [1.0, 60.0, 86400.0])
 @pytest.mark.parametrize("now", [0.001, 3_000_000.123])
 def test_burst_is_the_count(count: int, period: float, now: float) -> None:
-    """Exactly the count passes at once, whatever a monotonic clock shows."""
+    """Exactly the count passes at once, for any value of a monotonic clock."""
     assert _burst(Rate(count, period), now, count + 3).count(True) == count
 
 
 def test_retry_after_is_when_it_passes() -> None:
-    """A refused ask says in how many seconds it will pass, and takes nothing."""
+    """A refusal gives the seconds until the next pass, and takes nothing."""
     rate = Rate(2, 10)
     tat = take(take(0, 100, rate).tat, 100, rate).tat
     refused = take(tat, 101, rate)
@@ -38,7 +38,7 @@ def test_retry_after_is_when_it_passes() -> None:
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 5), min_size=1, max_size=200))
 def test_never_more_than_two_counts_in_a_period(count: int, gaps: list[float]) -> None:
-    """However asks are spread, a period sees at most a burst and what refilled meanwhile."""
+    """However requests are spread, a period has at most a burst and what refilled meanwhile."""
     rate, tat, now, passed = Rate(count, 10.0), 0.0, 50.0, []
     for gap in gaps:
         now += gap

@@ -1,4 +1,4 @@
-"""Which headers pass, in both directions."""
+"""The headers that pass, in both directions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BROKEN += [("a", "x\r\ny: z"), ("a", "x\n"), ("a", "\x00"), ("a", "\x7f"), ("a",
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_headers_that_the_app_cannot_set(name: str) -> None:
-    """Headers of the connection, of identity and of proxies go, whatever their case, with `_` too."""
+    """Connection, identity and proxy headers are dropped, in any case, with `_` too."""
     assert filter_request_headers(((name, "x"), ("Accept", "y"))) == (("accept", "y"),)
 
 
@@ -68,7 +68,7 @@ def test_override_headers_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), BROKEN, ids=ascii)
 def test_broken_headers_are_refused(name: str, value: str) -> None:
-    """What is no header field is refused, not repaired."""
+    """A malformed header field is refused, not repaired."""
     with pytest.raises(ValueError):
         filter_request_headers(((name, value),))
 
@@ -89,14 +89,14 @@ def test_too_much(headers: tuple[tuple[str, str], ...]) -> None:
 
 
 def test_headers_that_pass() -> None:
-    """All else passes in order, names in lower case, repeated ones apart."""
+    """All others pass in order, with names in lower case and repeated ones kept separate."""
     headers = (("Content-Type", " application/json\t"), ("X-A", "1"), ("x-a", "2"), ("If-Match", '"e"'), ("X-B", "é"))
     expected = (("content-type", "application/json"), ("x-a", "1"), ("x-a", "2"), ("if-match", '"e"'), ("x-b", "é"))
     assert filter_request_headers(headers) == expected
 
 
 def test_event_ids_are_any_bytes_of_a_line() -> None:
-    """As an event stream may give them (HTML, 9.2.6); other headers have no control characters."""
+    """An event stream may set any (HTML, 9.2.6); other headers have no control characters."""
     for value in ("\xc3\xa9", "a\x01\x0b\x7f", "\t a"):
         assert filter_request_headers((("Last-Event-ID", value),)) == (("last-event-id", value.strip(" \t")),)
     assert _refused("x-a", "a\x01")
@@ -113,20 +113,20 @@ def _refused(name: str, value: str) -> bool:
 
 
 def test_connection_nominates_headers() -> None:
-    """What `connection` names belongs to the connection, and goes."""
+    """Headers that `connection` names are hop-by-hop, and dropped."""
     assert filter_request_headers((("Connection", "close, X-Hop"), ("x-hop", "1"), ("x-stay", "2"))) == (
         ("x-stay", "2"),
     )
 
 
 def test_injected_header_has_no_twin() -> None:
-    """Before a header is injected, the app's own of that name goes, in any case and with `_`."""
+    """Before a header is injected, the app's own of that name is dropped, in any case and with `_`."""
     assert without((("x-api-key", "a"), ("X_Api_Key", "b"), ("x-api", "c")), ["x-api-key"]) == (("x-api", "c"),)
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=20)), max_size=8))
 def test_request_headers_never_break_the_message(headers: list[tuple[str, str]]) -> None:
-    """Whatever comes in, what passes is made of header fields, and passes again unchanged."""
+    """Whatever comes in, the result consists of valid header fields, and passes again unchanged."""
     with contextlib.suppress(ValueError):
         kept = filter_request_headers(tuple(headers))
         assert filter_request_headers(kept) == kept
@@ -135,7 +135,7 @@ def test_request_headers_never_break_the_message(headers: list[tuple[str, str]])
 
 
 def test_response_headers() -> None:
-    """An app sees what is allowed, and never cookies or what concerns the connection."""
+    """An app sees the allowed headers, and never cookies or hop-by-hop ones."""
     headers = (
         ("Content-Type", "text/html"),
         ("Set-Cookie", "a=b"),
@@ -165,7 +165,7 @@ def test_response_headers() -> None:
     ],
 )
 def test_caching(value: str | None, credentialed: bool, confirmed: bool, expected: str | None) -> None:
-    """Nothing for shared caches; nothing kept of an answer that a credential or an approval gave."""
+    """No storing in shared caches, and none of an answer to a credential or an approval."""
     headers = (("etag", "x"),) if value is None else (("etag", "x"), ("cache-control", value))
     found = dict(private_caching(headers, credentialed=credentialed, confirmed=confirmed))
     assert found.get("cache-control") == expected
@@ -173,5 +173,5 @@ def test_caching(value: str | None, credentialed: bool, confirmed: bool, expecte
 
 
 def test_a_name_with_an_underscore_does_not_go_out() -> None:
-    """Servers read `x_tenant` as `x-tenant`, and a condition on the one would not see the other."""
+    """Servers read `x_tenant` as `x-tenant`, and a condition on one would not see the other."""
     assert filter_request_headers((("x-tenant", "mine"), ("x_tenant", "theirs"))) == (("x-tenant", "mine"),)

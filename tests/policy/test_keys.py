@@ -1,4 +1,4 @@
-"""The schema of policies names what the parser takes: no key more, no key less."""
+"""The JSON Schema of policies has the parser's keys: no more, no fewer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLACES = {
 
 @pytest.mark.parametrize("name", KEYS)
 def test_the_parser_and_the_schema_know_the_same_keys(name: str) -> None:
-    """The parser says which keys are allowed where one is unknown; the schema refuses it too."""
+    """The parser lists the allowed keys in its error about an unknown one; the schema refuses it too."""
     with pytest.raises(DocumentError) as caught:
         parse_policy(PLACES[name], "p.yaml")
     (allowed,) = re.findall(r'unknown key "zzz".*\(allowed: ([^)]*)\)', str(caught.value))
@@ -48,25 +48,25 @@ def test_the_parser_and_the_schema_know_the_same_keys(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "key"), [(name, str(key)) for name, keys in REQUIRED.items() for key in keys])
 def test_the_parser_requires_what_the_schema_requires(name: str, key: str) -> None:
-    """A key that must be there is named by both."""
+    """Both name a missing required key."""
     with pytest.raises(DocumentError) as caught:
         parse_policy(PLACES[name].replace("version: 1\n", "") if name == "policy" else PLACES[name], "p.yaml")
     assert f'"{key}" is missing' in str(caught.value)
 
 
 def test_the_schema_is_one() -> None:
-    """It is valid itself."""
+    """It is a valid JSON Schema."""
     Draft202012Validator.check_schema(policy_schema())
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_every_key_is_documented(name: str) -> None:
-    """A key that nobody can read of is not part of the format."""
+    """An undocumented key is not part of the format."""
     page = DOCS.read_text(encoding="utf-8")
     assert [key for key in KEYS[name] if f"`{key}" not in page] == []
 
 
 def test_the_policy_of_the_page_is_a_policy() -> None:
-    """It can be copied as it stands, and says what its tests expect."""
+    """It can be copied unchanged, and its tests pass."""
     first, *_ = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert [result.passed for result in run_tests(parse_policy(first, "policy.md"))] == [True]

@@ -1,4 +1,4 @@
-"""Policy files: what they may say, and every problem of a wrong one with its place and remedy."""
+"""Policy files: their keys, and every problem of an invalid one with its place and remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ tests:
 
 
 def test_whole_policy() -> None:
-    """Each key of a policy arrives where it belongs."""
+    """Each key of a policy reaches its field."""
     policy = parse_policy(CART, "cart.yaml")
     shop = policy.backends["shop"]
     assert (shop.url, shop.credential, shop.origins) == (
@@ -232,7 +232,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=range(len(WRONG)))
 def test_wrong_policies(text: str, message: str) -> None:
-    """A wrong policy is refused, with a message that names the place and what is allowed."""
+    """The message names the place and what is allowed."""
     with pytest.raises(DocumentError) as caught:
         parse_policy(text, "p.yaml")
     assert message in str(caught.value)
@@ -269,14 +269,14 @@ def test_wrong_templates(text: str, message: str) -> None:
 
 
 def test_a_method_that_stands_in_no_list_is_one_problem() -> None:
-    """Nothing is said of an empty list that nobody wrote."""
+    """There is no second message about an empty list."""
     with pytest.raises(DocumentError) as caught:
         parse_policy(BASE + "routes: [{path: /a, methods: GET}]", "p")
     assert len(caught.value.problems) == 1
 
 
 def test_all_problems_at_once() -> None:
-    """One run names everything that is wrong in a file."""
+    """One run reports every problem of a file."""
     text = BASE + "routes:\n  - {path: a, methods: [get], when: x}\n  - {path: /b}\ntools: {x: {pin: 1}}\n"
     with pytest.raises(DocumentError) as caught:
         parse_policy(text, "p.yaml")
@@ -284,7 +284,7 @@ def test_all_problems_at_once() -> None:
 
 
 def test_backend_type_of_a_plugin() -> None:
-    """A type that we do not know is a plugin's, and its other keys are handed to it."""
+    """An unknown type belongs to a plugin, which receives the other keys."""
     policy = parse_policy("version: 1\nbackends: {m: {type: mock, file: a.json, deep: {x: [1]}}}", "p.yaml")
     spec = policy.backends["m"]
     assert (spec.type, spec.options, spec.url) == ("mock", {"file": "a.json", "deep": {"x": [1]}}, "http://m.invalid")

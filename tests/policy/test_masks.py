@@ -36,7 +36,7 @@ ORDER: Json = {
     ],
 )
 def test_masked(path: str, hidden: list[str]) -> None:
-    """What a path leads to is hidden, the rest stays, and the value itself is not changed."""
+    """The values at a path are masked, the rest stays, and the input is not changed."""
     before = json.dumps(ORDER)
     after = json.dumps(parse_json_path(path).masked(ORDER))
     expected = before
@@ -51,7 +51,7 @@ def test_masked(path: str, hidden: list[str]) -> None:
     ["", "$", "a.b", "$.", "$a", "$.a.", "$.a[", "$.a[-1]", "$.a[?@.x]", "$.a[0:2]", "$..a..b", "$" + ".a" * 200],
 )
 def test_wrong_paths(path: str) -> None:
-    """A path that is not understood whole is refused."""
+    """A path with any unknown part is refused."""
     with pytest.raises(ValueError, match="write one such as"):
         parse_json_path(path)
 

@@ -1,4 +1,4 @@
-"""What a person is asked cannot be disguised by the values in it."""
+"""Values in a question to a person cannot disguise it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from gateway.policy.messages import MAX_MESSAGE, MAX_VALUE, parse_message, visib
     ],
 )
 def test_fill(text: str, values: list[object], filled: str) -> None:
-    """Values are put in as plain visible text, once."""
+    """Values are inserted as plain visible text, once."""
     assert parse_message(text).fill(values) == filled
 
 
 @pytest.mark.parametrize("text", ["{", "}", "{}", "{a b}", "{A}", "{a..b}", "{a.}", "{{a}}"])
 def test_broken_places(text: str) -> None:
-    """A brace that names nothing is an error in the policy."""
+    """A placeholder without a known name is an error in the policy."""
     with pytest.raises(ValueError):
         parse_message(text)
 
@@ -58,5 +58,5 @@ def test_long_values_are_cut() -> None:
 
 
 def test_letters_of_the_world_stay() -> None:
-    """Ordinary text of any script is untouched."""
+    """Ordinary text of any script is unchanged."""
     assert visible("Größe 日本語 עברית emoji 🛒") == "Größe 日本語 עברית emoji 🛒"

@@ -1,4 +1,4 @@
-"""Which addresses a backend may have."""
+"""The addresses that a backend may have."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ADDRESSES = [  # address, public, private
 
 @pytest.mark.parametrize(("ip", "public", "private"), ADDRESSES)
 def test_public_and_private(ip: str, public: bool, private: bool) -> None:
-    """`public` means public addresses alone, `private` private ones alone; neither opens link-local or metadata."""
+    """`public` allows public addresses only, `private` private ones only; neither allows link-local or metadata."""
     assert (PUBLIC.allows(ip), PRIVATE.allows(ip)) == (public, private)
 
 
@@ -89,19 +89,19 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("words", "ip", "allowed"), BLOCKS)
 def test_blocks(words: list[str], ip: str, allowed: bool) -> None:
-    """A block opens what lies in it; link-local and metadata addresses only as exact addresses."""
+    """A block allows its addresses; link-local and metadata addresses must be listed exactly."""
     assert parse_network(words).allows(ip) is allowed
 
 
 @pytest.mark.parametrize("word", ["everything", "10.0.0.1/8", "300.0.0.0/8", "::ffff:10.0.0.0/104", "localhost", ""])
 def test_wrong_blocks(word: str) -> None:
-    """What is no block is refused with an example."""
+    """An invalid block is refused with an example."""
     with pytest.raises(ValueError):
         parse_network([word])
 
 
 def test_nothing_is_allowed_by_default() -> None:
-    """A network without anything in it allows nothing."""
+    """An empty network allows nothing."""
     assert not Network().allows("8.8.8.8")
 
 
@@ -115,6 +115,6 @@ def test_mapped_addresses_are_the_inner_ones(address: ipaddress.IPv4Address) -> 
 
 @given(st.ip_addresses() | st.text(max_size=20))
 def test_public_never_allows_what_python_calls_private(address: object) -> None:
-    """Our list of public addresses lies inside the standard library's."""
+    """Our list of public addresses is a subset of the standard library's."""
     if PUBLIC.allows(str(address)):
         assert ipaddress.ip_address(str(address)).is_global

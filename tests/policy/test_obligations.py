@@ -21,7 +21,7 @@ LAST = datetime(2028, 2, 29, 23, 59, 58, tzinfo=UTC).timestamp()
     ("window", "shown"), [(Window.HOUR, "2028-02-29T23"), (Window.DAY, "2028-02-29"), (Window.MONTH, "2028-02")]
 )
 def test_windows(window: Window, shown: str) -> None:
-    """A window is named in UTC, and ends with the hour, day or month."""
+    """A window has a UTC name, and ends with the hour, day or month."""
     quota = Quota(5, window, Per.PRINCIPAL, "POST /x")
     assert quota.key(PAGE, LAST).endswith("\n" + shown)
     assert quota.resets(LAST) == 2
@@ -29,7 +29,7 @@ def test_windows(window: Window, shown: str) -> None:
 
 
 def test_whose_requests_count_together() -> None:
-    """Buckets are apart by app, rule and subject; per view without a proven view counts per principal."""
+    """Separate buckets by app, rule and subject; per view without a proven view counts per principal."""
     view, principal, app = (Quota(5, Window.DAY, per) for per in (Per.VIEW, Per.PRINCIPAL, Per.APP))
     ann = structs.replace(PAGE, principal=replace(LOCAL, subject="ann"))
     assert view.key(PAGE, 0) != view.key(structs.replace(PAGE, view="v2"), 0)
@@ -50,7 +50,7 @@ def test_windows_follow_each_other(window: Window, now: int) -> None:
 
 @pytest.mark.parametrize(("left", "active"), [(1, True), (30 * 86400, True), (30 * 86400 + 1, False), (0, False)])
 def test_report_mode_ends(left: float, active: bool) -> None:
-    """Report mode holds for the thirty days before its end, and not without a time."""
+    """Report mode is active for the thirty days before its end, and never without a time."""
     report = ReportMode("2026-12-31", 1_800_000_000)
     assert report.active(1_800_000_000 - left) is active
     assert not report.active(None)

@@ -1,4 +1,4 @@
-"""A `_method` in a body is found wherever a server's parser would find it, in a large body too."""
+"""A `_method` in a body is found wherever a server's parser would find it, also in a large body."""
 
 import re
 from collections.abc import Generator
@@ -21,7 +21,7 @@ MULTIPART = (("content-type", "multipart/form-data; boundary=x"),)
 JSON = (("content-type", "application/json"),)
 
 FIELD = re.compile(rb"\bname\s*=\s*(?:\"_method\"|'_method'|_method\b)", re.IGNORECASE)
-"""What a lenient parser takes for the field."""
+"""The field as lenient parsers accept it."""
 
 WORDS = [b"_method", b"_METHOD", b"%5fmethod", b"_%6Dethod", b"%5F%6d%65%74%68%6f%64", b"name", b"=", b"&"]
 OTHERS = [b";", b'"', b"'", b" ", b"\r\n", b"x", b"_", b"%"]
@@ -30,7 +30,7 @@ MADE = st.lists(st.one_of(st.sampled_from(WORDS + OTHERS), st.binary(max_size=3)
 
 
 def steps_of(search: Generator[None, None, T]) -> tuple[T, int]:
-    """What a search finds, and in how many steps."""
+    """Return the result of a search, and the number of its steps."""
     for steps in range(1, 100):
         try:
             next(search)
@@ -49,13 +49,13 @@ def test_a_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
 
 @given(MADE)
 def test_a_multipart_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
-    """Whatever stands around the name."""
+    """Whatever is around the name."""
     assert steps_of(method_override("", MULTIPART, body)) == ("form" if FIELD.search(body) else None, 1)
 
 
 @pytest.mark.parametrize("before", range(-12, 3))
 def test_nothing_hides_between_two_slices(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
-    """A name that begins in one slice and ends in the next one is found."""
+    """A name may begin in one slice and end in the next one."""
     monkeypatch.setattr(overrides, "_SLICE", 1000)
     start = 1000 + before
     form = b"x" * (start - 1) + b"&" + b"%5Fmethod" + b"=PUT"
@@ -73,7 +73,7 @@ def test_nothing_hides_between_two_slices(monkeypatch: pytest.MonkeyPatch, befor
     st.sampled_from(['{"%s":1}', '{"a":1, "%s" :1}', '{"a":{"%s":1}}', '["%s"]', '{"a":"%s"}', '{"x%s":1}', "%s"]),
 )
 def test_an_object_is_read_as_its_parser_reads_it(name: str, around: str) -> None:
-    """The key of the object itself, however it is spelled, and nothing else."""
+    """A key of the top-level object, however it is escaped, and nothing else."""
     text = around.replace("%s", name)
     named = around in ('{"%s":1}', '{"a":1, "%s" :1}')
     assert steps_of(method_override("", JSON, text.encode()))[0] == ("JSON body" if named else None)
@@ -83,13 +83,13 @@ def test_an_object_is_read_as_its_parser_reads_it(name: str, around: str) -> Non
     ("name", "found"), [("_method", "JSON body"), ("\\u005fmethod", "JSON body"), ("\\u00e9", None)]
 )
 def test_an_object_that_is_too_large_to_be_read_has_no_such_name_at_all(name: str, found: str | None) -> None:
-    """To find where in it the name stands would hold up all others."""
+    """At any depth it counts as found: locating it would block the event loop."""
     text = f'{{"a":{{"{name}":[{"[]," * AT_ONCE}1]}}}}'
     assert steps_of(method_override("", JSON, text.encode()))[0] == found
 
 
 def test_space_before_a_name_is_no_matter_of_its_length() -> None:
-    """It is passed over by the slice."""
+    """It is skipped slice by slice."""
     body = b"name" + b" " * overrides._SLICE * 3 + b"=" + b"\n" * overrides._SLICE * 2 + b"_method"
     assert steps_of(method_override("", MULTIPART, body))[0] == "form"
     assert steps_of(method_override("", MULTIPART, body[4:]))[0] is None
@@ -97,7 +97,7 @@ def test_space_before_a_name_is_no_matter_of_its_length() -> None:
 
 @pytest.mark.parametrize("headers", [FORM, MULTIPART, JSON, ()])
 def test_a_large_body_takes_a_step_for_each_slice(headers: Headers) -> None:
-    """So that others can run in between."""
+    """Others can run in between."""
     body = b'"' + bytes(overrides._SLICE * 3) + b'"'
     assert steps_of(method_override("", headers, body)) == (None, 4)
 
@@ -106,7 +106,7 @@ def test_a_large_body_takes_a_step_for_each_slice(headers: Headers) -> None:
     "more", ["[" * 50_000 + "]" * 50_000, "9" * 5000, "1e400", '"\\ud83d"'], ids=["deep", "long", "large", "half"]
 )
 def test_nothing_hides_a_member_beside_what_python_does_not_read(more: str) -> None:
-    """Servers read deeper, and longer numbers."""
+    """Servers accept deeper nesting, and longer numbers."""
     body = f'{{"a":{more},"_method":"DELETE"}}'.encode()
     assert steps_of(method_override("", JSON, body))[0] == "JSON body"
 
@@ -127,13 +127,13 @@ def test_nothing_hides_a_member_beside_what_python_does_not_read(more: str) -> N
     ],
 )
 def test_a_name_in_pieces_or_escaped_is_found(disposition: bytes, found: bool) -> None:
-    """As some servers read it (RFC 2231 3 and 4); a part's other parameters may say anything."""
+    """As some servers read it (RFC 2231 3 and 4), whatever the part's other parameters are."""
     body = b"--x\r\ncontent-Disposition: %b\r\n\r\nDELETE\r\n--x--\r\n" % disposition
     assert steps_of(method_override("", MULTIPART, body))[0] == ("form" if found else None)
 
 
 def test_a_name_in_pieces_does_not_hide_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever one ends."""
+    """Wherever a slice ends."""
     monkeypatch.setattr(overrides, "_SLICE", 1000)
     part = b"Content-Disposition: form-data; name*0=_met; name*1=hod\r\n\r\nx"
     for before in range(930, 1010):

@@ -95,26 +95,26 @@ REFUSED = [
 
 @pytest.mark.parametrize("path", SAME)
 def test_canonical_paths_stay(path: str) -> None:
-    """A path that is canonical stays as it is."""
+    """A canonical path stays unchanged."""
     assert paths.canonical_path(path) == path
 
 
 @pytest.mark.parametrize(("path", "canonical"), CHANGED)
 def test_paths_are_normalised(path: str, canonical: str) -> None:
-    """Unreserved characters are decoded, hex is in upper case, dot segments go."""
+    """Unreserved characters are decoded, hex is in upper case, dot segments are removed."""
     assert paths.canonical_path(path) == canonical
 
 
 @pytest.mark.parametrize("path", AMBIGUOUS)
 def test_ambiguous_segments_are_seen(path: str) -> None:
-    """What a server may decode into a separator, a parameter or another encoding is ambiguous."""
+    """Servers may decode such a segment into a separator, a parameter or another encoding."""
     canonical = paths.canonical_path(path)
     assert any(map(paths.is_ambiguous, canonical.split("/")))
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=map(ascii, REFUSED))
 def test_hostile_paths_are_refused(path: str) -> None:
-    """A path that can be read in two ways has no canonical form."""
+    """An ambiguous path has no canonical form."""
     with pytest.raises(ValueError):
         paths.canonical_path(path)
 
@@ -146,7 +146,7 @@ def test_hostile_queries(query: str) -> None:
 
 @pytest.mark.parametrize("segment", ["a%2Fb", "a%2Fb%2Fc..d", "100%25", "a%3Bb", "a%3Fb%23c", "%5Cserver"])
 def test_harmless_opaque_segments(segment: str) -> None:
-    """A name with separators in it is harmless where no part of it is a dot part."""
+    """A name with encoded separators is harmless if no part of it is a dot part."""
     paths.check_opaque(segment)
 
 
@@ -176,7 +176,7 @@ _TRICKY = st.text(alphabet="/.%2eE5cCfF;\\?#0aA~@é．\x00 +", max_size=24)
 
 @given(_TRICKY.map(lambda text: "/" + text) | st.text(max_size=60))
 def test_canonical_path_is_idempotent_and_clean(path: str) -> None:
-    """Whatever comes in, the canonical form stays itself and holds nothing that it must not."""
+    """For any input the canonical form stays unchanged, and contains nothing forbidden."""
     with contextlib.suppress(ValueError):
         canonical = paths.canonical_path(path)
         assert paths.canonical_path(canonical) == canonical
@@ -188,7 +188,7 @@ def test_canonical_path_is_idempotent_and_clean(path: str) -> None:
 
 @given(_TRICKY | st.text(max_size=60))
 def test_canonical_query_is_idempotent(query: str) -> None:
-    """The canonical form of a query stays itself, and cannot end the request line."""
+    """The canonical form of a query stays unchanged, and cannot end the request line."""
     with contextlib.suppress(ValueError):
         canonical = paths.canonical_query(query)
         assert paths.canonical_query(canonical) == canonical

@@ -46,7 +46,7 @@ ORIGIN = "http://127.0.0.1:8"
     ids=repr,
 )
 def test_as_chromium(reference: bytes, expected: str) -> None:
-    """What Chromium 156 asks for next, but for dot segments, which the canonical form removes."""
+    """The URLs that Chromium 156 requests, except for dot segments, which the canonical form removes."""
     assert resolved(BASE, reference.decode("latin-1")) == ORIGIN + expected
 
 
@@ -54,13 +54,13 @@ def test_as_chromium(reference: bytes, expected: str) -> None:
     "reference", ["", "javascript:1", "a:b", "/a\r\nb", "/a\0", "/\u0100", "http://", "https:", "//é.example/", "///"]
 )
 def test_what_leads_nowhere(reference: str) -> None:
-    """No HTTP URL, or no header's value."""
+    """Not an HTTP URL, or not a valid header value."""
     assert resolved(BASE, reference) is None
 
 
 @given(st.text("/.?#ab:@\\ \t%é'", max_size=20))
 def test_any_reference(reference: str) -> None:
-    """What comes of it is ASCII without white space or fragment, and resolves to itself."""
+    """The result is ASCII without white space or fragment, and resolves to itself."""
     found = resolved(BASE, reference)
     if found is not None:
         assert found.isascii()

@@ -1,4 +1,4 @@
-"""Regular expressions are taken only where their cost is bounded, and mean what they mean elsewhere."""
+"""Only regular expressions with bounded cost are accepted, and they mean the same as elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_same_as_elsewhere(pattern: str) -> None:
-    """The engine finds what Python finds, in ASCII."""
+    """The engine finds the same as Python, in ASCII."""
     program = pattern_program(bounded_regex(pattern))
     python = re.compile(
         re.sub(r"(?<!\\)\$$", r"\\Z", pattern.replace("[a[b]", r"[a\[b]").replace("&&", r"\&&")), re.ASCII
@@ -42,14 +42,14 @@ def test_same_as_elsewhere(pattern: str) -> None:
     ],
 )  # fmt: skip
 def test_refused(pattern: str) -> None:
-    """Look-around, back-references, flags, what grows beyond all bounds, and what is no regular expression."""
+    """Look-around, back-references, flags, unbounded growth, and syntax errors."""
     with pytest.raises(ValueError, match="regular expression"):
         pattern_program(bounded_regex(pattern))
 
 
 @given(st.text(alphabet="ab(|)[]^-*+?{},0123456789\\dwsbu.$ é", max_size=20), st.text(alphabet="ab1 é-", max_size=10))
 def test_what_is_taken_is_run(pattern: str, text: str) -> None:
-    """Whatever passes is a pattern of the engine, and small."""
+    """Every accepted pattern compiles in the engine, and is small."""
     try:
         regex = bounded_regex(pattern)
         program = pattern_program(regex)

@@ -1,4 +1,4 @@
-"""The form of a request is remembered, and stays that of this very request under this very policy."""
+"""The cached canonical form of a request belongs to this very request under this very policy."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ ASKED = Request("GET", "/api/a?b=1", (("accept", "text/plain"),))
 
 
 def policy(*backends: str) -> Policy:
-    """One with these backends."""
+    """Return a policy with these backends."""
     listed = "".join(f"  {name}: {{url: http://{name}.test}}\n" for name in backends)
     route = f"{{path: /api/**, methods: [GET, HEAD, POST], backend: {backends[0]}}}"
     return parse_policy(f"version: 1\nbackends:\n{listed}routes: [{route}]\n", "p.yaml")
 
 
 def anew(policy: Policy, request: Request, backend: str | None = None) -> CanonicalRequest:
-    """The form as it is worked out where nothing is remembered."""
+    """Return the form without the cache."""
     policy.forms.clear()
     return canonicalise(policy, request, backend)
 
@@ -40,7 +40,7 @@ def anew(policy: Policy, request: Request, backend: str | None = None) -> Canoni
     ],
 )
 def test_another_request_has_its_own_form(other: Request) -> None:
-    """Whatever it differs in."""
+    """Whichever part differs."""
     rules = policy("one")
     assert canonicalise(rules, ASKED) is canonicalise(rules, structs.replace(ASKED))
     assert canonicalise(rules, other) == anew(policy("one"), other) != canonicalise(rules, ASKED)
@@ -56,7 +56,7 @@ def test_another_backend_has_its_own_form() -> None:
 
 
 def test_what_is_refused_is_refused_again() -> None:
-    """Nothing of it is remembered."""
+    """A refusal is not cached."""
     rules = policy("one")
     for _ in range(2):
         with pytest.raises(Refusal, match="segment"):
@@ -65,7 +65,7 @@ def test_what_is_refused_is_refused_again() -> None:
 
 
 def test_memory_has_an_end() -> None:
-    """In number and size."""
+    """Bounded in number and size."""
     rules = policy("one")
     for number in range(2 * REMEMBERED):
         canonicalise(rules, Request("GET", f"/api/{number}"))

@@ -32,13 +32,13 @@ MODEL = replace(PAGE, initiator=Initiator.MODEL)
 
 
 def decided(method: str, url: str, body: bytes = b"", now: float | None = NOW, caller: Caller = PAGE) -> Decision:
-    """The decision at a time."""
+    """Return the decision at a time."""
     headers = (("content-type", "application/json"),) if body else ()
     return decide(POLICY, canonicalise(POLICY, Request(method, url, headers, body, BodyType.JSON)), caller, now)
 
 
 def test_what_no_rule_allows_is_let_through() -> None:
-    """With what denies it in the reasons, under the defaults, and marked as reported."""
+    """With the denial among the reasons, under the defaults, and marked as reported."""
     decision = decided("GET", "/other")
     assert decision.effect is Effect.ALLOW
     assert decision.reasons[0].startswith("no route allows GET /other")
@@ -53,7 +53,7 @@ def test_what_no_rule_allows_is_let_through() -> None:
 
 
 def test_conditions_are_reported_and_questions_asked() -> None:
-    """A condition that does not hold is written down; the person is asked all the same."""
+    """A failed condition is recorded; the person is still asked."""
     decision = decided("POST", "/pay", b'{"total": 6}')
     assert outcome(decision) == "confirm"
     assert decision.obligations.reported
@@ -63,13 +63,13 @@ def test_conditions_are_reported_and_questions_asked() -> None:
 
 
 def test_what_is_allowed_anyway() -> None:
-    """Limits are relaxed there too; nothing is reported of the decision."""
+    """Limits are relaxed there too; the decision itself is not marked as reported."""
     obligations = decided("GET", "/cart").obligations
     assert (obligations.report, obligations.reported) == (True, False)
 
 
 def test_what_is_never_relaxed() -> None:
-    """An explicit denial, a tool that is not listed, the canonical form, an unproven change without a question."""
+    """An explicit denial, an unlisted tool, the canonical form, an unproven change without a question."""
     assert decided("GET", "/admin/users").effect is Effect.DENY
     assert decide_tool(POLICY, "gone", MODEL, {}, NOW).effect is Effect.DENY
     assert decide_tool(POLICY, "other", MODEL, {}, NOW).effect is Effect.DENY
@@ -82,13 +82,13 @@ def test_what_is_never_relaxed() -> None:
 
 @pytest.mark.parametrize("now", [None, NOW - 11 * 86400, datetime(2027, 1, 1, tzinfo=UTC).timestamp()])
 def test_it_ends(now: float | None) -> None:
-    """Without a time, more than thirty days before its end, and after it, everything is enforced."""
+    """Everything is enforced without a time, more than thirty days before its end, and after it."""
     assert decided("GET", "/other", now=now).effect is Effect.DENY
     assert not decided("GET", "/cart", now=now).obligations.report
 
 
 def test_thirty_days_at_most() -> None:
-    """A day too far away is a problem when the file is loaded."""
+    """A day too far away is a load error."""
     with pytest.raises(DocumentError, match=r"p.yaml:5:\d+: until: 2026-12-31 is more than 30 days away"):
         parse_policy(TEXT, "p.yaml", now=NOW - 11 * 86400)
 
@@ -115,5 +115,5 @@ def test_thirty_days_at_most() -> None:
     ],
 )
 def test_links(url: str, caller: Caller, expected: str) -> None:
-    """Only places that the policy names are opened, read as strictly as a request."""
+    """Only URLs that the policy names are opened, checked as strictly as a request."""
     assert outcome(decide_link(POLICY, url, caller)) == expected

@@ -1,4 +1,4 @@
-"""What of a backend's answer reaches the app: headers, and redirects inside its routes."""
+"""The parts of a backend's answer that reach the app: headers, and redirects inside its routes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ LOCATIONS = [
 
 @pytest.mark.parametrize(("location", "expected"), LOCATIONS, ids=range(len(LOCATIONS)))
 def test_location(location: str, expected: str | None) -> None:
-    """`location` is relative to the app, and only there where it stays inside the app's routes."""
+    """`location` is relative to the app, and only present if it stays inside the app's routes."""
     headers = (("Location", location), ("etag", "x"))
     found = dict(answer_headers(POLICY, REQUEST, Obligations(), headers, credentialed=False))
     assert found.get("location") == expected
@@ -88,7 +88,7 @@ def test_location(location: str, expected: str | None) -> None:
 
 
 def test_landing_names_the_backend() -> None:
-    """A redirect to another backend of the policy is seen as such, and has no relative location."""
+    """A redirect to another backend of the policy is recognized as such, and has no relative location."""
     policy = parse_policy(
         """
 version: 1
@@ -105,7 +105,7 @@ routes: [{path: "/**", methods: [GET], backend: a}, {path: "/**", methods: [GET]
 
 
 def test_credentialed_answers() -> None:
-    """An answer that a credential gave is for this person alone."""
+    """An answer to a credential is private."""
     headers = (("cache-control", "public, max-age=60"), ("cdn-cache-control", "max-age=60"))
     assert answer_headers(POLICY, REQUEST, Obligations(), headers, credentialed=True) == (
         ("cache-control", "private, no-cache"),

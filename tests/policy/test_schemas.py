@@ -1,4 +1,4 @@
-"""Schemas of bodies are enforced whole, fetch nothing, and end in bounded time."""
+"""Schemas of bodies are enforced whole, fetch nothing, and take bounded time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.policy.schemas import BodySchema
 
 
 def schema(value: Json) -> BodySchema:
-    """The schema in a JSON value."""
+    """Return the schema in a JSON value."""
     return parse_schema(load(json.dumps(value), "s.json"), "s.json")
 
 
@@ -62,7 +62,7 @@ ORDER = schema(
     ],
 )
 def test_validation(body: Json, why: str | None) -> None:
-    """A body that breaks the schema is named with its place."""
+    """The error names the place that violates the schema."""
     found = ORDER.failure(body)
     assert (found is None) is (why is None)
     if found is not None and why is not None:
@@ -96,7 +96,7 @@ def test_validation(body: Json, why: str | None) -> None:
     ],
 )
 def test_refused_at_load(value: Json, message: str) -> None:
-    """What is not enforced, or leads elsewhere, or could explode, is no schema, and the place is named."""
+    """Unsupported keywords, external references, and schemas of unbounded cost are refused with the place."""
     with pytest.raises(DocumentError) as caught:
         schema(value)
     assert message in str(caught.value)
@@ -114,7 +114,7 @@ def test_refused_at_load(value: Json, message: str) -> None:
     ],
 )
 def test_dear_validations_end(value: Json, body: Json) -> None:
-    """A validation that would go on is a denial with a reason of its own."""
+    """A validation that would take too long is a denial with a separate reason."""
     found = schema(value).failure(body)
     assert found is not None
     assert found.reason is Reason.CONDITION_LIMIT
@@ -130,7 +130,7 @@ PAGE = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "", view="v1", proven=
 
 
 def written(folder: Path, text: str, policy: str = POLICY) -> Path:
-    """A policy with a schema beside it."""
+    """Write a policy with a schema beside it."""
     (folder / "schemas").mkdir(exist_ok=True)
     (folder / "schemas" / "checkout.json").write_text(text)
     (folder / "p.yaml").write_text(policy)
@@ -138,14 +138,14 @@ def written(folder: Path, text: str, policy: str = POLICY) -> Path:
 
 
 def checkout(policy: Policy, body: bytes) -> tuple[Effect, str]:
-    """The decision on a checkout."""
+    """Return the decision on a checkout."""
     headers = (("content-type", "application/json"),) if body else ()
     decision = decide(policy, canonicalise(policy, Request("POST", "/checkout", headers, body, BodyType.JSON)), PAGE)
     return decision.effect, decision.reasons[0]
 
 
 def test_schema_of_a_route(tmp_path: Path) -> None:
-    """The schema decides before the condition, and there must be a body."""
+    """The schema is checked before the condition, and a body is required."""
     policy = load_policy(written(tmp_path, '{\n\t"required": ["total"],\n\t"properties": {"to": {"type": "string"}}}'))
     assert checkout(policy, b'{"total": 500}')[0] is Effect.ALLOW
     assert "it is false" in checkout(policy, b'{"total": 501}')[1]
@@ -170,14 +170,14 @@ def test_the_version_follows_the_schema(tmp_path: Path) -> None:
     ],
 )
 def test_broken_schema_files(tmp_path: Path, text: str, message: str) -> None:
-    """A schema that cannot be read is a problem of the policy, with the schema's own line."""
+    """A schema that cannot be parsed is a problem of the policy, with the schema's own line."""
     with pytest.raises(DocumentError) as caught:
         load_policy(written(tmp_path, text))
     assert message in str(caught.value)
 
 
 def test_schema_files_stay_in_the_folder(tmp_path: Path) -> None:
-    """Not even a symbolic link leads out of it; a missing file is a problem at its name."""
+    """Not even a symbolic link can leave it; a missing file is a problem at its name."""
     (tmp_path / "outside.json").write_text("{}")
     folder = tmp_path / "policies"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The policies that we ship: each is tested whole, holds to the schema of policies, and has no route in vain."""
+"""The shipped policies: each is fully tested, valid by the policy schema, and has no unreachable route."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = [str(file.relative_to(ROOT)) for file in POLICIES]
 
 
 def loaded(file: Path) -> tuple[Policy, list[PolicyTest]]:
-    """A policy with its tests, those beside it too."""
+    """Load a policy with its tests, including those beside it."""
     policy = load_policy(file)
     beside = file.with_name(f"{file.stem}.test.yaml")
     more = load_tests(beside) if beside.exists() else None
@@ -41,7 +41,7 @@ def test_every_rule_is_tried_and_every_test_passes(file: Path) -> None:
 
 @pytest.mark.parametrize("file", POLICIES, ids=NAMES)
 def test_every_policy_holds_to_the_schema(file: Path) -> None:
-    """What the parser takes, the schema for editors takes."""
+    """The editors' schema accepts what the parser accepts."""
     document = load(file.read_text(encoding="utf-8"), file.name).plain()
     assert [error.message for error in Draft202012Validator(policy_schema()).iter_errors(document)] == []
 

@@ -1,4 +1,4 @@
-"""What callers can make the gateway hold, write or repeat is bounded: documented, and driven by a test each."""
+"""Memory, writes and repetition that callers can cause are bounded: documented, and each driven by a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def driven() -> dict[str, list[str]]:
-    """The tests marked with `@pytest.mark.bound("…")`, by the bound that they drive."""
+    """Return the tests marked with `@pytest.mark.bound("…")`, by the bound that they drive."""
     found: dict[str, list[str]] = {}
     for file in TESTS.rglob("test_*.py"):
         for name, what in _marks(ast.parse(file.read_text(encoding="utf-8"))):
@@ -36,19 +36,19 @@ DRIVEN = driven()
 
 
 def test_the_table_of_bounds_is_made_from_the_code() -> None:
-    """After a change: python scripts/bounds_doc.py."""
+    """Regenerate it after a change: python scripts/bounds_doc.py."""
     text = PAGE.read_text(encoding="utf-8")
     assert text == page(text)
 
 
 @pytest.mark.parametrize("bound", declared(), ids=lambda bound: bound.what)
 def test_a_test_drives_each_bound(bound: Bound) -> None:
-    """It goes up to the bound and beyond it, in real parts of the gateway, and is marked with the bound's name."""
+    """The test goes up to the bound and beyond it, in real parts of the gateway, and is marked with its name."""
     assert DRIVEN.get(bound.what), f'no test is marked @pytest.mark.bound("{bound.what}")'
 
 
 def test_every_driven_bound_is_declared_once() -> None:
-    """A test whose bound was renamed drives nothing."""
+    """A test marked with a renamed bound drives nothing."""
     names = Counter(bound.what for bound in declared())
     assert set(DRIVEN) <= set(names)
     assert [name for name, count in names.items() if count > 1] == []

@@ -39,10 +39,10 @@ NOT_IMPORTED = {
 """Declared packages that no module imports, each with the reason."""
 
 OURS = {"gateway", "plugins", "examples", "tests", "benchmarks", "scripts", "hatch_build", "board"}
-"""What is imported from this repository itself, also by examples that run in a folder of their own."""
+"""Modules of this repository, also those of examples that run in a separate folder."""
 
 LATER = {"compression"}
-"""Parts of the standard library of a later Python than the oldest that we support; each is imported for that alone."""
+"""Modules of a later Python's standard library, which backports provide before; each is imported only for that."""
 
 
 def _manager() -> StreamableHTTPSessionManager:
@@ -62,13 +62,13 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_lowlevel_server": ("mcp", lambda: MCPServer("named")),
 }
-"""Private parts of packages that the gateway uses: the package, and an object that must have them."""
+"""Private attributes of packages that the gateway uses: the package, and an object that must have them."""
 
 SET: dict[str, tuple[str, Callable[[], object]]] = {
     "_headers_buf": ("aiohttp", lambda: StreamWriter(cast(Any, None), cast(Any, None))),
     "_send_headers_immediately": ("aiohttp", lambda: StreamResponse),
 }
-"""The same of parts that the gateway sets, which makes them look like its own."""
+"""Private attributes that the gateway sets, which makes them look like its own."""
 
 STANDARD = {
     "_Decompress": "the type of `zlib.decompressobj()`, named in annotations alone",
@@ -76,7 +76,7 @@ STANDARD = {
     "_mapping": "the documented view of a row in SQLAlchemy",
     "_transport": "of an asyncio process, read with a default",
 }
-"""Names with an underscore that need no bound, each with the reason."""
+"""Private names that need no upper bound, each with the reason."""
 
 
 @cache
@@ -87,7 +87,7 @@ def trees(*folders: str) -> list[ast.Module]:
 
 
 def imported(*folders: str) -> set[str]:
-    """The top-level names of foreign packages that these folders import, also those of types alone."""
+    """Return the top-level names of foreign packages that these folders import, also for types only."""
     found: set[str] = set()
     for node in (node for tree in trees(*folders) for node in ast.walk(tree)):
         if isinstance(node, ast.Import):
@@ -98,19 +98,19 @@ def imported(*folders: str) -> set[str]:
 
 
 def distributions(*folders: str) -> dict[str, set[str]]:
-    """For each foreign import of these folders the distributions that provide it, by canonical name."""
+    """Return for each foreign import of these folders the distributions that provide it, by canonical name."""
     provided = packages_distributions()
     return {name: {str(canonicalize_name(one)) for one in provided.get(name, [name])} for name in imported(*folders)}
 
 
 def names(requirements: list[Requirement]) -> set[str]:
-    """Canonical names of what is required."""
+    """Return the canonical names of these requirements."""
     return {str(canonicalize_name(requirement.name)) for requirement in requirements}
 
 
 @pytest.mark.parametrize("folder", ["gateway", "plugins"])
 def test_what_the_gateway_imports_is_declared(folder: str) -> None:
-    """Not only there because another package needs it."""
+    """A package is not imported only because another one requires it."""
     allowed = names(RUN) | (names(EXTRAS) & {"opentelemetry-sdk"})  # the extra `otlp`
     undeclared = {name: found for name, found in distributions(folder).items() if not found & allowed}
     assert undeclared == {}
@@ -130,7 +130,7 @@ def test_what_is_declared_is_imported() -> None:
 
 
 def private_names() -> Iterator[str]:
-    """Attributes with an underscore that the gateway uses and defines nowhere itself."""
+    """Yield the private attributes that the gateway uses and does not define itself."""
     modules = trees("gateway")
     nodes = [node for tree in modules for node in ast.walk(tree)]
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
@@ -158,13 +158,13 @@ def test_every_private_part_that_is_used_is_named_here() -> None:
 
 @pytest.mark.parametrize("name", PRIVATE | SET)
 def test_a_private_part_is_there(name: str) -> None:
-    """In the version that is installed."""
+    """In the installed version."""
     _, owner = (PRIVATE | SET)[name]
     assert hasattr(owner(), name)
 
 
 def test_a_method_that_is_overridden_takes_what_it_took() -> None:
-    """`NamelessHandler.handle_error` is the one that aiohttp calls where its parser refuses what came."""
+    """aiohttp calls `NamelessHandler.handle_error` when its parser refuses a request."""
     ours, theirs = (inspect.signature(owner.handle_error) for owner in (NamelessHandler, RequestHandler))
     assert list(ours.parameters) == list(theirs.parameters)
     assert "self.handle_error(" in inspect.getsource(RequestHandler)

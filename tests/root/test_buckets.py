@@ -1,4 +1,4 @@
-"""Token buckets in bounded memory: forgetting costs the same however many there are, and gives nobody a burst."""
+"""Token buckets in bounded memory: eviction costs the same for any number, and gives no caller a second burst."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RATE = Rate(2, 60.0)
 
 
 def asked(buckets: Buckets[str], key: str, now: float, owner: str) -> bool:
-    """Whether a caller may, as the rooms ask."""
+    """Return whether a caller may pass, with the calls that the gateway makes."""
     if key not in buckets.tats:
         key = buckets.place(key, owner, f"others of {owner}", now)
     taken = take(buckets.tats.get(key, 0.0), now, RATE)
@@ -21,7 +21,7 @@ def asked(buckets: Buckets[str], key: str, now: float, owner: str) -> bool:
 
 @pytest.mark.parametrize("count", [10, 10_000, 200_000])
 def test_a_new_bucket_looks_at_two_others_at_most(count: int) -> None:
-    """However many there are that are not full again; one that is there looks at none."""
+    """However many are not full again; an existing bucket checks none."""
     buckets = Buckets[str](each=count + 2)
     for number in range(count):
         buckets.put(f"{number}", 1e9, 0.0, "ada")
@@ -35,7 +35,7 @@ def test_a_new_bucket_looks_at_two_others_at_most(count: int) -> None:
 
 
 def test_what_is_full_again_is_forgotten() -> None:
-    """There are never more than twice those that came in the time in which a bucket fills."""
+    """There are at most twice as many as arrive in the time in which a bucket fills."""
     buckets, most = Buckets[str](each=10**6), 0
     for number in range(20_000):
         assert asked(buckets, f"{number}", number / 100, "ada")
@@ -44,7 +44,7 @@ def test_what_is_full_again_is_forgotten() -> None:
 
 
 def test_a_bucket_that_is_not_full_again_is_kept() -> None:
-    """Whatever comes and goes beside it: nobody gets a second burst by having it forgotten."""
+    """Whatever other buckets come and go: no caller gets a second burst by eviction."""
     buckets = Buckets[str](each=10**6)
     assert [asked(buckets, "mine", 0.0, "ada") for _ in range(3)] == [True, True, False]
     for number in range(1000):
@@ -54,7 +54,7 @@ def test_a_bucket_that_is_not_full_again_is_kept() -> None:
 
 
 def test_too_many_buckets_of_one_owner_are_one() -> None:
-    """Its further callers share one until that is full again; another owner's are as they were."""
+    """Further callers share one until it is full again; another owner's buckets are not affected."""
     buckets = Buckets[str](each=3, most=100)
     assert all(asked(buckets, f"{number}", 0.0, "ada") for number in range(3))
     assert [asked(buckets, f"{number}", 0.0, "ada") for number in range(3, 9)] == [True, True, *[False] * 4]
@@ -67,7 +67,7 @@ def test_too_many_buckets_of_one_owner_are_one() -> None:
 
 
 def test_too_many_buckets_in_all_are_one_for_each_owner() -> None:
-    """Nobody loses a bucket by that."""
+    """Existing buckets stay."""
     buckets = Buckets[str](each=3, most=4)
     assert all(asked(buckets, f"{owner}{number}", 0.0, owner) for owner in ("ada", "bob") for number in range(2))
     assert [asked(buckets, f"cleo{number}", 0.0, "cleo") for number in range(3)] == [True, True, False]

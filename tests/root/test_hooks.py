@@ -21,13 +21,13 @@ HEAD = "from gateway.hookspecs import hookimpl\n"
 
 
 def plugin(folder: Path, name: str, body: str) -> str:
-    """Write a plugin; its name for the configuration."""
+    """Write a plugin; return its name for the configuration."""
     (folder / name).write_text(HEAD + body)
     return name
 
 
 async def test_first_refusal_wins_in_the_order_of_the_configuration(tmp_path: Path) -> None:
-    """Both plugins refuse; the one named first is heard."""
+    """Both plugins refuse; the refusal of the one named first is returned."""
     one = plugin(tmp_path, "one.py", "@hookimpl\nasync def check_request(request): return 'one says no'\n")
     two = plugin(tmp_path, "two.py", "@hookimpl\ndef check_request(request): return 'two says no'\n")
     with pytest.raises(Refusal, match="one says no") as refused:
@@ -39,7 +39,7 @@ async def test_first_refusal_wins_in_the_order_of_the_configuration(tmp_path: Pa
 
 @pytest.mark.parametrize("error", ["RuntimeError('boom')", "__import__('asyncio').CancelledError('boom')"])
 async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path, error: str) -> None:
-    """An error in a hook is a refusal, never a pass, and one that it cancels by itself no end of who asked."""
+    """An exception in a hook is a refusal, never a pass; a CancelledError of its own does not cancel the caller."""
     broken = plugin(tmp_path, "broken.py", f"@hookimpl\ndef check_request(caller): raise {error}\n")
     with pytest.raises(Refusal, match=r"broken\.py failed in check_request") as refused:
         await Hooks([broken], tmp_path).check_request(REQUEST, CALLER)
@@ -48,7 +48,7 @@ async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path, error: 
 
 @pytest.mark.parametrize("answer", ["True", "False", "b'no'", "exit()"])
 async def test_what_is_no_text_refuses_and_is_told_to_nobody(tmp_path: Path, answer: str) -> None:
-    """Only a text is for people; a plugin that leaves takes nothing with it."""
+    """Only a text is shown to people; a SystemExit does not end the gateway."""
     odd = plugin(tmp_path, "odd.py", f"from sys import exit\n@hookimpl\ndef check_request(): return {answer}\n")
     with pytest.raises(Refusal, match=r"odd\.py") as refused:
         await Hooks([odd], tmp_path).check_request(REQUEST, CALLER)
@@ -56,7 +56,7 @@ async def test_what_is_no_text_refuses_and_is_told_to_nobody(tmp_path: Path, ans
 
 
 async def test_what_a_plugin_refuses_with_is_bounded(tmp_path: Path) -> None:
-    """It stands in the answer, the record and the log."""
+    """The text goes into the answer, the record and the log."""
     name = plugin(tmp_path, "talks.py", "@hookimpl\ndef check_request(): return 'no ' * 10**6\n")
     with pytest.raises(Refusal, match=r"talks\.py: no no") as refused:
         await Hooks([name], tmp_path).check_request(REQUEST, CALLER)
@@ -77,7 +77,7 @@ def test_a_misspelt_hook_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_an_argument_that_no_hook_has_stops_the_start(tmp_path: Path) -> None:
-    """It is said in one line, with the plugin and the argument."""
+    """The one-line error names the plugin and the argument."""
     wrong = plugin(tmp_path, "wrong.py", "@hookimpl\ndef check_request(person): return 'no'\n")
     with pytest.raises(StartError, match=r"^plugin wrong\.py: .*'person'.*; the hooks are listed"):
         Hooks([wrong], tmp_path)
@@ -85,7 +85,7 @@ def test_an_argument_that_no_hook_has_stops_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["absent.py", "no_such_package.plugin", "leaves.py"])
 def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: str) -> None:
-    """Nothing named in the configuration is passed over, and none ends the gateway without a word."""
+    """No plugin in the configuration is skipped, and none ends the gateway without an error."""
     plugin(tmp_path, "leaves.py", "raise SystemExit(0)\n")
     with pytest.raises(StartError, match=name):
         Hooks([name], tmp_path)
@@ -100,13 +100,13 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: st
     ],
 )
 def test_what_a_plugin_cannot_make_is_said(factory: Callable[[str, Mapping[str, object]], None], said: str) -> None:
-    """At the start, and not to each caller later."""
+    """At the start, and not at each call later."""
     with pytest.raises(StartError, match=said):
         made(factory, "backend 'b'", "b", {}, "send")
 
 
 async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -> None:
-    """What was not recorded is not sent; an answer that exists is not taken back."""
+    """An unrecorded request is not sent; an existing answer is still returned."""
     broken = plugin(tmp_path, "sink.py", "@hookimpl\nasync def audit_record(record): raise OSError('disk')\n")
     hooks = Hooks([broken], tmp_path)
     await hooks.audit_record(AuditRecord("a", "outcome", 0.0, {}))
@@ -117,14 +117,14 @@ async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -
 
 @pytest.mark.parametrize("body", ["async def register_backend_types(): return {}", "def register_backend_types(): ..."])
 def test_types_that_are_no_mapping_stop_the_start(tmp_path: Path, body: str) -> None:
-    """The message names plugin and hook, and the form."""
+    """The message names the plugin, the hook and the expected form."""
     name = plugin(tmp_path, "types.py", f"@hookimpl\n{body}\n")
     with pytest.raises(StartError, match=r"types\.py: register_backend_types must be a plain function"):
         Hooks([name], tmp_path).backend_types()
 
 
 def test_a_backend_type_registered_twice_stops_the_start(tmp_path: Path) -> None:
-    """Which of the two is meant cannot be known."""
+    """It would be ambiguous."""
     body = "@hookimpl\ndef register_backend_types(): return {'x': None}\n"
     names = [plugin(tmp_path, "a.py", body), plugin(tmp_path, "b.py", body)]
     with pytest.raises(StartError, match="registered twice"):
@@ -150,7 +150,7 @@ async def check_request(request):
 
 @pytest.mark.parametrize("end", ["pass", "raise OSError('cleaning up')"])
 async def test_who_is_cancelled_in_a_plugin_ends(tmp_path: Path, end: str) -> None:
-    """Whatever the plugin makes of it: a gateway that stops cancels each request once."""
+    """Whatever the plugin does with the cancellation: a stopping gateway cancels each request once."""
     hooks = Hooks([plugin(tmp_path, "keeps.py", KEEPS_IT_TO_ITSELF.replace("END", end))], tmp_path)
     asked = asyncio.create_task(hooks.check_request(REQUEST, CALLER))
     await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_who_is_cancelled_in_a_plugin_ends(tmp_path: Path, end: str) -> No
 
 @pytest.mark.parametrize("end", ["pass", "raise OSError('cleaning up')"])
 async def test_what_is_cancelled_with_a_scope_ends_there(tmp_path: Path, end: str) -> None:
-    """And not the other calls of its session."""
+    """And the other calls of its session continue."""
     hooks = Hooks([plugin(tmp_path, "keeps.py", KEEPS_IT_TO_ITSELF.replace("END", end))], tmp_path)
     ended: list[bool] = []
 
@@ -177,7 +177,7 @@ async def test_what_is_cancelled_with_a_scope_ends_there(tmp_path: Path, end: st
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_is_cancelled_as_a_plugin_answers_ends(tmp_path: Path, turns: int) -> None:
-    """In each turn of the loop until it has answered."""
+    """In each turn of the loop until the plugin has answered."""
     hooks = Hooks([plugin(tmp_path, "soon.py", ANSWERS_SOON)], tmp_path)
     await ends_when_cancelled(hooks.check_request(REQUEST, CALLER), lambda: None, turns)
 
@@ -194,7 +194,7 @@ async def audit_record(record):
 
 
 async def test_every_plugin_hears_the_outcome_of_what_was_cancelled(tmp_path: Path) -> None:
-    """It is told after the cancellation, within the task that ends with it."""
+    """The plugins are called after the cancellation, within the task that ends with it."""
     names = [plugin(tmp_path, f"{name}.py", HEARS) for name in ("one", "two")]
     hooks = Hooks(names, tmp_path)
 
@@ -213,7 +213,7 @@ async def test_every_plugin_hears_the_outcome_of_what_was_cancelled(tmp_path: Pa
 
 
 async def test_every_plugin_hears_the_outcome_of_what_a_scope_ended(tmp_path: Path) -> None:
-    """As the MCP SDK ends calls: each step would be cancelled anew."""
+    """The MCP SDK ends calls so: each await would be cancelled anew."""
     names = [plugin(tmp_path, f"{name}.py", HEARS) for name in ("one", "two")]
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks(names, tmp_path), OnFailure.CONTINUE)

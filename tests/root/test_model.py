@@ -1,4 +1,4 @@
-"""The nouns: who a principal is, and what it may do."""
+"""The domain types: who a principal is, and what it may do."""
 
 import pytest
 
@@ -19,19 +19,19 @@ from gateway.model import Principal, person_of, with_path
 def test_a_capability_is_for_everything_or_for_one_app(
     held: str, capability: str, app: str | None, allowed: bool
 ) -> None:
-    """Nothing follows from another capability."""
+    """No capability implies another."""
     assert Principal("i", "c", "s", capabilities=frozenset({held})).may(capability, app) is allowed
 
 
 def test_ids_cannot_be_made_to_meet() -> None:
-    """Subjects of real servers hold `|`; a client that does must not become another subject's."""
+    """Subjects of real servers contain `|`; a client whose id does must not become another subject's."""
     assert Principal("i", "c", "d|e").id != Principal("i", "c|d", "e").id
     assert Principal("i|c", "d", "e").id != Principal("i", "c", "d|e").id
     assert Principal("i", "c|d", "e").id != Principal("i", "c%7Cd", "e").id
 
 
 def test_a_person_is_the_same_at_every_client() -> None:
-    """Issuer and subject, as the record's id of a principal gives them too; a shared token is nobody else."""
+    """Issuer and subject identify a person, also in the record's id of a principal; a shared token is no person."""
     one, other = Principal("https://i", "console", "auth0|7"), Principal("https://i", "desktop|2", "auth0|7")
     assert one.person == other.person == person_of(other.id) == "https://i|auth0|7"
     assert Principal("https://j", "console", "auth0|7").person != one.person
@@ -56,5 +56,5 @@ def test_a_principal_stays_the_same_with_other_roles() -> None:
     ],
 )
 def test_an_empty_path_is_the_root(url: str, sent: str) -> None:
-    """And a path that is there stays as it is."""
+    """A non-empty path stays unchanged."""
     assert with_path(url) == sent

@@ -1,4 +1,4 @@
-"""Values of many owners: one that has too many loses its own, and what everybody does costs the same."""
+"""Values of many owners: an owner over its bound loses its own, and each operation has constant cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), OWNERS, st.in
 
 
 def test_who_has_too_many_loses_the_one_that_was_not_used_for_longest() -> None:
-    """However many come, the values of others stay."""
+    """However many it adds, the values of others stay."""
     kept: Owned[str, int] = Owned(each=2, most=10)
     kept.put("ann", "ann", 1)
     for number in range(100):
@@ -22,7 +22,7 @@ def test_who_has_too_many_loses_the_one_that_was_not_used_for_longest() -> None:
 
 
 def test_where_all_have_too_many_who_has_most_loses_one() -> None:
-    """The newcomer has a place."""
+    """The newcomer gets a place."""
     kept: Owned[str, int] = Owned(each=4, most=6)
     for owner, count in (("eve", 4), ("ann", 2), ("bob", 2)):
         for number in range(count):
@@ -37,7 +37,7 @@ def test_where_all_have_too_many_who_has_most_loses_one() -> None:
 
 @given(STEPS)
 def test_no_owner_and_no_sum_is_ever_over_its_bound(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever comes and goes; and nobody loses anything while another one has more."""
+    """After any steps; and no owner loses a value while another one has more."""
     kept: Owned[str, int] = Owned(each=3, most=7)
     there: dict[str, set[str]] = {owner: set() for owner in "abcd"}
     for what, owner, number in steps:

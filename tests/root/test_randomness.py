@@ -6,7 +6,7 @@ from gateway.randomness import Randomness
 
 
 def test_nothing_is_drawn_twice() -> None:
-    """Also where the system has to be asked again."""
+    """Also when more random bytes are fetched from the system."""
     randomness = Randomness()
     drawn = [randomness.hex(16) for _ in range(1000)]
     assert len(set(drawn)) == 1000

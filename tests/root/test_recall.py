@@ -1,11 +1,11 @@
-"""What was found out of header fields is remembered, within bounds."""
+"""Results computed from header fields are cached, within bounds."""
 
 from gateway.model import Headers
 from gateway.recall import FEW, recalled
 
 
 def test_the_same_fields_are_looked_at_once_and_many_each_time() -> None:
-    """So that what is kept is bounded; another argument is another question."""
+    """So that the cache is bounded; another argument is another key."""
     asked: list[tuple[Headers, int]] = []
 
     @recalled

@@ -1,10 +1,10 @@
-"""The metrics themselves: text for a scraper, labels that are ours alone."""
+"""The metrics themselves: text for a scraper, and labels from a fixed set."""
 
 from gateway.telemetry import Metrics, level, status_class
 
 
 def test_a_reason_that_is_none_of_ours_is_other() -> None:
-    """What a plugin or a page says as a reason never becomes a label."""
+    """A reason from a plugin or a page never becomes a label."""
     metrics = Metrics()
     metrics.refused("cart", "site", "rate-limited")
     metrics.refused("cart", "site", "made up 17")
@@ -15,7 +15,7 @@ def test_a_reason_that_is_none_of_ours_is_other() -> None:
 
 
 def test_gauges_are_looked_at_and_forget() -> None:
-    """A gauge says what is now, not what was."""
+    """A gauge shows the current value, not former ones."""
     metrics = Metrics()
     there: dict[tuple[str, ...], float] = {("cart",): 2.0}
     metrics.look(lambda: level(metrics.views, there))
@@ -25,14 +25,14 @@ def test_gauges_are_looked_at_and_forget() -> None:
 
 
 def test_two_gateways_share_nothing() -> None:
-    """Each has a registry of its own."""
+    """Each has a separate registry."""
     one, other = Metrics(), Metrics()
     one.reloads.labels("taken").inc()
     assert 'result="taken"' not in other.render().decode()
 
 
 def test_status_classes() -> None:
-    """Whatever a backend says as its status, there are six classes."""
+    """For any status of a backend there are six classes."""
     assert [status_class(code) for code in (100, 204, 599, 600, 0, -1)] == [
         "1xx",
         "2xx",
@@ -44,7 +44,7 @@ def test_status_classes() -> None:
 
 
 def test_what_is_counted_cheaply_is_told_like_the_rest() -> None:
-    """A counter with its total, a histogram with its buckets, each below the next one."""
+    """A counter with its total, a histogram with its cumulative buckets."""
     metrics = Metrics()
     metrics.journal_lines.add("http", "outcome")
     metrics.journal_lines.add("http", "outcome")

@@ -1,4 +1,4 @@
-"""What a caller can repeat is written a few times in a period, and summed up once at its end."""
+"""Events that a caller can repeat are written a few times in a period, and summed up once at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.clock import Clock
 
 
 def test_each_key_has_its_own_limit() -> None:
-    """What goes beyond it is counted, and told with the next one after the period."""
+    """Excess events are counted, and reported with the next one after the period."""
     clock, told = Clock(), list[tuple[str, int]]()
     throttle = Throttle[str](2, lambda key, more: told.append((key, more)), period=60.0, clock=clock)
     assert [throttle.take("a") for _ in range(5)] == [True, True, False, False, False]
@@ -26,7 +26,7 @@ def test_each_key_has_its_own_limit() -> None:
 
 
 def test_the_end_of_the_program_sums_up() -> None:
-    """Nothing stays untold, and nothing is told twice."""
+    """Nothing stays unreported, and nothing is reported twice."""
     told = list[tuple[str, int]]()
     throttle = Throttle[str](1, lambda key, more: told.append((key, more)))
     for _ in range(4):
@@ -37,7 +37,7 @@ def test_the_end_of_the_program_sums_up() -> None:
 
 
 async def test_the_end_of_a_period_sums_up_by_itself() -> None:
-    """Nobody has to come once more."""
+    """No further event is needed."""
     told = asyncio.get_running_loop().create_future()
     throttle = Throttle[str](1, lambda key, more: told.set_result((key, more)), period=0.01)
     assert [throttle.take("a") for _ in range(3)] == [True, False, False]
@@ -48,7 +48,7 @@ async def test_the_end_of_a_period_sums_up_by_itself() -> None:
     "lines of the log about refused callers, exceeded bounds, and refusals that the record does not take"
 )
 def test_log_lines_are_limited_by_kind_and_level(caplog: pytest.LogCaptureFixture) -> None:
-    """A line that the level leaves out takes no place."""
+    """A line below the log level takes no place."""
     clock, logger = Clock(), logging.getLogger("tests.throttle")
     caplog.set_level(logging.WARNING, "tests.throttle")
     limited = ThrottledLog(logger, count=2, clock=clock)

@@ -1,4 +1,4 @@
-"""Which calls hang together: what callers say of it, and what is handed on."""
+"""Trace context: read from callers, and passed on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_trace_is_read_and_written() -> None:
     ],
 )
 def test_what_is_said_badly_is_nothing(said: object) -> None:
-    """A new trace begins then."""
+    """A new trace begins instead."""
     assert read_trace(said) is None
 
 
@@ -48,12 +48,12 @@ def test_a_state_that_is_none_is_left_out(state: object) -> None:
 
 
 def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    """W3C Trace Context, 3.2.4: higher versions may say more behind."""
+    """W3C Trace Context, 3.2.4: higher versions may append fields."""
     assert read_trace(f"cc-{ID}-{SPAN}-01-what-comes") == Trace(ID, SPAN, True)
 
 
 def test_what_runs_within_belongs_to_the_trace() -> None:
-    """And to none before and after."""
+    """And before and after it there is none."""
     assert current() is None
     with arriving({"traceparent": GOOD}):
         assert current() == Trace(ID, SPAN, True)

@@ -1,4 +1,4 @@
-"""Words are told from code."""
+"""Changes of docstrings and comments are distinguished from changes of code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEFORE = {
     ],
 )
 def test_a_change_of_words_is_told_from_one_of_code(path: str, old: str, new: str, same: bool) -> None:
-    """In every place where words stand; texts of the program are code."""
+    """In every place where words may be; the program's own strings are code."""
     before = BEFORE[path]
     assert old in before
     assert is_same(path, before, before.replace(old, new)) is same

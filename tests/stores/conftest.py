@@ -1,4 +1,4 @@
-"""Where the files of a test of the stores lie."""
+"""The folder for the files of a test of the stores."""
 
 from __future__ import annotations
 

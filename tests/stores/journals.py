@@ -1,4 +1,4 @@
-"""Journals as tests look at them."""
+"""Journals as tests read them."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ from gateway.stores.segments import lines_from
 
 
 def read(path: Path) -> list[Line]:
-    """The lines of a whole journal, oldest first. Raises ValueError at one that is damaged."""
+    """Return the lines of a whole journal, oldest first. Raises ValueError at a damaged one."""
     return [read_line(raw) for _, raw in lines_from(path)]

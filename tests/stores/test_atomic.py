@@ -1,4 +1,4 @@
-"""What is done whole is not cut off by any cancellation."""
+"""Atomic work is not cut off by any cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE = "done"
 
 
 async def work(seen: list[str]) -> str:
-    """Something that takes some turns of the event loop."""
+    """Take some turns of the event loop."""
     for _ in range(5):
         await asyncio.sleep(0)
     seen.append(DONE)
@@ -32,7 +32,7 @@ async def test_who_is_cancelled_again_and_again_ends_after_the_work() -> None:
 
 
 async def test_a_scope_that_ends_waits_for_the_work() -> None:
-    """It cancels in each turn, until it is obeyed."""
+    """The scope cancels in each turn until the task ends."""
     seen: list[str] = []
     with anyio.CancelScope() as scope:
         asyncio.get_running_loop().call_soon(scope.cancel)

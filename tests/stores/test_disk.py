@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.disk`: who waits for the disk, for how many at once, and what a failure means."""
+"""Tests of `gateway.stores.disk`: which writers wait for the disk, how many share a sync, and its failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALWAYS = Keeping(fsync=True)
 
 
 class Turns:
-    """The system's own `fdatasync`, counted, held up while `open` is not set, and failing `failures` times."""
+    """The system's `fdatasync`, counted, blocked while `open` is not set, and failing `failures` times."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -33,7 +33,7 @@ class Turns:
         patch.setattr(os, "fdatasync", self)
 
     def __call__(self, descriptor: int) -> None:
-        """One turn."""
+        """Sync once."""
         self.count += 1
         if self.failures:
             self.failures -= 1
@@ -53,14 +53,14 @@ def path(tmp_path: Path) -> Path:
 
 
 async def written(journal: Journal, id: str) -> None:
-    """One line, on the disk."""
+    """Append one line and wait until it is on the disk."""
     journal.append(AuditRecord(id, "outcome", 1.0, {}))
     await journal.synced()
 
 
 @pytest.fixture
 def bounded() -> Iterator[None]:
-    """Ends a test whose event loop turns without a pause, which no timeout of its own could."""
+    """End a test whose event loop spins, which no timeout of its own could."""
 
     def end(*_: object) -> None:
         raise TimeoutError
@@ -74,20 +74,20 @@ def bounded() -> Iterator[None]:
 
 @pytest.mark.usefixtures("bounded")
 async def test_who_comes_as_a_turn_ends_does_not_wait_for_ever(path: Path, turns: Turns) -> None:
-    """The disk has done its part, and nobody was told of it yet: the line of who comes then takes the next turn."""
+    """The sync is done, but its waiters were not woken yet: a line that arrives then takes the next sync."""
     async with Journal(path, key=KEY, keeping=ALWAYS) as journal:
         turns.open.clear()
         first = asyncio.create_task(written(journal, "a"))
         await asyncio.sleep(0)
         turns.open.set()
-        threading.Event().wait(0.3)  # the loop stands still while the turn ends
+        threading.Event().wait(0.3)  # the loop is blocked while the sync ends
         before = turns.count
         await asyncio.gather(first, asyncio.create_task(written(journal, "b")))
         assert turns.count > before
 
 
 async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> None:
-    """Forty lines that are written during one turn are on the disk with the next."""
+    """Forty lines that are written during one sync are on the disk with the next."""
     async with Journal(path, keeping=ALWAYS) as journal:
         turns.open.clear()
         before = turns.count
@@ -102,7 +102,7 @@ async def test_all_who_come_meanwhile_share_a_turn(path: Path, turns: Turns) -> 
 
 
 async def test_nobody_waits_without_need(path: Path, turns: Turns) -> None:
-    """What is on the disk already takes no turn; without `fsync` nothing does."""
+    """A line that is already on the disk takes no sync; without `fsync` none does."""
     async with Journal(path, keeping=ALWAYS) as journal:
         await written(journal, "a")
         before = turns.count
@@ -110,11 +110,11 @@ async def test_nobody_waits_without_need(path: Path, turns: Turns) -> None:
         assert turns.count == before
     async with Journal(path.with_name("other")) as other:
         await written(other, "a")
-        assert turns.count == before + 1  # the head with which the first one was closed
+        assert turns.count == before + 1  # the head with which the first journal was closed
 
 
 async def test_a_new_file_during_a_turn(path: Path, turns: Turns) -> None:
-    """Who waits for a line of the file before gets it."""
+    """Waiters for a line of the previous file are woken."""
     async with Journal(path, key=KEY, keeping=Keeping(fsync=True, size=1)) as journal:
         turns.open.clear()
         waiting = asyncio.ensure_future(written(journal, "a"))
@@ -127,7 +127,7 @@ async def test_a_new_file_during_a_turn(path: Path, turns: Turns) -> None:
 
 
 async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who wait are told; what may be lost is written once more with the next turn, and the chain holds."""
+    """All waiters get the error; lines that may be lost are written again with the next sync, and the chain holds."""
     again: list[int] = []
     write = os.pwrite
 
@@ -150,7 +150,7 @@ async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.M
 
 
 async def test_one_who_gives_up_takes_nobody_along(path: Path, turns: Turns) -> None:
-    """The turn goes on for the others."""
+    """The sync continues for the others."""
     async with Journal(path, keeping=ALWAYS) as journal:
         turns.open.clear()
         one = asyncio.ensure_future(written(journal, "a"))

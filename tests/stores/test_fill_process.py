@@ -1,4 +1,4 @@
-"""While exchanges come, another process copies the journal into the database."""
+"""Copies journal lines into the database in a child process while the gateway is under load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.stores.test_sql import caught_up, record
 
 
 class Seen(Aside):
-    """Tells what it was asked for, and which processes did it."""
+    """Keeps which processes copied, and why copying was refused."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -35,7 +35,7 @@ class Seen(Aside):
         self.refused = list[str]()
 
     async def copy(self, stretch: Stretch) -> Copied:
-        """The same."""
+        """Copy, and note the process."""
         try:
             copied = await super().copy(stretch)
         except NoProcess as error:
@@ -48,13 +48,13 @@ class Seen(Aside):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorter waits than in life."""
+    """Shorten the waits."""
     monkeypatch.setattr(filler, "LATEST_SECONDS", 0.05)
 
 
 @asynccontextmanager
 async def busy(path: Path, url: str, aside: Aside) -> AsyncIterator[Journal]:
-    """A journal that grows and grows, and is copied meanwhile."""
+    """Yield a journal that grows all the time, and is copied meanwhile."""
     async with Database(url) as database, Journal(path) as journal, asyncio.TaskGroup() as group:
 
         async def grow() -> None:
@@ -82,7 +82,7 @@ async def until_copied(url: str, lines: int) -> None:
 
 
 async def test_while_exchanges_come_another_process_copies(path: Path, url: str) -> None:
-    """One for all the time, which ends with the filler."""
+    """The same one all the time; it ends with the filler."""
     aside = Seen(url)
     async with busy(path, url, aside):
         await until_copied(url, 2 * BATCH)
@@ -94,7 +94,7 @@ async def test_while_exchanges_come_another_process_copies(path: Path, url: str)
 
 
 async def test_it_is_started_before_it_copies(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For it takes a while; and it ends with the filler, whether it was asked for anything or not."""
+    """Starting takes a while; it ends with the filler, whether or not it copied anything."""
     monkeypatch.setattr(filler, "LATEST_SECONDS", 60.0)
     monkeypatch.setattr(filler, "BEGIN_SECONDS", 0.0)
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.1)
@@ -110,7 +110,7 @@ async def test_it_is_started_before_it_copies(path: Path, url: str, monkeypatch:
 
 
 async def test_without_that_process_this_one_copies(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Where somebody ends it, and is told so."""
+    """If it is killed, which is logged."""
     aside = Seen(url)
     async with busy(path, url, aside) as journal:
         await until_copied(url, BATCH)
@@ -123,7 +123,7 @@ async def test_without_that_process_this_one_copies(path: Path, url: str, caplog
 async def test_where_no_process_can_be_started(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """This one copies from the beginning."""
+    """The gateway's own process copies from the beginning."""
     monkeypatch.setattr(sys, "executable", str(path))
     async with busy(path, url, Aside(url)):
         await until_copied(url, BATCH)
@@ -147,7 +147,7 @@ async def test_after_a_while_it_ends(path: Path, url: str, monkeypatch: pytest.M
 
 
 async def test_what_is_wrong_there_is_told_here(path: Path, url: str) -> None:
-    """A line that was altered, and a database that is not there."""
+    """An altered line, and a missing database."""
     async with Database(url) as database, Journal(path) as journal:
         epoch = await Records(database).take_over(journal.chain)
         journal.append(record("a"))
@@ -163,7 +163,7 @@ async def test_what_is_wrong_there_is_told_here(path: Path, url: str) -> None:
 
 
 async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) -> None:
-    """At once, though it waits for a database that another one has locked: nothing of it is stored afterwards."""
+    """At once, although it waits for a locked database: nothing of its stretch is stored afterwards."""
     async with Database(url) as database, Journal(path) as journal:
         epoch = await Records(database).take_over(journal.chain)
         journal.append(record("a"))
@@ -181,7 +181,7 @@ async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) ->
     assert b'"end"' in await process.stdout.readline()
     locked.execute("BEGIN IMMEDIATE")
     process.stdin.write(second)
-    process.stdin.close()  # as the system does for who is killed
+    process.stdin.close()  # as the system does for a killed process
     said = await process.communicate()
     locked.close()
     assert (process.returncode, *said) == (0, b"", b"")

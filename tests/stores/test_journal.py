@@ -29,12 +29,12 @@ def record(id: str, phase: str = "outcome", **fields: Json) -> AuditRecord:
 
 
 def said(path: Path) -> list[tuple[str, str]]:
-    """Id and phase of all lines but the journal's notes."""
+    """Return id and phase of all lines but the journal's notes."""
     return [(line.record.id, line.record.phase) for line in read(path) if line.record.phase != NOTE]
 
 
 def aside(path: Path) -> list[Json]:
-    """The files in which torn lines were set aside, as the journal says."""
+    """Return the files of torn lines that the journal's notes name."""
     return [line.record.fields["set_aside"] for line in read(path) if "set_aside" in line.record.fields]
 
 
@@ -44,14 +44,14 @@ def path(tmp_path: Path) -> Path:
 
 
 async def write(path: Path, *records: AuditRecord) -> None:
-    """Open, write, close."""
+    """Open, append, close."""
     async with Journal(path) as journal:
         for one in records:
             journal.append(one)
 
 
 async def write_and_die(path: Path, *records: AuditRecord) -> None:
-    """Open, write, and leave the file as a killed process does: without the head that ends it."""
+    """Open, append, and leave the file as a killed process does: without the closing head."""
     async with Journal(path) as journal:
         for one in records:
             journal.append(one)
@@ -60,7 +60,7 @@ async def write_and_die(path: Path, *records: AuditRecord) -> None:
 
 
 async def test_lines(path: Path) -> None:
-    """What was appended is in the file, in order, as JSON, one record per line, for the owner's eyes only."""
+    """The appended records are in the file, in order, as JSON, one per line, readable by the owner only."""
     await write(path, record("a", "intent", url="/x"), record("a", status=200))
     written = [json.loads(text) for text in path.read_text().splitlines()]
     assert [(line["seq"], line["id"], line["phase"]) for line in written[1:3]] == [
@@ -81,14 +81,14 @@ async def test_in_the_file_at_once(path: Path) -> None:
 
 
 async def test_redaction(path: Path) -> None:
-    """What a path names never reaches the file."""
+    """A value at a redacted path never reaches the file."""
     async with Journal(path, redact=["$..password"]) as journal:
         journal.append(record("a", body={"password": "hunter2"}))
     assert b"hunter2" not in path.read_bytes()
 
 
 async def test_resume(path: Path) -> None:
-    """A second start continues the chain under a writer of its own."""
+    """A second start continues the chain with a new writer id."""
     await write(path, record("a"))
     await write(path, record("b"))
     assert said(path) == [("a", "outcome"), ("b", "outcome")]
@@ -97,7 +97,7 @@ async def test_resume(path: Path) -> None:
 
 
 async def test_one_process_only(path: Path) -> None:
-    """A journal that is open elsewhere is refused, with the remedy."""
+    """A journal that another process has open is refused, with the remedy."""
     async with Journal(path):
         with pytest.raises(StartError, match="of its own"):
             async with Journal(path):
@@ -107,7 +107,7 @@ async def test_one_process_only(path: Path) -> None:
 
 
 async def test_a_file_of_another_kind(path: Path) -> None:
-    """A file that is no journal is refused, and left as it is."""
+    """A file that is no journal is refused, and left unchanged."""
     path.write_text("dear diary\n")
     with pytest.raises(StartError, match="is not a journal"):
         async with Journal(path):
@@ -117,7 +117,7 @@ async def test_a_file_of_another_kind(path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["missing/journal", "."])
 async def test_a_place_that_cannot_be_used(tmp_path: Path, place: str) -> None:
-    """A folder that is not there, or a folder itself: the start fails and names it."""
+    """With a missing folder, or a folder instead of a file, the start fails and names it."""
     with pytest.raises(StartError, match="cannot be used"):
         async with Journal(tmp_path / place):
             pass
@@ -128,7 +128,7 @@ async def test_a_place_that_cannot_be_used(tmp_path: Path, place: str) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 150])
 async def test_torn_last_line(path: Path, cut: int) -> None:
-    """A last line that is not whole is set aside and told of; the chain goes on from the one before it."""
+    """An incomplete last line is set aside and reported; the chain continues from the one before it."""
     await write_and_die(path, record("a"), record("b"))
     whole = path.read_bytes()
     os.truncate(path, len(whole) - cut)
@@ -147,7 +147,7 @@ async def test_torn_last_line(path: Path, cut: int) -> None:
 
 
 async def test_torn_first_line(path: Path) -> None:
-    """A journal of nothing but a torn line is taken up, too."""
+    """A journal that is nothing but a torn line can be opened, too."""
     path.write_bytes(b'{"v":1,"writer":"abc","seq":1,"pr')
     await write(path, record("a"))
     assert said(path) == [("a", "outcome")]
@@ -165,7 +165,7 @@ async def test_blank_tail(path: Path) -> None:
 
 
 async def test_intents_without_outcome(path: Path) -> None:
-    """An intent without outcome gets one that says that the result is unknown, at the next start and only then."""
+    """An intent without an outcome gets one with an unknown result, at the next start and only then."""
     await write(path, record("a", "intent", url="/a"), record("b", "intent"), record("b"), record("c", "intent"))
     await write(path, record("d", "intent"))
     await write(path)
@@ -177,7 +177,7 @@ async def test_intents_without_outcome(path: Path) -> None:
 
 
 async def test_an_intent_is_reported_though_the_start_itself_was_cut_off(path: Path) -> None:
-    """A start that dies while it reports leaves the rest to the next."""
+    """A start that dies while reporting leaves the rest to the next."""
     await write(path, record("a", "intent"), record("b", "intent"))
     await write(path)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -205,7 +205,7 @@ asyncio.run(main())
 
 
 async def test_killed_while_it_writes(path: Path) -> None:
-    """Whatever was told to the outside is in the journal of a process that was killed."""
+    """Every record that a killed process had acknowledged is in the journal."""
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, cwd=Path.cwd())
     assert process.stdout is not None
     with process.stdout as out:
@@ -221,7 +221,7 @@ async def test_killed_while_it_writes(path: Path) -> None:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """The system writes up to `size` bytes into a file and not more, as on a full disk."""
+    """Limit files to `size` bytes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -232,7 +232,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("room", [0, 1, 100])
 async def test_full_disk(path: Path, room: int) -> None:
-    """A line that does not fit raises OSError and leaves nothing; when there is room again, the chain goes on."""
+    """A line that does not fit raises OSError and leaves nothing; with free space again, the chain continues."""
     async with Journal(path) as journal:
         journal.append(record("a"))
         before = path.read_bytes()
@@ -247,7 +247,7 @@ async def test_full_disk(path: Path, room: int) -> None:
 
 
 async def test_after_the_end(path: Path) -> None:
-    """A closed journal takes nothing more, and says so as an error of the disk would."""
+    """A closed journal raises the error of a failed disk."""
     async with Journal(path) as journal:
         pass
     with pytest.raises(OSError):
@@ -255,7 +255,7 @@ async def test_after_the_end(path: Path) -> None:
 
 
 async def test_a_record_is_written_whatever_a_caller_says(path: Path) -> None:
-    """A number that JSON cannot write stands there as a word."""
+    """A number without a JSON form is written as a word."""
     async with Journal(path) as journal:
         journal.append(record("a", x=[float("nan"), {"y": float("-inf")}]))
     assert [line.record.fields["x"] for line in read(path) if line.record.id == "a"] == [["NaN", {"y": "-Infinity"}]]
@@ -263,19 +263,19 @@ async def test_a_record_is_written_whatever_a_caller_says(path: Path) -> None:
 
 
 async def test_record_that_cannot_be_written(path: Path) -> None:
-    """A record that JSON cannot say raises OSError: the exchange is refused, not left without a record."""
+    """A record without a JSON form raises OSError: the exchange is refused, not left without a record."""
     async with Journal(path) as journal:
         with pytest.raises(OSError, match="JSON"):
-            journal.append(record("a", x=b"no JSON"))  # type: ignore[arg-type]  # that is what is tried
+            journal.append(record("a", x=b"no JSON"))  # type: ignore[arg-type]  # on purpose
         journal.append(record("b"))
     assert verify(path) == []
 
 
-# what verify finds
+# problems that verify finds
 
 
 async def filled(path: Path) -> list[bytes]:
-    """A journal of two starts; gives its lines."""
+    """Write a journal of two starts; return its lines."""
     await write(path, record("a", "intent"), record("a"), record("b"))
     await write_and_die(path, record("c"), record("d"))
     assert verify(path) == []
@@ -283,7 +283,7 @@ async def filled(path: Path) -> list[bytes]:
 
 
 async def test_altered_line(path: Path) -> None:
-    """A line that was altered is found by its number, and its hash alone does not mend it."""
+    """An altered line is found by its number, even with a matching hash."""
     lines = await filled(path)
     path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"cart", b"tart"), *lines[3:]]))
     assert verify(path)[0] == "journal.jsonl:3 was altered: its values are others than were written"
@@ -293,14 +293,14 @@ async def test_altered_line(path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(8))
 async def test_removed_line(path: Path, number: int) -> None:
-    """A line that was taken away is missed, also at the border of two starts; the last alone leaves no trace."""
+    """A removed line is detected, also between two starts; only the removal of the last leaves no trace."""
     lines = await filled(path)
     path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
     assert bool(verify(path)) is (number != len(lines) - 1)
 
 
 async def test_swapped_and_doubled_lines(path: Path) -> None:
-    """Lines in another order, or twice, are found."""
+    """Swapped or repeated lines are found."""
     lines = await filled(path)
     path.write_bytes(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
     assert verify(path)
@@ -309,7 +309,7 @@ async def test_swapped_and_doubled_lines(path: Path) -> None:
 
 
 async def test_numbers(path: Path) -> None:
-    """A line that continues the chain under a number that is not the next one is found."""
+    """A line that continues the chain with a wrong number is found."""
     lines = await filled(path)
     *_, end = read(path)
     with path.open("a") as file:
@@ -329,7 +329,7 @@ async def test_torn_end(path: Path) -> None:
 
 
 async def test_followers(path: Path) -> None:
-    """Each follower gets every line from its start on, and ends with the journal."""
+    """Each follower gets every line from its subscription on, and ends with the journal."""
     async with Journal(path) as journal:
         journal.append(record("before"))
         with journal.subscribe() as one, journal.subscribe() as two:
@@ -360,7 +360,7 @@ async def test_a_follower_waits_for_lines(path: Path) -> None:
 
 
 async def test_a_slow_follower_harms_itself_only(path: Path) -> None:
-    """A follower whose buffer is full ends and knows it; the journal and the others go on."""
+    """A follower whose buffer is full ends, and knows that it lost lines; the journal and the others continue."""
     async with Journal(path) as journal:
         slow, quick = journal.subscribe(limit=2), journal.subscribe()
         for id in "abcd":
@@ -373,7 +373,7 @@ async def test_a_slow_follower_harms_itself_only(path: Path) -> None:
 
 
 async def test_last(path: Path) -> None:
-    """The last lines, without the journal's own, oldest first, also those of former starts."""
+    """The last lines, without the journal's own, oldest first, also from former starts."""
     await write(path, record("a"), record("b"))
     async with Journal(path) as journal:
         journal.append(record("c"))

@@ -1,4 +1,4 @@
-"""The key of stored tokens in the system's keyring: the package `keyring` with a backend that keeps it in a file."""
+"""The key of stored tokens in the system's keyring: the package `keyring` with a backend that uses a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NONE = "keyring.backends.fail.Keyring"
 
 
 async def command(home: House, *arguments: str, backend: str = FILES) -> tuple[int, str, str]:
-    """`webmcp-gateway credential …` in a process of its own: exit code, stdout, stderr."""
+    """Run `webmcp-gateway credential …` as a process; return exit code, stdout, stderr."""
     config = str(home.folder / "gateway.yaml")
     program = (
         sys.executable,
@@ -40,14 +40,14 @@ async def command(home: House, *arguments: str, backend: str = FILES) -> tuple[i
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the keyring of this process, and of commands, has its file."""
+    """Set the file of the keyring, for this process and for commands."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "keyring"))
     monkeypatch.setattr(keyring.core, "_keyring_backend", PlaintextKeyring())
     return tmp_path / "keyring"
 
 
 async def with_keyring(home: House) -> None:
-    """The gateway starts again with its key in the keyring."""
+    """Restart the gateway with its key in the keyring."""
     file = home.folder / "gateway.yaml"
     file.write_text(f"{file.read_text()}stores: {{encryption_key: keyring}}\n")
     await home.gateway.stop()
@@ -56,7 +56,7 @@ async def with_keyring(home: House) -> None:
 
 
 async def test_tokens_are_sealed_with_a_key_of_the_keyring(tmp_path: Path, files: Path) -> None:
-    """It is made at the first use, found again after a restart, and stands in no other file."""
+    """It is generated at the first use, found again after a restart, and is in no other file."""
     async with house(tmp_path) as home:
         await with_keyring(home)
         assert (await home.connect())[0] == 200
@@ -72,7 +72,7 @@ async def test_tokens_are_sealed_with_a_key_of_the_keyring(tmp_path: Path, files
 
 
 async def test_the_key_is_changed_while_the_gateway_runs(tmp_path: Path, files: Path) -> None:
-    """By a command in another process: the gateway finds the new key when it meets a token that is sealed with it."""
+    """By a command in another process: the gateway loads the new key when it finds a token encrypted with it."""
     async with house(tmp_path) as home:
         await with_keyring(home)
         await home.connect()
@@ -91,7 +91,7 @@ async def test_the_key_is_changed_while_the_gateway_runs(tmp_path: Path, files: 
 
 
 async def test_a_keyring_that_cannot_be_used_stops_the_start(tmp_path: Path, files: Path) -> None:
-    """It says so, with what went wrong; nothing is stored unsealed."""
+    """The error names the cause; nothing is stored unencrypted."""
     async with house(tmp_path) as home:
         await with_keyring(home)
         code, _, said = await command(home, "list", backend=NONE)
@@ -101,7 +101,7 @@ async def test_a_keyring_that_cannot_be_used_stops_the_start(tmp_path: Path, fil
 
 
 async def test_a_keyring_that_lost_its_key_asks_people_to_connect_again(tmp_path: Path, files: Path) -> None:
-    """What no key opens is no account."""
+    """A token that no key decrypts counts as no account."""
     async with house(tmp_path) as home:
         await with_keyring(home)
         await home.connect()

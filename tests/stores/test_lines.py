@@ -22,7 +22,7 @@ JSON: st.SearchStrategy[Json] = st.recursive(
 
 @given(fields=st.dictionaries(st.text(), JSON, max_size=5), id=st.text(), time=st.floats(0, 1e10))
 def test_round_trip(fields: dict[str, Json], id: str, time: float) -> None:
-    """Every record comes back as it was written, in one line of ASCII."""
+    """Every record is read as it was written, in one line of ASCII."""
     line = write_line("w", 7, NO_HASH, AuditRecord(id, "intent", time, fields))
     raw = line.text.encode("ascii")
     assert b"\n" not in raw
@@ -43,7 +43,7 @@ def test_any_altered_byte(position: int, byte: int) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
 def test_what_json_cannot_say(value: object) -> None:
-    """A value that JSON has no words for is refused, not written as something else."""
+    """A value without a JSON form is refused, not written as something else."""
     with pytest.raises(ValueError):
         write_line("w", 1, NO_HASH, AuditRecord("a", "intent", 1, {"x": value}))  # type: ignore[dict-item]
 
@@ -69,7 +69,7 @@ def test_backwards_is_forwards_reversed(content: list[bytes], block: int) -> Non
 
 
 def test_forwards_from_a_byte(tmp_path: Path) -> None:
-    """Reading goes on from the byte behind a line, and leaves an unfinished line out."""
+    """Reading continues from the byte after a line, and leaves an unfinished line out."""
     path = tmp_path / "x"
     path.write_bytes(b"one\ntwo\nthr")
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.page_storage`: what pages keep, sealed, on both databases."""
+"""Tests of `gateway.stores.page_storage`: items of pages, encrypted, on both databases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ring(tmp_path: Path) -> KeyRing:
 
 
 async def test_it_keeps_items_by_person_and_app(database: Database, ring: KeyRing) -> None:
-    """In their order; a change touches nobody else's."""
+    """In order; a change affects no other person's or app's items."""
     storage = PageStorage(database, ring)
     assert await storage.load("ann", "cart") == {}
     assert await storage.save("ann", "cart", {"z": "1", "a": "\x00ü", "gone": "x"}, now=1.0)
@@ -52,7 +52,7 @@ async def test_it_keeps_items_by_person_and_app(database: Database, ring: KeyRin
 
 
 async def test_what_is_too_much_changes_nothing(database: Database, ring: KeyRing) -> None:
-    """To the character; what makes room in the same change counts."""
+    """The bound is exact to the character; removals in the same change count."""
     storage = PageStorage(database, ring)
     assert await storage.save("ann", "cart", {"a": "x" * (QUOTA - 1)}, now=1.0)
     assert not await storage.save("ann", "cart", {"b": ""}, now=2.0)
@@ -62,7 +62,7 @@ async def test_what_is_too_much_changes_nothing(database: Database, ring: KeyRin
 
 
 async def test_two_processes_lose_none_of_each_others_changes(database: Database, ring: KeyRing) -> None:
-    """Each changes what the other left."""
+    """Each builds on the other's changes."""
     first, second = PageStorage(database, ring), PageStorage(database, ring)
     saves = [
         storage.save("ann", "cart", {f"{name}{n}": str(n)}, now=1.0)
@@ -74,7 +74,7 @@ async def test_two_processes_lose_none_of_each_others_changes(database: Database
 
 
 async def test_it_is_sealed_for_its_place(database: Database, ring: KeyRing, tmp_path: Path) -> None:
-    """A new key opens what is sealed anew; without the key nothing opens, and nothing is overwritten."""
+    """After a rotation a new key decrypts re-encrypted items; without the key nothing is read or overwritten."""
     storage = PageStorage(database, ring)
     await storage.save("ann", "cart", {"secret": "value"}, now=1.0)
     async with database.connect() as connection:

@@ -74,7 +74,7 @@ async def caught_up(records: Records, journal: Journal) -> None:
 
 
 async def test_the_record_through_an_outage(server: PostgreSQL, database: Database, tmp_path: Path) -> None:
-    """The journal goes on while the server is down; afterwards nothing is missing, and it was said aloud."""
+    """The journal continues while the server is down; afterwards nothing is missing, and the outage was reported."""
     key, metrics, told = new_key(), Metrics(), list[str | None]()
     records = Records(database)
     async with Journal(tmp_path / "journal", key=key) as journal:
@@ -102,7 +102,7 @@ async def test_the_record_through_an_outage(server: PostgreSQL, database: Databa
 
 
 async def test_pages_and_an_unknown_edge(database: Database, tmp_path: Path) -> None:
-    """Pages follow each other; before a record that is not there, there is nothing."""
+    """Pages follow each other; the page before an unknown record is empty."""
     records = Records(database)
     async with Journal(tmp_path / "journal") as journal:
         filling = asyncio.ensure_future(Filler(records, journal).run())
@@ -117,7 +117,7 @@ async def test_pages_and_an_unknown_edge(database: Database, tmp_path: Path) -> 
 
 
 async def test_another_process_fills_it(server: PostgreSQL, database: Database, tmp_path: Path) -> None:
-    """As it does while exchanges come."""
+    """As it does under load."""
     aside = Aside(server.url)
     async with Journal(tmp_path / "journal") as journal:
         journal.append(AuditRecord("a", "outcome", 5.0, {"app": "cart"}))
@@ -129,7 +129,7 @@ async def test_another_process_fills_it(server: PostgreSQL, database: Database, 
 
 
 async def test_quotas(database: Database) -> None:
-    """Counted whole, from many calls at once."""
+    """Exact under many concurrent calls."""
     quotas = Quotas(database)
     limits = next(iter(parse_policy(POLICY, "p").routes.all)).decided.obligations.quotas
     outcomes = await asyncio.gather(*(quotas.take(limits, CALLER, 1_000_000.0) for _ in range(6)))
@@ -137,7 +137,7 @@ async def test_quotas(database: Database) -> None:
 
 
 async def test_idempotency_keys(database: Database) -> None:
-    """A key stands for one request, and two processes have one secret."""
+    """A key belongs to one request, and two processes share one secret."""
     keys = IdempotencyKeys(database)
     assert await keys.claim("owner", "pg-key", "digest", 1000.0)
     assert await keys.claim("owner", "pg-key", "digest", 1001.0)
@@ -146,7 +146,7 @@ async def test_idempotency_keys(database: Database) -> None:
 
 
 async def test_retention(database: Database, tmp_path: Path) -> None:
-    """Old values go, and the chain holds."""
+    """Old values are deleted, and the chain holds."""
     key, records = new_key(), Records(database)
     async with Journal(tmp_path / "journal", key=key, now=lambda: 1000.0) as journal:
         filling = asyncio.ensure_future(Filler(records, journal).run())
@@ -161,7 +161,7 @@ async def test_retention(database: Database, tmp_path: Path) -> None:
 
 
 async def test_processes_that_start_together(server: PostgreSQL) -> None:
-    """Make the tables once."""
+    """The tables are created once."""
     async with Database(server.url) as one, one.connect() as connection:
         await connection.exec_driver_sql("DROP TABLE schema_version, audit, audit_filled, quotas CASCADE")
         await connection.exec_driver_sql("DROP TABLE idempotency_keys, secrets CASCADE")
@@ -178,7 +178,7 @@ async def test_processes_that_start_together(server: PostgreSQL) -> None:
 
 
 async def test_a_server_that_is_not_there() -> None:
-    """Stops the start without showing the password."""
+    """The start fails without showing the password."""
     with pytest.raises(StartError, match="cannot be used") as caught:
         async with Database("postgresql://gateway:hunter2@127.0.0.1:1/gateway"):
             pass
@@ -186,7 +186,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 async def test_a_whole_gateway_on_it(server: PostgreSQL, database: Database, tmp_path: Path) -> None:
-    """What it carried stands in PostgreSQL, without a secret."""
+    """Its records are in PostgreSQL, without a secret."""
     extra = f"stores: {{database: '{server.url}'}}\n"
     async with running(tmp_path, extra=extra) as world, world.client(headers=CLIENT) as client:
         async with client.get(f"{world.site}/api/products") as answer:

@@ -1,4 +1,4 @@
-"""Quotas outlive what happens to the clock, and what is over is forgotten in the end."""
+"""Quotas survive changes of the clock, and expired windows are deleted in the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quota() -> tuple[Quota, ...]:
 
 @pytest.mark.parametrize("days", [1, 5, 400, -1])
 async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, quota: tuple[Quota, ...], days: int) -> None:
-    """What was used of today is used when the clock is right again."""
+    """Today's usage still counts once the clock is right again."""
     steady = [0.0]
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         quotas = Quotas(database, lambda: steady[0])
@@ -44,7 +44,7 @@ async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, quota: tuple[Qu
 
 
 async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
-    """By a day or two, as far as it can know."""
+    """By a day or two, which it cannot detect."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         assert await Quotas(database).take(quota, CALLER, NOON) is None
         assert await Quotas(database).take(quota, CALLER, NOON + 2 * DAY) is None
@@ -52,7 +52,7 @@ async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: 
 
 
 async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
-    """After some days of a clock that can be believed."""
+    """After some days of a clock that agrees with the monotonic one."""
     steady = [0.0]
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         quotas = Quotas(database, lambda: steady[0])
@@ -66,7 +66,7 @@ async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...
 
 @pytest.mark.bound("rows of quotas in the database")
 async def test_one_principal_has_so_many_views_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views beyond them share one quota; what is over makes room, and the views of others have their own."""
+    """Further views share one quota; expired ones free their places, and other principals' views have their own."""
     monkeypatch.setattr(quotas_module, "EACH", 3)
     (quota,) = (
         parse_policy(POLICY.replace("1/day per principal", "2/day per view"), "p")

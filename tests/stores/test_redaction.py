@@ -38,7 +38,7 @@ FIELDS: dict[str, Json] = {
     ],
 )
 def test_paths(path: str, changed: dict[str, Json]) -> None:
-    """A path replaces what it names and nothing else, and leaves the given fields alone."""
+    """A path replaces the values at it and nothing else, and leaves the input fields unchanged."""
     before = repr(FIELDS)
     assert Redaction([path])(FIELDS) == FIELDS | changed
     assert repr(FIELDS) == before
@@ -52,6 +52,6 @@ def test_several_paths() -> None:
 
 @pytest.mark.parametrize("path", ["", "$", "password", "$.", "$.a..", "$.a[0]", "$[?(@.a)]", "$.a b", "$a", "@.a"])
 def test_other_paths(path: str) -> None:
-    """A path that is not understood is refused, never silently without effect."""
+    """An invalid path is refused, never silently ignored."""
     with pytest.raises(ValueError, match="is not a path"):
         Redaction([path])

@@ -1,4 +1,4 @@
-"""Old values go, in the journal and in the database, and the chain can still be proven."""
+"""Old values are deleted, in the journal and in the database, and the chain can still be verified."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = 1_700_000_000.0
 
 @pytest.mark.parametrize("size", [10**9, 1000])
 async def test_old_values_are_deleted_and_the_chain_holds(tmp_path: Path, size: int) -> None:
-    """In every file of the journal and in the database; what is younger stays; it can be done again and again."""
+    """In every file of the journal and in the database; younger values stay; repeating it changes nothing."""
     key, path, clock = new_key(), tmp_path / "journal", [START]
     keeping = Keeping(size=size)
     async with (
@@ -62,7 +62,7 @@ async def test_old_values_are_deleted_and_the_chain_holds(tmp_path: Path, size: 
 
 
 async def test_what_was_set_aside_goes_too(tmp_path: Path) -> None:
-    """When it is old enough."""
+    """Once it is old enough."""
     path = tmp_path / "journal"
     old, young = tmp_path / "journal.torn-1-aa", tmp_path / "journal.torn-2-bb"
     for file in (old, young):
@@ -76,7 +76,7 @@ async def test_what_was_set_aside_goes_too(tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_changed_keeps_its_values_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other files, what was set aside and the database lose theirs; then the failure is said, and tried again."""
+    """The other files, torn lines set aside and the database lose theirs; then the error is raised; a retry works."""
     path, clock, opened = tmp_path / "journal", [START], os.open
     aside = tmp_path / "journal.torn-1-aa"
     aside.write_text("private")
@@ -116,7 +116,7 @@ def _content(folder: Path) -> bytes:
 
 
 async def test_a_journal_with_deleted_values_is_taken_up(tmp_path: Path) -> None:
-    """A start reads on where the one before ended."""
+    """A start continues from the end of the one before."""
     path, key = tmp_path / "journal", new_key()
     async with Journal(path, key=key, now=lambda: START) as journal:
         journal.append(AuditRecord("a", "intent", START, {"url": "/a"}))

@@ -1,4 +1,4 @@
-"""The files of a journal are read while it goes on in new ones."""
+"""The files of a journal are read while it is rotated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.stores.verify import found_in, verified
 
 
 def grow(journal: Journal, number: int) -> None:
-    """One more line, in a file of its own."""
+    """Append one more line, in a new file."""
     journal.append(AuditRecord(f"r{number}", "outcome", 1000.0, {"app": "cart"}))
     journal.rotate()
 
 
 async def test_a_journal_that_is_rotated_while_it_is_read(path: Path) -> None:
-    """The reader goes on in the file that it began with, whose lines are in their places; none is left out."""
+    """The reader continues in its file, with the lines in their places; none is left out."""
     async with Journal(path, keeping=Keeping(size=1)) as journal:
         grow(journal, 0)
         journal.append(AuditRecord("r1", "outcome", 1000.0, {}))
@@ -45,7 +45,7 @@ async def test_a_journal_that_is_rotated_while_it_is_read(path: Path) -> None:
 async def test_a_journal_that_is_rotated_while_it_is_opened(
     path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """No file is read twice, and none is missing between two others."""
+    """No file is read twice, and none between two others is missing."""
     listed = segments.closed_segments
     async with Journal(path, keeping=Keeping(size=1)) as journal:
         for number in range(2):
@@ -66,7 +66,7 @@ async def test_a_journal_that_is_rotated_while_it_is_opened(
 
 
 async def test_a_file_that_was_begun_in_this_moment(path: Path) -> None:
-    """It has no line yet, and begins where the one before it ends."""
+    """It has no line yet, and begins where the previous file ends."""
     async with Journal(path, keeping=Keeping(size=1)) as journal:
         grow(journal, 0)
         end = journal.position

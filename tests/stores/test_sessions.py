@@ -1,4 +1,4 @@
-"""Logins, and the codes and sessions that come of one, are bounded."""
+"""Logins, and the codes and sessions derived from one, are bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADA, BOB = (replace(LOCAL, subject=name) for name in ("ada", "bob"))
 @pytest.mark.parametrize("kind", [SessionKind.CODE, SessionKind.SITE])
 @pytest.mark.bound("logins, and what comes of one")
 async def test_what_comes_of_a_login_has_a_bound(url: str, monkeypatch: pytest.MonkeyPatch, kind: SessionKind) -> None:
-    """The oldest goes; another login has its own, and the login itself stays."""
+    """The oldest is evicted; another login has a separate bound, and the login itself stays."""
     monkeypatch.setattr(module, "EACH", 2)
     async with Database(url) as database:
         sessions = Sessions(database)
@@ -35,7 +35,7 @@ async def test_what_comes_of_a_login_has_a_bound(url: str, monkeypatch: pytest.M
 
 @pytest.mark.bound("logins, and what comes of one")
 async def test_a_person_has_so_many_logins(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every client of theirs together; the oldest ends with all that came of it."""
+    """Over all of their clients; the oldest ends with everything derived from it."""
     monkeypatch.setattr(module, "EACH", 2)
     async with Database(url) as database:
         sessions = Sessions(database)
@@ -52,7 +52,7 @@ async def test_a_person_has_so_many_logins(url: str, monkeypatch: pytest.MonkeyP
 
 
 async def test_links_of_the_command_line_have_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody makes them from elsewhere."""
+    """Only the operator can make them."""
     monkeypatch.setattr(module, "EACH", 1)
     async with Database(url) as database:
         sessions = Sessions(database)

@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.sql`: the database has what the journal has, through restarts and outages."""
+"""Tests of `gateway.stores.sql`: the database has the journal's lines, through restarts and outages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.stores.journals import read
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorter waits than in life."""
+    """Shorten the waits."""
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
     monkeypatch.setattr(filler, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.05)
@@ -45,7 +45,7 @@ def record(id: str, phase: str = "outcome", time: float = 1000.0, app: str = "ca
 
 @asynccontextmanager
 async def filling(database: Database, journal: Journal) -> AsyncIterator[None]:
-    """The database is filled in the background."""
+    """Fill the database in the background."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(Filler(Records(database), journal).run())
         try:
@@ -55,7 +55,7 @@ async def filling(database: Database, journal: Journal) -> AsyncIterator[None]:
 
 
 async def caught_up(path: Path, url: str) -> None:
-    """Wait until the database holds exactly the lines of the journal."""
+    """Wait until the database has exactly the lines of the journal."""
     wanted = sorted((line.writer, line.seq, line.text) for line in read(path))
     found: list[tuple[str, int, str]] = []
     async with asyncio.timeout(20):
@@ -66,7 +66,7 @@ async def caught_up(path: Path, url: str) -> None:
 
 
 def stored(url: str, statement: str) -> list[tuple[object, ...]]:
-    """What another program sees in the database."""
+    """Return what another program reads in the database."""
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     try:
         return list(connection.execute(statement))
@@ -75,7 +75,7 @@ def stored(url: str, statement: str) -> list[tuple[object, ...]]:
 
 
 async def test_filled(path: Path, url: str) -> None:
-    """Lines from before and lines that come later arrive in the database as they stand in the journal."""
+    """Earlier and later lines arrive in the database as in the journal."""
     async with Journal(path) as journal, Database(url) as database:
         journal.append(record("a", "intent"))
         async with filling(database, journal):
@@ -95,7 +95,7 @@ async def test_more_than_a_batch(path: Path, url: str) -> None:
 
 
 async def test_while_lines_come(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they come without a pause, they are copied nevertheless, after a while."""
+    """Under a constant load they are copied after a while."""
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.05)
     monkeypatch.setattr(filler, "LATEST_SECONDS", 0.2)
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
@@ -107,7 +107,7 @@ async def test_while_lines_come(path: Path, url: str, monkeypatch: pytest.Monkey
 
 
 async def test_a_reader_finds_what_was_written(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long lines wait elsewise: who asks for records waits until they are copied."""
+    """A query waits until pending lines are copied, however long they would linger otherwise."""
     monkeypatch.setattr(filler, "LINGER_SECONDS", 3600)
     async with Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
         records, copying = Records(database), Filler(Records(database), journal)
@@ -125,7 +125,7 @@ async def test_a_reader_finds_what_was_written(path: Path, url: str, monkeypatch
 async def test_a_reader_does_not_wait_for_a_database_that_is_down(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told so, instead of waiting for lines that do not come."""
+    """It gets an error, instead of waiting for lines that do not come."""
     monkeypatch.setattr(filler, "ASKED_SECONDS", 3600)
     async with asyncio.timeout(10), Journal(path) as journal, Database(url) as database, asyncio.TaskGroup() as group:
         file = Path(url.removeprefix("sqlite:///"))
@@ -157,7 +157,7 @@ async def test_the_end_of_the_journal(path: Path, url: str) -> None:
 
 
 async def test_restart(path: Path, url: str) -> None:
-    """After a restart with both files there, the database goes on where it was left, each line once."""
+    """The database continues from its position, each line once."""
     for id in "abc":
         async with Journal(path) as journal, Database(url) as database:
             journal.append(record(id, "intent"))
@@ -172,7 +172,7 @@ async def test_restart(path: Path, url: str) -> None:
 
 
 async def test_position_lost(path: Path, url: str) -> None:
-    """A database that does not know how far it was reads all again, and has each line once."""
+    """A database without its position reads everything again, and has each line once."""
     async with Journal(path) as journal, Database(url) as database:
         journal.append(record("a", "intent"))
         journal.append(record("a"))
@@ -189,7 +189,7 @@ async def test_position_lost(path: Path, url: str) -> None:
 
 
 async def test_journal_lost_its_end(path: Path, url: str) -> None:
-    """A journal that a loss of power made shorter than the database knows it: later lines still arrive."""
+    """A loss of power left the journal shorter than the database's position: later lines still arrive."""
     async with Journal(path) as journal, Database(url) as database:
         for id in "abc":
             journal.append(record(id))
@@ -205,7 +205,7 @@ async def test_journal_lost_its_end(path: Path, url: str) -> None:
 
 
 async def test_locked_database(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """While another program locks the database, the journal goes on; afterwards the database catches up."""
+    """While another program locks the database, the journal continues; afterwards the database catches up."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
@@ -219,14 +219,14 @@ async def test_locked_database(path: Path, url: str, caplog: pytest.LogCaptureFi
 
 
 async def test_database_down(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """While the database is away, the filler tries on; when it is back, nothing is missing."""
+    """While the database is down, the filler retries; when it is back, nothing is missing."""
     file = Path(url.removeprefix("sqlite:///"))
     async with Database(url):
         pass
     away = file.with_suffix(".away")
     async with Journal(path) as journal, Database(url) as database:
         file.rename(away)
-        file.mkdir()  # what is no file cannot be opened as a database
+        file.mkdir()  # a folder cannot be opened as a database
         async with filling(database, journal):
             await database.reconnect()
             journal.append(record("a"))
@@ -238,7 +238,7 @@ async def test_database_down(path: Path, url: str, caplog: pytest.LogCaptureFixt
 
 
 async def test_damaged_line(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged line in the middle does not hold up the lines after it, and is told of."""
+    """A damaged line in the middle does not delay the lines after it, and is reported."""
     async with Journal(path) as journal:
         for id in "abc":
             journal.append(record(id))
@@ -249,7 +249,7 @@ async def test_damaged_line(path: Path, url: str, caplog: pytest.LogCaptureFixtu
 
 
 async def test_query_joins_intent_and_outcome(path: Path, url: str) -> None:
-    """A record has the fields of its intent and over them its outcome's; newest first; open ones have no end."""
+    """A record merges the fields of its intent and its outcome; newest first; open ones have no end."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         journal.append(record("a", "intent", 1.0, url="/a", status=None))
         journal.append(record("b", "intent", 2.0, url="/b"))
@@ -262,7 +262,7 @@ async def test_query_joins_intent_and_outcome(path: Path, url: str) -> None:
 
 
 async def test_query_pages_and_filters(path: Path, url: str) -> None:
-    """Pages follow each other without gap or overlap, though many records share a time; apps are kept apart."""
+    """Pages follow each other without gap or overlap, though many records share a time; apps are filtered."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         for number in range(30):
             app = "cart" if number % 3 else "desk"
@@ -282,19 +282,19 @@ async def test_query_pages_and_filters(path: Path, url: str) -> None:
 
 
 async def test_query_of_an_unknown_page(url: str) -> None:
-    """Before a record that is not there, there is nothing."""
+    """The page before an unknown record is empty."""
     async with Database(url) as database:
         assert await Records(database).query(10, before="nothing") == []
 
 
 async def test_private(url: str) -> None:
-    """The database is for the owner's eyes only."""
+    """The file is readable by the owner only."""
     async with Database(url):
         assert stat.S_IMODE(os.stat(url.removeprefix("sqlite:///")).st_mode) == 0o600
 
 
 async def test_another_one_in_the_same_process_takes_no_locks_away(url: str) -> None:
-    """Else the next process that closes the file takes itself for the last one, and what is written then is lost."""
+    """Otherwise the next process to close the file takes itself for the last one, and later writes are lost."""
     file = url.removeprefix("sqlite:///")
     last = (
         f"import sqlite3; c = sqlite3.connect({file!r}); c.execute('SELECT count(*) FROM audit').fetchall(); c.close()"
@@ -308,7 +308,7 @@ async def test_another_one_in_the_same_process_takes_no_locks_away(url: str) -> 
 
 
 async def test_database_of_a_newer_gateway(url: str) -> None:
-    """A database that a newer gateway made is refused, and left as it is."""
+    """A database of a newer version is refused, and left unchanged."""
     async with Database(url):
         pass
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
@@ -325,7 +325,7 @@ async def test_database_of_a_newer_gateway(url: str) -> None:
     "wrong", ["sqlite:////nowhere/at/all.db", "nonsense", "mysql://root:hunter2@127.0.0.1/x", "sqlite+pysqlcipher://"]
 )
 async def test_databases_that_cannot_be_used(wrong: str) -> None:
-    """A database that cannot be used ends the start with words that hold no password."""
+    """The start fails with an error that contains no password."""
     with pytest.raises(StartError, match="cannot be used") as caught:
         async with Database(wrong):
             pass
@@ -341,7 +341,7 @@ async def test_a_file_that_is_no_database(url: str) -> None:
 
 
 async def test_closed(url: str) -> None:
-    """A closed database says so as one that is down."""
+    """A closed database raises the error of one that is down."""
     async with Database(url) as database:
         pass
     with pytest.raises(OSError, match="not open"):
@@ -358,7 +358,7 @@ async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
 async def test_who_is_cancelled_while_the_database_fails_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error instead would be taken for an outage, and waited out: the gateway would never end."""
+    """An error instead would be taken for an outage, and retried: the gateway would never stop."""
     close = AsyncConnection.close
 
     async def failing(connection: AsyncConnection) -> None:
@@ -383,7 +383,7 @@ async def test_who_is_cancelled_while_the_database_fails_is_cancelled(
 
 
 async def test_the_end_waits_for_connections_that_are_lent(url: str) -> None:
-    """One that came back later would never be closed; none is lent any more."""
+    """A connection returned later would never be closed; afterwards none can be borrowed."""
     lent, release = asyncio.Event(), asyncio.Event()
     database = Database(url)
 
@@ -402,7 +402,7 @@ async def test_the_end_waits_for_connections_that_are_lent(url: str) -> None:
 
 
 async def test_who_was_superseded_stores_nothing(path: Path, url: str) -> None:
-    """A process that a dead gateway left behind neither adds lines nor sets back how far the next one came."""
+    """A process left by a dead gateway, with an old epoch, neither adds lines nor moves the position back."""
     async with Journal(path) as journal:
         journal.append(record("a"))
     first, second = read(path)[:2]
@@ -419,7 +419,7 @@ async def test_who_was_superseded_stores_nothing(path: Path, url: str) -> None:
 
 
 async def test_a_filler_that_was_superseded_takes_over_again(path: Path, url: str) -> None:
-    """It holds the journal, so it is the one that fills the database."""
+    """It has the journal open, so it is the one that fills the database."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         await caught_up(path, url)
         await Records(database).take_over(journal.chain)
@@ -428,11 +428,11 @@ async def test_a_filler_that_was_superseded_takes_over_again(path: Path, url: st
 
 
 BEFORE_CLIENTS, BEFORE_OWNERS = 11, 12
-"""The versions of databases that know no clients of lines, and no owners of quotas and sessions."""
+"""The schema versions before clients of lines, and before owners of quotas and sessions."""
 
 
 async def test_a_database_of_before_gets_owners(url: str) -> None:
-    """With the indexes by which they are counted; what was there before stays."""
+    """With the indexes for counting them; existing rows stay."""
     async with Database(url) as database:
         old = await Sessions(database).put(SessionKind.CONSOLE, LOCAL, now=0.0, life=100.0)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
@@ -453,7 +453,7 @@ async def test_a_database_of_before_gets_owners(url: str) -> None:
 
 
 async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Path, url: str) -> None:
-    """Its lines stay as they are, have no client, and go on to be proven; those that come can be found by theirs."""
+    """Old lines stay unchanged, have no client, and still verify; new ones can be found by theirs."""
     async with Journal(path) as journal, Database(url) as database, filling(database, journal):
         journal.append(record("old"))
         await caught_up(path, url)
@@ -474,5 +474,5 @@ async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Pa
     assert verified(lines).sound
     rows = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")
     assert set(before) <= set(rows)
-    async with Database(url):  # and once more, where nothing is to do
+    async with Database(url):  # and once more, with nothing to do
         pass

@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.tokens` and `sealing`: tokens at rest, and one renewal at a time, on both databases."""
+"""Tests of `gateway.stores.tokens` and `sealing`: encrypted tokens, and one renewal at a time, on both databases."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ring(tmp_path: Path) -> KeyRing:
 
 
 async def test_a_token_is_kept_as_it_is(url: str, ring: KeyRing) -> None:
-    """With everything that belongs to it; a later version replaces the one that it knows, and no other."""
+    """With all its fields; a later version replaces the version that it names, and no other."""
     async with Database(url) as database:
         store = TokenStore(database, ring)
         first = await store.save("shop", "ann", TOKEN, "c", before=None, now=1.0)
@@ -68,7 +68,7 @@ async def test_a_token_is_kept_as_it_is(url: str, ring: KeyRing) -> None:
 
 
 async def test_a_lease_has_one_holder_and_outlives_nobody(url: str, ring: KeyRing) -> None:
-    """It ends when it is released, when its time is over, and when the clock went back."""
+    """It ends on release, on expiry, and if the clock was set back."""
     async with Database(url) as database:
         store = TokenStore(database, ring)
         claims = await asyncio.gather(*(store.claim("shop", "ann", f"h{n}", 100.0, 60.0) for n in range(10)))
@@ -85,7 +85,7 @@ async def test_a_lease_has_one_holder_and_outlives_nobody(url: str, ring: KeyRin
 
 
 async def test_two_processes_renew_once(url: str, ring: KeyRing) -> None:
-    """Each with connections of its own; whoever is slower uses what the other got."""
+    """Each has separate connections; the slower one uses the other's result."""
     asked: list[str] = []
 
     async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
@@ -106,7 +106,7 @@ async def test_two_processes_renew_once(url: str, ring: KeyRing) -> None:
 
 
 async def test_who_gives_up_in_the_middle_loses_no_rotated_token(url: str, ring: KeyRing) -> None:
-    """The server has used the old refresh token up: the answer is kept, though nobody waits for it any more."""
+    """The server has already used up the old refresh token: the answer is stored although its caller was cancelled."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
@@ -132,7 +132,7 @@ async def test_who_gives_up_in_the_middle_loses_no_rotated_token(url: str, ring:
 
 
 async def test_a_grant_that_ended_is_forgotten_but_not_its_successor(tmp_path: Path, ring: KeyRing) -> None:
-    """While one process hears that the old refresh token is used up, the person connects anew."""
+    """While one process learns that the old refresh token is used up, the person connects again."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         store = TokenStore(database, ring)
         await store.put("shop", LOCAL.person, TOKEN, "old", 1.0)
@@ -153,7 +153,7 @@ async def test_a_grant_that_ended_is_forgotten_but_not_its_successor(tmp_path: P
 
 @pytest.mark.parametrize(("life", "used"), [(100.0, 89.0), (100.0, 4.0), (3600.0, 3569.0)])
 async def test_a_token_is_renewed_a_little_before_its_end(url: str, ring: KeyRing, life: float, used: float) -> None:
-    """Thirty seconds, or a tenth of its life; also where it was looked at a moment before."""
+    """Thirty seconds, or a tenth of its lifetime; also if it was checked a moment before."""
     given: list[float] = []
 
     async def obtain(principal: Principal, before: Token | None, now: float) -> Token:
@@ -208,7 +208,7 @@ async def test_shared_principals_get_no_account_of_a_person(tmp_path: Path, ring
 
 
 async def test_nothing_readable_is_in_the_file_and_rows_cannot_be_swapped(tmp_path: Path, ring: KeyRing) -> None:
-    """Whoever can write the database cannot give one person the token of another."""
+    """Write access to the database is not enough to give one person's token to another."""
     path = tmp_path / "gateway.db"
     async with Database(f"sqlite:///{path}") as database:
         store = TokenStore(database, ring)
@@ -230,7 +230,7 @@ async def test_nothing_readable_is_in_the_file_and_rows_cannot_be_swapped(tmp_pa
 
 
 async def test_a_login_is_recalled_once_and_in_time(url: str, ring: KeyRing) -> None:
-    """By one of many who ask at once."""
+    """By one of many concurrent calls."""
     async with Database(url) as database:
         store = TokenStore(database, ring)
         await store.remember("state", "text", 1.0, 100.0)
@@ -242,7 +242,7 @@ async def test_a_login_is_recalled_once_and_in_time(url: str, ring: KeyRing) -> 
 
 @pytest.mark.parametrize("text", ["", "short", "a" * 44 + "!", "é" * 32])
 def test_what_is_no_key_is_refused_without_a_word_of_it(text: str) -> None:
-    """With the remedy."""
+    """The error has the remedy and nothing of the value."""
     with pytest.raises(StartError) as refused:
         parse_keys(text)
     assert "rotate-key --print" in str(refused.value)
@@ -250,7 +250,7 @@ def test_what_is_no_key_is_refused_without_a_word_of_it(text: str) -> None:
 
 
 def test_keys_of_the_environment_rotate_by_order() -> None:
-    """The first seals, all open; the gateway cannot write there."""
+    """The first encrypts, all decrypt; the gateway cannot write to the environment."""
     old, new = new_key(), new_key()
     id, sealed = KeyRing(GivenKeys("KEY", Secret(old))).seal("text", "place")
     both = KeyRing(GivenKeys("KEY", Secret(f"{new} {old}")))
@@ -261,7 +261,7 @@ def test_keys_of_the_environment_rotate_by_order() -> None:
 
 
 def test_two_processes_make_one_key(tmp_path: Path) -> None:
-    """Whoever is slower takes the one that is there."""
+    """The slower one uses the existing key."""
     file = KeyFile(tmp_path / "gateway.key")
     assert KeyRing(file).ids == KeyRing(file).ids
     assert (tmp_path / "gateway.key").stat().st_mode & 0o777 == 0o600

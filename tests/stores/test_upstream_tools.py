@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.upstream_tools`: what upstreams list, thousands of things at once."""
+"""Tests of `gateway.stores.upstream_tools`: thousands of tools of upstreams at once."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from gateway.stores.upstream_tools import PORTION, Known, UpstreamTools, key_of
 
 
 async def test_many_are_written_in_portions(tmp_path: Path) -> None:
-    """None of which holds the others up for long; all are there afterwards."""
+    """No portion blocks others for long; all are stored afterwards."""
     tools = {key_of(str(number)): Known("a", str(number)) for number in range(4 * PORTION + 1)}
     sizes: list[int] = []
 

@@ -1,4 +1,4 @@
-"""After each kind of tampering the first wrong line is named; heads prove what stands before them."""
+"""After each kind of tampering the first wrong line is named; heads prove the lines before them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUSTED = [KEY.public]
 
 
 class Clock:
-    """Seconds that pass by one with each look."""
+    """A clock that advances one second with each reading."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -50,13 +50,13 @@ async def written(path: Path, key: JournalKey = KEY) -> list[bytes]:
 
 
 def judged(path: Path, lines: list[bytes], trusted: list[str] | None = TRUSTED, known_head: int = 0) -> Verdict:
-    """The verdict on the journal with these lines."""
+    """Return the verdict on the journal with these lines."""
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return verified(found_in(path), trusted, known_head)
 
 
 def first(verdict: Verdict) -> str:
-    """The first problem."""
+    """Return the first problem."""
     return str(verdict.problems[0])
 
 
@@ -97,7 +97,7 @@ async def test_altered(path: Path) -> None:
 
 
 async def test_altered_with_a_hash_that_fits(path: Path) -> None:
-    """The line after it does not continue it."""
+    """The next line does not continue it."""
     lines = await written(path)
     line = read_line(lines[7])
     record = AuditRecord(line.record.id, "outcome", line.record.time, {"url": "/forged"})
@@ -106,14 +106,14 @@ async def test_altered_with_a_hash_that_fits(path: Path) -> None:
 
 
 async def test_deleted(path: Path) -> None:
-    """The gap is named with what is missing."""
+    """The position and size of the gap are reported."""
     lines = await written(path)
     del lines[7:9]
     assert first(judged(path, lines)) == "journal:8 has the number 10 instead of 8: 2 before it are missing"
 
 
 async def test_inserted(path: Path) -> None:
-    """A line that was made up, with a number and a hash before that fit."""
+    """A made-up line, with a matching number and previous hash."""
     lines = await written(path)
     after = read_line(lines[7])
     made = write_line(after.writer, after.seq + 1, after.hash, AuditRecord("evil", "outcome", 1.0, {}))
@@ -129,7 +129,7 @@ async def test_swapped(path: Path) -> None:
 
 
 async def test_truncated_behind_a_head(path: Path) -> None:
-    """Nothing in the file tells of it; a head that is known from elsewhere does."""
+    """The file alone does not show it; a head that is known from elsewhere does."""
     lines = (await written(path))[:17]
     assert judged(path, lines).sound
     verdict = judged(path, lines, known_head=6)
@@ -137,7 +137,7 @@ async def test_truncated_behind_a_head(path: Path) -> None:
 
 
 async def test_truncated_at_the_beginning(path: Path) -> None:
-    """Unless whoever put the first files away says with which head the rest begins."""
+    """Unless the operator who moved the first files names the head with which the rest begins."""
     lines = (await written(path))[5:]
     assert first(judged(path, lines)) == "journal:1 is head 2: what was written before it is missing"
     assert "is not the first line" in first(judged(path, lines[1:]))
@@ -147,7 +147,7 @@ async def test_truncated_at_the_beginning(path: Path) -> None:
 
 
 async def test_a_forged_head(path: Path) -> None:
-    """A head that says something else than was signed."""
+    """A head whose content differs from what was signed."""
     lines = await written(path)
     line = read_line(lines[5])
     record = AuditRecord("", "note", line.record.time, {**line.record.fields, "open": ["x"]})
@@ -156,13 +156,13 @@ async def test_a_forged_head(path: Path) -> None:
 
 
 async def test_rechained_without_the_key(path: Path) -> None:
-    """Every hash fits, and the first head behind the change does not."""
+    """Every hash fits, but not the first head after the change."""
     lines = rechained(await written(path), 7)
     assert first(judged(path, lines)).startswith("journal:11 is a head whose signature does not fit")
 
 
 async def test_rechained_with_another_key(path: Path) -> None:
-    """Every signature fits, of a key that nobody trusts."""
+    """Every signature is valid, by an untrusted key."""
     other = new_key()
     lines = rechained(await written(path), 7, other)
     assert "which is not one that you trust" in first(judged(path, lines))
@@ -171,7 +171,7 @@ async def test_rechained_with_another_key(path: Path) -> None:
 
 @pytest.mark.parametrize("pause", [31.0, 3600.0])
 async def test_a_journal_in_which_nothing_was_written_for_long(path: Path, pause: float) -> None:
-    """A killed gateway leaves no head behind its last lines, whenever it had written the ones before."""
+    """A killed gateway leaves no head after its last lines, however old the ones before are."""
     now = [1_700_000_000.0]
     async with Journal(path, now=lambda: now[0], key=KEY) as journal:
         now[0] += pause
@@ -181,7 +181,7 @@ async def test_a_journal_in_which_nothing_was_written_for_long(path: Path, pause
 
 
 async def test_a_machine_that_slept_between_two_lines(path: Path) -> None:
-    """What was written before is signed first, and what is behind that head is no longer than usual."""
+    """Earlier lines are signed first, and the tail after that head is no longer than usual."""
     now = [1_700_000_000.0]
     async with Journal(path, now=lambda: now[0], key=KEY) as journal:
         for number in range(3):
@@ -192,7 +192,7 @@ async def test_a_machine_that_slept_between_two_lines(path: Path) -> None:
 
 
 async def test_rechained_without_heads(path: Path) -> None:
-    """Lines that go on for longer than heads need to come."""
+    """Lines that continue past the time when a head is due."""
     lines = await written(path)
     clock = 1_700_000_100.0
     end = read_line(lines[-1])
@@ -208,14 +208,14 @@ async def test_rechained_without_heads(path: Path) -> None:
 
 
 async def test_a_head_that_was_left_out(path: Path) -> None:
-    """Heads are counted."""
+    """Heads are numbered."""
     lines = await written(path)
     del lines[5]
     assert first(judged(path, lines)) == "journal:6 has the number 7 instead of 6: 1 before it are missing"
 
 
 async def test_the_tail_is_not_proven(path: Path) -> None:
-    """Lines behind the last head are told as such."""
+    """Lines after the last head are reported as such."""
     lines = await written(path)
     verdict = judged(path, lines[:-1])
     assert verdict.sound
@@ -223,7 +223,7 @@ async def test_the_tail_is_not_proven(path: Path) -> None:
 
 
 async def test_values_that_retention_did_not_delete(path: Path) -> None:
-    """Values cannot be taken away under its name."""
+    """Values cannot be removed in retention's name."""
     lines = await written(path)
     blank = without_values(lines[7])
     assert blank is not None
@@ -243,7 +243,7 @@ async def test_a_writer_that_was_added_without_the_key(path: Path) -> None:
 
 
 async def test_the_journal_goes_on_in_new_files(path: Path) -> None:
-    """The chain and its positions go on, also over a start; together the files are proven."""
+    """The chain and its positions continue, also over a start; together the files are proven."""
     clock = Clock()
     for _ in range(2):
         async with Journal(path, now=clock, key=KEY, keeping=Keeping(size=2000)) as journal:
@@ -261,7 +261,7 @@ async def test_the_journal_goes_on_in_new_files(path: Path) -> None:
 
 
 async def test_a_new_file_each_day(path: Path) -> None:
-    """By the clock, not by what was written."""
+    """By the clock, not by the number of lines."""
     clock = Clock()
     async with Journal(path, now=clock, key=KEY, keeping=Keeping(every=86400)) as journal:
         assert not journal.rotate()
@@ -272,7 +272,7 @@ async def test_a_new_file_each_day(path: Path) -> None:
 
 
 async def test_an_intent_in_the_file_of_before(path: Path) -> None:
-    """A call that was open when a new file began, and never ended, is told of at the next start."""
+    """A call that was open when a new file began, and never ended, is reported at the next start."""
     async with Journal(path, key=KEY, keeping=Keeping(size=1)) as journal:
         journal.append(AuditRecord("a", "intent", 1.0, {"url": "/a"}))
         assert journal.rotate()
@@ -284,7 +284,7 @@ async def test_an_intent_in_the_file_of_before(path: Path) -> None:
 
 
 async def test_killed_between_two_files(path: Path) -> None:
-    """Two names for one file, or a new file with nothing in it: the chain goes on."""
+    """Two names for one file, or an empty new file: the chain continues."""
     async with Journal(path, key=KEY, keeping=Keeping(size=1)) as journal:
         journal.append(AuditRecord("a", "outcome", 1_700_000_000.0, {}))
         journal.rotate()
@@ -305,7 +305,7 @@ async def test_killed_between_two_files(path: Path) -> None:
 
 
 def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    """And does not show."""
+    """And is not shown."""
     path = tmp_path / "key"
     key = key_in(path)
     assert key_in(path).public == key.public
@@ -324,7 +324,7 @@ def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense!", "QUJD"])
 def test_what_is_no_key(tmp_path: Path, text: str) -> None:
-    """Says what a key is."""
+    """The error describes a key."""
     path = tmp_path / "key"
     path.write_text(text)
     path.chmod(0o600)
@@ -333,7 +333,7 @@ def test_what_is_no_key(tmp_path: Path, text: str) -> None:
 
 
 def test_the_public_keys_are_kept_in_their_order(tmp_path: Path) -> None:
-    """Each once, as often as it comes anew."""
+    """Each once per period of use."""
     path = keys_beside(tmp_path / "gateway.journal")
     for public in ("a", "a", "b", "a"):
         remember(path, public)
@@ -342,7 +342,7 @@ def test_the_public_keys_are_kept_in_their_order(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_was_replaced_signs_no_more(path: Path) -> None:
-    """Whoever has found an old one cannot go on with it; up to its end it counts."""
+    """A stolen old key cannot continue the chain; it counts up to its end."""
     old, new = KEY, new_key()
     for key in (old, new):
         async with Journal(path, key=key):
