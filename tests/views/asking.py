@@ -1,4 +1,4 @@
-"""A view that asks for its calls by hand, and the rooms around it."""
+"""A view that polls for its calls by hand, and the collaborators around it."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ DONE = {"content": [{"type": "text", "text": "done"}]}
 
 @dataclass
 class Asking:
-    """A view that asks for its calls, by hand."""
+    """A view that polls for its calls by hand."""
 
     views: Views
     id: str
@@ -45,24 +45,24 @@ class Asking:
     count: int = 0
 
     def proof(self) -> str:
-        """The next proof."""
+        """Return the next proof."""
         self.count += 1
         signed = hmac.digest(self.key, str(self.count).encode(), hashlib.sha256)
         return f"{self.id}.{self.count}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
 
     async def poll(self, wait: float = 5.0, *, hidden: bool = False) -> PollAnswer:
-        """Ask, and remember what came."""
+        """Poll, and note the last event that arrived."""
         handed = await self.views.relayed(LOCAL, None, self.proof()).poll(self.after, wait, hidden=hidden)
         self.after = max([self.after, *(event.number for event in handed.events)])
         return handed
 
     async def next(self) -> RelayEvent:
-        """The next event."""
+        """Poll until an event arrives; return it."""
         (event,) = (await self.poll()).events
         return event
 
     def offer(self, *names: str, **definition: Any) -> None:
-        """Tell the page's tools."""
+        """Report the page's tools."""
         tools = [Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **definition}) for name in names]
         self.views.relayed(LOCAL, None, self.proof()).list(tools)
 
@@ -73,24 +73,24 @@ class Asking:
 
 @dataclass(slots=True, kw_only=True)
 class House(Rooms):
-    """A forwarder, its rooms, and one view."""
+    """A forwarder with its collaborators, and one view."""
 
     view: Asking
     tasks: list[asyncio.Task[CallToolResult]] = field(default_factory=list)
 
     def call(self, name: str = "cart_add", **options: Any) -> asyncio.Task[CallToolResult]:
-        """The model begins a call."""
+        """Start a call of the model."""
         task = asyncio.create_task(self.forwarder.call(LOCAL, name, {"n": 1}, **{"app": None, **options}))
         self.tasks.append(task)
         return task
 
     def initiator(self) -> Initiator:
-        """Who causes what the view does now."""
+        """Return the initiator of the view's next request."""
         return self.views.caller(LOCAL, None, self.view.proof()).initiator
 
 
 def attached(views: Views) -> Asking:
-    """A new proven view of the cart."""
+    """Return a new proven view of the cart."""
     launch = views.open(LOCAL, "cart").launch.reveal()
     answer = views.attach(LOCAL, None, launch, {})
     return Asking(views, answer.view, base64.urlsafe_b64decode(answer.key + "="))
@@ -98,7 +98,7 @@ def attached(views: Views) -> Asking:
 
 @asynccontextmanager
 async def housed(folder: Path) -> AsyncIterator[House]:
-    """One view of the cart that has told its two tools."""
+    """Yield one view of the cart that has reported its two tools."""
     async with rooms(folder, POLICY) as made:
         view = attached(made.views)
         view.offer("add", "clear", "unknown")
@@ -111,11 +111,11 @@ async def housed(folder: Path) -> AsyncIterator[House]:
 
 
 def said(result: CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text
 
 
 def status(result: CallToolResult) -> Any:
-    """What the structured content says of how it stands."""
+    """Return `status` of the structured content."""
     return (result.structured_content or {}).get("status")

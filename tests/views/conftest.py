@@ -1,4 +1,4 @@
-"""A clock that stands still, and views on it."""
+"""A stopped clock, and views on it."""
 
 from collections.abc import AsyncIterator
 
@@ -12,13 +12,13 @@ from tests.views.rules import POLICY
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still."""
+    """A stopped clock."""
     return Clock()
 
 
 @pytest.fixture
 async def views(clock: Clock) -> AsyncIterator[Views]:
-    """Two apps, no view."""
+    """Views of two apps, none open."""
     rules = {"cart": AppRules("Cart", POLICY), "notes": AppRules("Notes", POLICY, unproven="deny")}
     async with Views(rules, clock) as opened:
         yield opened

@@ -16,13 +16,13 @@ Execute = Callable[[JsonObject], Awaitable[JsonObject]]
 
 
 def text(value: str) -> JsonObject:
-    """A tool's result."""
+    """Return a tool's result."""
     return {"content": [{"type": "text", "text": value}]}
 
 
 @dataclass
 class Page:
-    """Registered tools by name; what it is sent arrives at `hear`."""
+    """Its registered tools by name; the gateway's messages arrive at `hear`."""
 
     tools: dict[str, tuple[JsonObject, Execute]] = field(default_factory=dict)
     heard: list[JsonObject] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Page:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def register(self, name: str, execute: Execute, **definition: Any) -> None:
-        """Register a tool, and say so if the page is connected."""
+        """Register a tool, and notify the gateway if the page is connected."""
         self.tools[name] = ({"name": name, "inputSchema": {"type": "object"}, **definition}, execute)
         self.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 
@@ -40,12 +40,12 @@ class Page:
         self.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 
     def say(self, message: JsonObject) -> None:
-        """Speak to the gateway."""
+        """Send a message to the gateway."""
         if self.view is not None and self.view.session is not None:
             self.view.session.receive(message)
 
     async def hear(self, message: JsonObject) -> None:
-        """The gateway speaks."""
+        """Handle a message of the gateway."""
         self.heard.append(message)
         if "id" in message and "method" in message:
             task = asyncio.create_task(self._answer(message))
@@ -78,7 +78,7 @@ def connect(views: Views, principal: Principal, page: Page, app: str = "cart") -
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What forwards a model's calls to the views of one app, with a record that a test can read."""
+"""The forwarder of a model's calls to the views of one app, with a record that a test can read."""
 
 import json
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from gateway.views.view import AppRules
 
 @dataclass(slots=True)
 class Rooms:
-    """A forwarder, and what it stands on."""
+    """A forwarder and its collaborators."""
 
     forwarder: Forwarder
     views: Views
@@ -30,14 +30,14 @@ class Rooms:
     journal: Journal
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """The outcome lines of the record."""
+        """Return the outcome lines of the record."""
         found = [json.loads(line) for line in self.journal.path.read_text("utf-8").splitlines()]
         return [line["fields"] for line in found if line["phase"] == "outcome"]
 
 
 @asynccontextmanager
 async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
-    """They run; the app is the cart."""
+    """Run them; the app is the cart."""
     async with (
         Journal(folder / "journal") as journal,
         Database(f"sqlite:///{folder}/gateway.db") as database,

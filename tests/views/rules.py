@@ -1,4 +1,4 @@
-"""The policy of the tests of views, another principal, and how a view proves its calls."""
+"""The policy of the views' tests, another principal, and the proof of a view's call."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ EVE = replace(LOCAL, subject="eve")
 
 
 def proof(attached: Attached, number: int) -> str:
-    """What the view would send along."""
+    """Return the proof that the view would send along."""
     key = base64.urlsafe_b64decode(attached.key + "=")
     signature = hmac.digest(key, str(number).encode(), hashlib.sha256)
     return f"{attached.view}.{number}.{base64url(signature)}"

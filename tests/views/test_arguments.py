@@ -1,4 +1,4 @@
-"""Arguments against the schema of a page that is not trusted."""
+"""Arguments are checked against the schema of an untrusted page."""
 
 import pytest
 
@@ -12,12 +12,12 @@ ITEM = {"type": "object", "properties": {"item_id": {"type": "string"}}, "requir
     [({}, "item_id"), ({"item_id": 1}, "item_id"), ({"item_id": None}, "item_id")],
 )
 def test_a_wrong_field_is_named(arguments: dict[str, object], said: str) -> None:
-    """The model can mend its call."""
+    """The model can correct its call."""
     assert said in str(first_problem(ITEM, arguments))
 
 
 def nested(depth: int) -> object:
-    """Lists in lists."""
+    """Return nested lists."""
     value: object = 1
     for _ in range(depth):
         value = [value]
@@ -28,12 +28,12 @@ def nested(depth: int) -> object:
     "value", [float("inf"), float("nan"), "\ud800", {"\udfff": 1}, [[float("-inf")]], nested(64), nested(5000)]
 )
 def test_what_no_message_can_carry_is_refused(value: object) -> None:
-    """The call would never arrive, and what carries it might end with it."""
+    """The call could never be sent, and the transport might fail on it."""
     assert "no page can be told" in str(first_problem({"type": "object"}, {"a": value}))
 
 
 def test_right_arguments_have_no_problem() -> None:
-    """Nothing to say."""
+    """No problem is returned."""
     assert first_problem(ITEM, {"item_id": "1"}) is None
 
 
@@ -50,5 +50,5 @@ def test_right_arguments_have_no_problem() -> None:
     ],
 )
 def test_a_hostile_schema_costs_nothing_and_breaks_nothing(schema: dict[str, object]) -> None:
-    """Patterns are not run, references not followed, nonsense not minded."""
+    """Patterns are not run, references not followed, invalid keywords ignored."""
     first_problem(schema, {"a": "a" * 5000 + "!"})

@@ -1,4 +1,4 @@
-"""The model's call of a page's tool: which view, whether, and what comes back."""
+"""The model's call of a page's tool: the choice of the view, the decision, and the answer."""
 
 import asyncio
 import time
@@ -39,20 +39,20 @@ TEAM = Principal("issuer", "client", "team", shared=True)
 
 @dataclass(slots=True, kw_only=True)
 class House(Rooms):
-    """A forwarder, its rooms, and one page."""
+    """A forwarder with its collaborators, and one page."""
 
     page: Page
     view: View
     calls: list[tuple[str, JsonObject]]
 
     async def call(self, name: str, arguments: JsonObject | None = None, **options: Any) -> CallToolResult:
-        """The model calls."""
+        """Call a tool as the model."""
         return await self.forwarder.call(LOCAL, name, arguments or {}, **{"app": None, **options})
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """One open view of the cart, whose page has five tools."""
+    """Yield one open view of the cart, whose page has five tools."""
     calls: list[tuple[str, JsonObject]] = []
     page = Page()
 
@@ -76,13 +76,13 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 def said(result: CallToolResult) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     assert isinstance(result.content[0], TextContent)
     return result.content[0].text
 
 
 async def test_the_pages_function_runs_and_answers(house: House) -> None:
-    """The call is recorded with its arguments; while it ran, and after, the view is the model's."""
+    """The call is recorded with its arguments; during and after it the view is tainted."""
     result = await house.call("cart_add", {"item_id": "tea"})
     assert (result.is_error, said(result)) == (False, "add done")
     assert house.calls == [("add", {"item_id": "tea"})]
@@ -92,7 +92,7 @@ async def test_the_pages_function_runs_and_answers(house: House) -> None:
 
 
 async def test_a_tool_that_its_page_registered_just_now_runs(house: House) -> None:
-    """It is asked for its list once a second, and at once where calls wait for that."""
+    """The page is asked for its list once a second, and at once if calls wait for that."""
     run = house.page.tools["add"][1]
     house.page.drop("add")
     await until(lambda: len(house.view.tools) == 4)
@@ -102,19 +102,19 @@ async def test_a_tool_that_its_page_registered_just_now_runs(house: House) -> No
 
 
 class Broken(Page):
-    """A page whose connection may break, so that nothing reaches it any more."""
+    """A page whose connection may break, so that no message reaches it any more."""
 
     broken = False
 
     async def hear(self, message: JsonObject) -> None:
-        """The gateway speaks."""
+        """Handle a message of the gateway, or fail."""
         if self.broken:
             raise ConnectionResetError
         await super().hear(message)
 
 
 async def test_a_page_that_cannot_be_asked_is_nothing_to_the_call_of_another(house: House) -> None:
-    """What it raises is for the log."""
+    """Its exception is only logged."""
     run, other = house.page.tools["add"][1], Broken()
     house.views.apps = {**house.views.apps, "notes": AppRules("Notes", POLICY)}
     other.tools["wait"] = house.page.tools["wait"]
@@ -132,7 +132,7 @@ async def test_a_page_that_cannot_be_asked_is_nothing_to_the_call_of_another(hou
 async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may sleep: the model is told that there is no such tool."""
+    """The page may be suspended: the model learns that there is no such tool."""
     monkeypatch.setattr(session, "CATCH_UP", 0.05)
     house.page.drop("add")
     await until(lambda: len(house.view.tools) == 4)
@@ -155,7 +155,7 @@ async def test_who_calls_a_tool_of_a_silent_page_does_not_wait_for_it(
 async def test_what_cannot_run_says_what_to_do(
     house: House, name: str, arguments: JsonObject, options: dict[str, str], words: str
 ) -> None:
-    """In words for the model, and nothing runs."""
+    """The message is for the model, and nothing runs."""
     if options.get("view") == "mine":
         options = {"view": house.view.id}
     result = await house.call(name, arguments, **options)
@@ -165,7 +165,7 @@ async def test_what_cannot_run_says_what_to_do(
 
 
 async def test_a_view_whose_page_has_not_come_yet_is_waited_for(house: House) -> None:
-    """The model is told to try again; not so whoever it was not opened for, or once the view was there and closed."""
+    """The model should try again; not another principal or app, nor once the view was closed."""
     opened = house.views.open(LOCAL, "cart")
 
     async def answer(principal: Principal = LOCAL, app: str | None = None) -> str:
@@ -199,7 +199,7 @@ async def test_with_two_views_the_handle_decides(house: House) -> None:
 async def test_views_without_the_tool_do_not_make_its_name_ambiguous(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one that listed no tools, nor one that listed others, nor one over MCP that lists none in its time."""
+    """Neither one without tools, nor one with others, nor one over MCP that lists none in time."""
     none, other = Page(), Page()
     other.tools["rare"] = house.page.tools["rare"]
     connect(house.views, LOCAL, none)
@@ -215,15 +215,15 @@ async def test_views_without_the_tool_do_not_make_its_name_ambiguous(
 
 
 async def test_a_view_whose_tools_are_not_known_yet_may_be_the_one_meant(house: House) -> None:
-    """Its page has not answered, or told of a change: another conversation's view is not taken in its place."""
+    """Its page has not answered, or reported a change: another conversation's view is not used instead."""
 
     class Slow(Page):
-        """A page that does not say yet which tools it has."""
+        """A page that does not list its tools yet."""
 
         slow = True
 
         async def hear(self, message: JsonObject) -> None:
-            """The gateway speaks."""
+            """Handle a message of the gateway, except for the list."""
             if not self.slow or message.get("method") != "tools/list":
                 await super().hear(message)
 
@@ -254,7 +254,7 @@ OUTPUT = {"type": "object", "properties": {"total": {"type": "integer"}}, "requi
     ],
 )
 async def test_structured_content_fits_the_output_schema(house: House, answer: JsonObject, error: str | None) -> None:
-    """What does not is an error that says so: clients would refuse it without a word to the model."""
+    """A misfit is an error with the reason: clients would drop it without telling the model."""
 
     async def run(arguments: JsonObject) -> JsonObject:
         return answer
@@ -271,7 +271,7 @@ async def test_structured_content_fits_the_output_schema(house: House, answer: J
 
 
 async def test_a_shared_principal_needs_the_handle(house: House) -> None:
-    """No view of a team is picked by name."""
+    """No view of a shared principal is picked by name."""
     page = Page()
     page.tools = dict(house.page.tools)
     view = connect(house.views, TEAM, page)
@@ -290,7 +290,7 @@ async def test_a_rate_holds_for_tools(house: House) -> None:
 
 
 async def test_a_tool_that_asks_runs_once_a_person_said_yes(house: House) -> None:
-    """The person sees the message with its values; a call that is repeated joins, and runs once."""
+    """The question contains the values; a repeated call joins it, and runs once."""
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
         await until(lambda: bool(house.approvals.open_questions()))
@@ -307,7 +307,7 @@ async def test_a_tool_that_asks_runs_once_a_person_said_yes(house: House) -> Non
 
 
 async def test_a_tool_that_changed_after_the_question_does_not_run(house: House) -> None:
-    """What the person saw is what may run."""
+    """Only the tool that the person saw may run."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
         await until(lambda: bool(house.approvals.open_questions()))
@@ -320,7 +320,7 @@ async def test_a_tool_that_changed_after_the_question_does_not_run(house: House)
 
 
 async def test_a_call_is_not_let_go_under_another_policy_than_the_one_that_asked(house: House) -> None:
-    """The person said yes to what the older one wanted to know."""
+    """The person approved what the older policy asked."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
         await until(lambda: bool(house.approvals.open_questions()))
@@ -331,7 +331,7 @@ async def test_a_call_is_not_let_go_under_another_policy_than_the_one_that_asked
 
 
 async def test_a_view_that_closes_ends_the_call(house: House) -> None:
-    """With a word that it may have run."""
+    """The message warns that it may have run."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_wait"))
         await until(lambda: bool(house.calls))
@@ -341,19 +341,19 @@ async def test_a_view_that_closes_ends_the_call(house: House) -> None:
 
 
 async def test_a_silent_page_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its deadline."""
+    """After the deadline."""
     monkeypatch.setattr(forward, "DEADLINE", 0.05)
     assert "did not answer" in said(await house.call("cart_wait"))
 
 
 async def test_a_tool_may_have_a_deadline_of_its_own(house: House) -> None:
-    """That of its rule; the page is told that the call is over."""
+    """Its rule sets it; the page is notified of the cancellation."""
     result = await house.call("cart_slow")
     assert "not within 0.06 seconds" in said(result)
 
 
 async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page waits for is the person, not the page."""
+    """The page waits for the person."""
     monkeypatch.setattr(forward, "DEADLINE", 1.0)
     ask = Ask("Remove tea?", "DELETE", "/api/cart/tea", "digest", POLICY.version)
 
@@ -373,7 +373,7 @@ async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, m
 
 
 async def test_cancelling_reaches_the_page(house: House) -> None:
-    """The page is told, the record says cancelled."""
+    """The page is notified, the record has the cancellation."""
     call = asyncio.ensure_future(house.call("cart_wait"))
     await until(lambda: bool(house.calls))
     call.cancel()
@@ -384,7 +384,7 @@ async def test_cancelling_reaches_the_page(house: House) -> None:
 
 
 async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None:
-    """`_meta`, resource links and embedded apps, however they are written, do not come through."""
+    """`_meta`, resource links and embedded apps are removed, in any spelling."""
     odd = ("ui://cart/x", "UI://x", "mcp-app://cart/x", " ui://x", "\tu\ni://x", "\x00mcp-app:x", "ui:x")
     apps: list[JsonObject] = [{"uri": uri, "text": "<p>", "mimeType": "text/html"} for uri in odd]
     apps.append({"uri": "x:y", "text": "<p>", "mimeType": 'text/html; profile="MCP-App"'})
@@ -412,7 +412,7 @@ async def test_what_could_reach_beyond_a_result_is_removed(house: House) -> None
 
 
 async def test_what_is_no_result_of_a_tool_is_told_and_recorded(house: House) -> None:
-    """The model learns that the tool may have run; the record ends with that."""
+    """The model learns that the tool may have run; the record has that reason."""
 
     async def run(arguments: JsonObject) -> JsonObject:
         return {"content": "added"}
@@ -425,12 +425,12 @@ async def test_what_is_no_result_of_a_tool_is_told_and_recorded(house: House) ->
 
 
 def under(house: House, policy: Policy) -> None:
-    """The app has another policy now."""
+    """Give the app another policy."""
     house.views.apps = {"cart": AppRules("Cart", policy)}
 
 
 async def test_a_quota_counts_calls(house: House) -> None:
-    """The next one is refused, and the page hears nothing of it."""
+    """The next one is refused, and does not reach the page."""
     add = replace(POLICY.tools["add"], quotas=(Quota(1, Window.MONTH, Per.PRINCIPAL, "add"),))
     under(house, replace(POLICY, tools={**POLICY.tools, "add": add}))
     assert not (await house.call(ADD, {"item_id": "tea"})).is_error
@@ -439,7 +439,7 @@ async def test_a_quota_counts_calls(house: House) -> None:
 
 
 async def test_report_mode_writes_down_what_it_lets_through(house: House) -> None:
-    """A limit that is exceeded, and a condition that does not hold."""
+    """An exceeded limit, and a condition that does not hold."""
     rules = parse_policy(
         """
 version: 1
@@ -468,7 +468,7 @@ async def test_a_refused_call_is_recorded_with_its_size(house: House) -> None:
 
 
 async def test_a_call_that_no_text_can_carry_is_recorded(house: House) -> None:
-    """Who reads messages may take what nests a little deeper than who writes them can say."""
+    """A parser may accept deeper nesting than a serializer can write."""
     deep: Any = "tea"
     for _ in range(5000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""Who caused a request: the model's taint, and what ends it."""
+"""The initiator of a request: the model's taint, and how it ends."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from gateway.views.initiator import ATTESTED, CLAIMED, GRACE, LONGEST_GESTURE, T
 
 
 def test_without_call_or_gesture_it_is_the_page() -> None:
-    """A timer of the page is nobody's click."""
+    """A timer of the page is no person's click."""
     assert Taint().cause(100.0).initiator is Initiator.PAGE
 
 
 def test_an_attested_gesture_makes_it_the_persons() -> None:
-    """The report comes just before the call that it is about, and soon stops to count."""
+    """A report comes just before the call that it belongs to, and expires soon."""
     taint = Taint()
     taint.gesture_seen(0.1, 100.0)
     assert taint.cause(100.0).initiator is Initiator.PERSON
@@ -20,7 +20,7 @@ def test_an_attested_gesture_makes_it_the_persons() -> None:
 
 
 def test_the_evidence_says_who_told_of_the_gesture() -> None:
-    """A host that is trusted for it, or the view itself."""
+    """A trusted host, or the view itself."""
     taint = Taint()
     taint.gesture_seen(0.1, 100.0)
     assert taint.cause(100.0).evidence == ATTESTED
@@ -29,7 +29,7 @@ def test_the_evidence_says_who_told_of_the_gesture() -> None:
 
 
 def test_a_models_call_taints_while_it_runs_and_after() -> None:
-    """Grace alone does not end it."""
+    """The grace time alone does not end it."""
     taint = Taint()
     taint.call_started("call-1")
     assert taint.cause(100.0).id == "call-1"
@@ -38,7 +38,7 @@ def test_a_models_call_taints_while_it_runs_and_after() -> None:
 
 
 def test_a_gesture_after_the_grace_ends_the_taint() -> None:
-    """The person is at work again."""
+    """The person acts again."""
     taint = Taint()
     taint.call_started("call-1")
     taint.call_ended("call-1", 100.0)
@@ -47,7 +47,7 @@ def test_a_gesture_after_the_grace_ends_the_taint() -> None:
 
 
 def test_a_gesture_within_the_grace_does_not_end_the_taint() -> None:
-    """What the page does then may still be what the model's call brought about."""
+    """The page's actions then may still be effects of the model's call."""
     taint = Taint()
     taint.call_started("call-1")
     taint.call_ended("call-1", 100.0)
@@ -56,7 +56,7 @@ def test_a_gesture_within_the_grace_does_not_end_the_taint() -> None:
 
 
 def test_a_gesture_from_before_does_not_end_the_taint() -> None:
-    """The browser still reports a click for five seconds; one that may be older than the call counts for nothing."""
+    """Browsers report a click for five seconds; one that may be older than the call's end does not count."""
     taint = Taint()
     taint.call_started("call-1")
     taint.call_ended("call-1", 100.0)
@@ -66,9 +66,9 @@ def test_a_gesture_from_before_does_not_end_the_taint() -> None:
 
 @pytest.mark.parametrize("pause", [0.5, 2.0, 4.9])
 def test_clicks_without_a_pause_from_the_call_on_count_after_seven_seconds(pause: float) -> None:
-    """A host knows that there was a click in the last five seconds, not when: its age is that of the first one at most.
+    """A host reports a click of the last five seconds, not its time: its age is that of the first one at most.
 
-    docs/policy.md says so. After the browser has forgotten the click of the call's time, the next one counts at once.
+    docs/policy.md describes this. Once the browser has forgotten the earlier click, the next one counts at once.
     """
     taint, began, ended = Taint(), 99.0, 100.0
     taint.call_started("call-1")
@@ -91,7 +91,7 @@ def test_clicks_without_a_pause_from_the_call_on_count_after_seven_seconds(pause
 
 
 def test_a_view_that_is_trusted_knows_when_each_click_was() -> None:
-    """The second of two within five seconds counts at once, where the first was during the call."""
+    """The second of two clicks within five seconds counts at once, although the first was during the call."""
     taint = Taint()
     taint.call_started("call-1")
     taint.gesture_seen(0.0, 99.0, CLAIMED)
@@ -101,7 +101,7 @@ def test_a_view_that_is_trusted_knows_when_each_click_was() -> None:
 
 
 def test_a_gesture_during_a_call_does_not_end_the_taint() -> None:
-    """A click while the model works may be one that the model provoked."""
+    """The model may have provoked it."""
     taint = Taint()
     taint.call_started("call-1")
     taint.gesture_seen(0.0, 100.0)
@@ -122,7 +122,7 @@ def test_two_calls_taint_until_both_have_ended() -> None:
 
 
 def test_a_report_of_the_page_only_raises() -> None:
-    """A page that says "the model did it" is believed."""
+    """A page may report itself as the model's."""
     taint = Taint()
     taint.gesture_seen(0.0, 100.0)
     taint.model_reported(100.0)
@@ -130,7 +130,7 @@ def test_a_report_of_the_page_only_raises() -> None:
 
 
 def test_requests_of_one_gesture_share_its_id() -> None:
-    """The timeline shows them under one click; the next click is another."""
+    """The timeline groups them under one click; the next click has another id."""
     taint = Taint()
     taint.gesture_seen(0.1, 100.0)
     first = taint.cause(100.0).id

@@ -1,4 +1,4 @@
-"""The tools of pages in the directory: listed, dropped, and left out."""
+"""The tools of pages in the directory: listed, removed, and left out."""
 
 from gateway.model import LOCAL
 from gateway.views.registry import Views
@@ -7,7 +7,7 @@ from tests.views.rules import EVE
 
 
 async def test_tools_come_and_go_with_the_page(views: Views) -> None:
-    """The directory follows the page; only what the policy lists is in it; watchers are told."""
+    """The directory follows the page; it contains only what the policy lists, and watchers are notified."""
     changes: list[str] = []
     views.watch(lambda principal: changes.append(principal.subject))
 
@@ -30,7 +30,7 @@ async def test_tools_come_and_go_with_the_page(views: Views) -> None:
 
 
 async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -> None:
-    """Garbage is passed over; too many questions end the session of that page."""
+    """Garbage is skipped; too many requests end the session of that page."""
     loud, quiet = Page(), Page()
 
     async def add(arguments: dict[str, object]) -> dict[str, object]:
@@ -53,7 +53,7 @@ async def test_a_page_that_talks_nonsense_loses_only_its_session(views: Views) -
 
 
 async def test_hostile_definitions_are_left_out(views: Views) -> None:
-    """Deep, large and odd schemas, and more than fifty tools, do not reach the model."""
+    """Deep, large and odd schemas, and tools beyond fifty, do not reach the model."""
     deep: dict[str, object] = {}
     for _ in range(40):
         deep = {"type": "object", "properties": {"a": deep}}

@@ -1,4 +1,4 @@
-"""View proof: right once, wrong ever after."""
+"""A view proof is valid exactly once."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from gateway.views.proof import WINDOW, ViewKey, split
 
 
 def signature(key: ViewKey, sequence: str) -> str:
-    """What a view would sign."""
+    """Return the signature of a view."""
     secret = base64.urlsafe_b64decode(key.reveal() + "=")
     return base64url(hmac.digest(secret, sequence.encode(), hashlib.sha256))
 
@@ -26,7 +26,7 @@ def test_each_number_is_good_once() -> None:
 
 
 def test_calls_may_overtake_each_other_within_the_window() -> None:
-    """Old numbers are good while they are within the window, and not beyond it."""
+    """Older numbers are valid within the window, and not beyond it."""
     key = ViewKey()
     newest = WINDOW + 5
     assert key.accepts(str(newest), signature(key, str(newest)))
@@ -37,7 +37,7 @@ def test_calls_may_overtake_each_other_within_the_window() -> None:
 
 @given(st.lists(st.integers(min_value=1, max_value=400), max_size=300))
 def test_no_order_lets_a_number_in_twice(numbers: list[int]) -> None:
-    """Whatever the order, an accepted number is never accepted again."""
+    """In any order, an accepted number is never accepted again."""
     key = ViewKey()
     accepted = [number for number in numbers if key.accepts(str(number), signature(key, str(number)))]
     assert len(accepted) == len(set(accepted))
@@ -45,13 +45,13 @@ def test_no_order_lets_a_number_in_twice(numbers: list[int]) -> None:
 
 @pytest.mark.parametrize("sequence", ["0", "01", "-1", "+1", "1.0", "", "٣", "9" * 16, "1 "])
 def test_odd_numbers_are_refused_even_if_signed(sequence: str) -> None:
-    """There is one way to write a number."""
+    """A number has one spelling."""
     key = ViewKey()
     assert not key.accepts(sequence, signature(key, sequence))
 
 
 def test_a_wrong_signature_does_not_use_the_number_up() -> None:
-    """A forger cannot burn the numbers of a view."""
+    """A forger cannot use up the numbers of a view."""
     key = ViewKey()
     assert not key.accepts("1", signature(ViewKey(), "1"))
     assert key.accepts("1", signature(key, "1"))
@@ -59,5 +59,5 @@ def test_a_wrong_signature_does_not_use_the_number_up() -> None:
 
 @pytest.mark.parametrize("proof", ["", "a.b", "a.1.c.d", "ä.1.c", "a" * 200 + ".1.c"])
 def test_a_proof_of_another_shape_is_none(proof: str) -> None:
-    """Shape is checked before anything else."""
+    """The shape is checked before anything else."""
     assert split(proof) is None

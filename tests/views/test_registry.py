@@ -19,7 +19,7 @@ from tests.views.rules import EVE, POLICY, proof
 
 
 async def test_a_launched_view_is_proven(views: Views) -> None:
-    """The launch value makes it the view that was opened; its calls are the page's own."""
+    """The launch value proves that it is the view that was opened; its calls are the page's own."""
     opened = views.open(LOCAL, "cart")
     attached = views.attach(LOCAL, "cart", opened.launch.reveal(), {})
     assert (attached.view, attached.proven, attached.free) == (opened.view, True, ("add",))
@@ -36,7 +36,7 @@ async def test_a_call_has_the_roles_that_its_principal_has_now(views: Views) -> 
 
 
 async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_none(views: Views) -> None:
-    """As those do that asked before: it would put off the end."""
+    """Like earlier polls: waiting would delay the stop."""
     asking, new = (views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(2))
     before = asyncio.create_task(views.relayed(LOCAL, "cart", proof(asking, 1)).poll(0, LONGEST_POLL))
     await asyncio.sleep(0)
@@ -48,21 +48,21 @@ async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_non
 
 
 async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:
-    """What it does before a person acts, the model chose."""
+    """The model determines its actions until a person acts."""
     attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart", chosen=True).launch.reveal(), {})
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.proven, caller.initiator) == (True, Initiator.MODEL)
 
 
 async def test_one_view_of_ours_shows_an_app(views: Views) -> None:
-    """It is told what a model's call says, which makes it the model's where there is something in it; of two, none."""
+    """It receives the model's input, which taints it unless empty; of two views, none does."""
     told: list[str] = []
 
     async def tell(message: dict[str, object]) -> None:
         told.append(str(message["method"]))
 
     async def send(_: dict[str, object]) -> None:
-        """The page's tools are not asked."""
+        """Ignore requests for the page's tools."""
 
     assert views.shown(LOCAL, "cart") is None
     view = views.open_bridged(LOCAL, "cart")
@@ -80,11 +80,11 @@ async def test_one_view_of_ours_shows_an_app(views: Views) -> None:
 
 
 async def test_a_call_goes_on_in_the_view_that_comes_in_the_place_of_the_one_before(views: Views) -> None:
-    """Which the host page opens for it: it is the model's from its beginning, and has the result."""
+    """The host page opens a new view in its place: that is tainted from its beginning, and gets the result."""
     told: list[tuple[str, str]] = []
 
     async def send(_: dict[str, object]) -> None:
-        """The page's tools are not asked."""
+        """Ignore requests for the page's tools."""
 
     def shown_in(view: View) -> None:
         async def tell(message: dict[str, object]) -> None:
@@ -121,7 +121,7 @@ async def test_a_call_that_is_given_up_is_told(views: Views) -> None:
             await asyncio.Event().wait()
 
     async def send(_: dict[str, object]) -> None:
-        """The page's tools are not asked."""
+        """Ignore requests for the page's tools."""
 
     views.connect(views.open_bridged(LOCAL, "cart"), send, tell)
     shown = views.shown(LOCAL, "cart")
@@ -167,7 +167,7 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
 
 @pytest.mark.bound("launch values that wait for their view")
 async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest of them is none any more; another principal's stays."""
+    """The oldest of them is evicted; another principal's stays."""
     monkeypatch.setattr(launches, "EACH", 2)
     other = views.open(EVE, "cart").launch.reveal()
     mine = [views.open(LOCAL, "cart").launch.reveal() for _ in range(3)]
@@ -178,7 +178,7 @@ async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypa
 
 
 async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views, clock: Clock) -> None:
-    """Its page comes no more."""
+    """Its page no longer comes."""
     view = views.open(LOCAL, "cart").view
     assert views.awaited(view, LOCAL, None)
     clock.now += LIFE + 1
@@ -186,7 +186,7 @@ async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views
 
 
 async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
-    """Nor another app's mount."""
+    """Nor can another app's mount."""
     attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
     for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
         with pytest.raises(Refusal):
@@ -194,7 +194,7 @@ async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
 
 
 async def test_without_proof_it_is_the_models_or_nothing(views: Views) -> None:
-    """As the app says; with several apps something must name one."""
+    """By the app's setting; with several apps the request must name one."""
     caller = views.caller(LOCAL, "cart", None)
     assert (caller.initiator, caller.proven, caller.view) == (Initiator.MODEL, False, None)
     for app in ("notes", None):
@@ -203,14 +203,14 @@ async def test_without_proof_it_is_the_models_or_nothing(views: Views) -> None:
 
 
 async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
-    """Its key proves which view it is, not that it is one."""
+    """Its key proves which view it is, not that the gateway opened it."""
     attached = views.attach(LOCAL, "cart", None, {})
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (attached.proven, caller.proven, caller.initiator) == (False, False, Initiator.MODEL)
 
 
 async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) -> None:
-    """The unproven one that it was goes; others stay: of another app or principal, and those that are proven."""
+    """Its former unproven view is closed; others stay: of another app or principal, and proven ones."""
 
     def launched(app: str, former: Attached | None = None) -> Attached:
         return relaunched(views, app, former.view if former else None)
@@ -224,7 +224,7 @@ async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) ->
 
 
 async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> None:
-    """A proof of the view that it was closes that, once; a wrong one, one of another's and one used before do not."""
+    """A valid proof of the former view closes that, once; a wrong, foreign or used one does not."""
     was = relaunched(views, "cart", None)
     wrong = [proof(was, 1)[:-1], proof(was, 1) + "x", proof(was, 2).replace(".2.", ".3."), was.view + ".."]
     others = [relaunched(views, "cart", former) for former in wrong]
@@ -237,12 +237,12 @@ async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> Non
 
 
 def relaunched(views: Views, app: str, former: str | None) -> Attached:
-    """A page of `LOCAL` that brings a launch value, and says what it was."""
+    """Return the view of a page of `LOCAL` with a new launch value, which names its former view."""
     return views.attach(LOCAL, app, views.open(LOCAL, app).launch.reveal(), {}, former)
 
 
 async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> None:
-    """Neither by attaching without a launch value, nor with a key of before, for requests and for calls alike."""
+    """Neither by attaching without a launch value, nor with an earlier key, for requests and for calls alike."""
     rules = {"cart": AppRules("Cart", POLICY)}
     async with Views(rules, clock) as views:
         before = views.attach(LOCAL, "cart", None, {})
@@ -256,7 +256,7 @@ async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> Non
 
 
 async def test_a_report_of_the_model_is_believed(views: Views) -> None:
-    """And stays: a later call without the report is tainted too."""
+    """And stays in effect: a later call without the report is tainted too."""
     attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
     for number, reported in ((1, True), (2, False)):
         caller = views.caller(LOCAL, "cart", proof(attached, number), reported_model=reported)
@@ -264,7 +264,7 @@ async def test_a_report_of_the_model_is_believed(views: Views) -> None:
 
 
 async def test_a_views_own_gesture_counts_where_its_app_is_trusted(clock: Clock) -> None:
-    """It makes the call the person's, and the evidence says whose word that is."""
+    """It makes the call the person's, and the evidence names the view as the source."""
     rules = {"cart": AppRules("Cart", POLICY, trust_view_gestures=True), "notes": AppRules("Notes", POLICY)}
     async with Views(rules, clock) as views:
         attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
@@ -277,7 +277,7 @@ async def test_a_views_own_gesture_counts_where_its_app_is_trusted(clock: Clock)
 
 
 async def test_a_views_own_gesture_does_not_count_against_a_model(clock: Clock) -> None:
-    """Not from an unproven view, not while the view itself reports a model, not one from before the call ended."""
+    """Not from an unproven view, not while the view itself reports a model, not from before the call ended."""
     async with Views({"cart": AppRules("Cart", POLICY, trust_view_gestures=True)}, clock) as views:
         unproven = views.attach(LOCAL, "cart", None, {})
         assert views.caller(LOCAL, "cart", proof(unproven, 1), gesture=0.0).initiator is Initiator.MODEL
@@ -291,7 +291,7 @@ async def test_a_views_own_gesture_does_not_count_against_a_model(clock: Clock) 
 
 
 async def test_a_closed_view_speaks_no_more(views: Views) -> None:
-    """Its proof and its socket are worth nothing."""
+    """Its proof and its WebSocket are refused."""
     view = views.open_bridged(LOCAL, "cart")
     assert views.caller_of(view, Door.BRIDGE).proven
     views.close(view)
@@ -301,7 +301,7 @@ async def test_a_closed_view_speaks_no_more(views: Views) -> None:
 
 @pytest.mark.bound("views that are opened")
 async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clock) -> None:
-    """However fast it closes them again; another one is not concerned."""
+    """Although it closes them again; another principal is not affected."""
     for _ in range(registry.OPENING.count):
         views.close(views.open_bridged(LOCAL, "cart"))
     with pytest.raises(Refusal, match="Wait a moment") as refused:
@@ -313,7 +313,7 @@ async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clo
 
 
 def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
-    """With those of whoever opens no more, looking at one principal at a time."""
+    """Also those of principals that open no more, checking one principal at a time."""
     given = Launches(clock)
     for number in range(50):
         given.give(replace(LOCAL, subject=f"{number}"), "cart", chosen=False)
@@ -325,7 +325,7 @@ def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
 
 @pytest.mark.bound("live views")
 async def test_views_of_one_principal_are_bounded(views: Views) -> None:
-    """One that only attached makes room; when all are connected, no more are opened. Others are not concerned."""
+    """One that only attached is evicted; if all are connected, no more are opened. Others are not affected."""
     idle = views.attach(LOCAL, "cart", None, {})
     for _ in range(LIVE):
         connect(views, LOCAL, Page())
@@ -337,7 +337,7 @@ async def test_views_of_one_principal_are_bounded(views: Views) -> None:
 
 
 async def test_a_proven_view_is_nobodys_victim(views: Views) -> None:
-    """Clients that attach without end push out each other, not a view that was launched."""
+    """Clients that attach endlessly evict each other, not a launched view."""
     proven = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
     for _ in range(2 * LIVE):
         views.attach(LOCAL, "cart", None, {})
@@ -345,7 +345,7 @@ async def test_a_proven_view_is_nobodys_victim(views: Views) -> None:
 
 
 async def test_proven_views_that_are_quiet_give_their_places(views: Views, clock: Clock) -> None:
-    """Hosts tell nobody that a page is gone: a person whose chat once showed many can go on opening the app."""
+    """Hosts do not report a closed page: a person whose chat once showed many can still open the app."""
     first, *others = [views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(LIVE)]
     clock.now += QUIET
     with pytest.raises(Refusal, match="are open already"):
@@ -357,7 +357,7 @@ async def test_proven_views_that_are_quiet_give_their_places(views: Views, clock
 
 
 async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clock: Clock) -> None:
-    """Nobody says when such a view closes; one on a bridge says so itself."""
+    """A view over MCP may close unnoticed; one on a bridge is closed by its connection."""
     attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
     bridged = views.open_bridged(LOCAL, "cart")
     clock.now += IDLE - 1
@@ -369,7 +369,7 @@ async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clo
 
 
 async def test_attaching_again_does_not_wash_the_model_off(views: Views) -> None:
-    """A page that loads itself again during the grace time is still the model's."""
+    """A page that reloads during the grace time is still tainted."""
     launch = views.open(LOCAL, "cart").launch.reveal()
     views.caller(LOCAL, "cart", proof(views.attach(LOCAL, "cart", launch, {}), 1), reported_model=True)
     again = views.attach(LOCAL, "cart", launch, {})

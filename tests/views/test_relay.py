@@ -1,4 +1,4 @@
-"""The model's calls of a view that asks for them itself: taken once, answered once, and clear when nobody asks."""
+"""The model's calls of a view that polls for them: taken once, answered once, and reported if no poll comes."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ from tests.views.pages import until
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """One view of the cart that has told its two tools."""
+    """Yield one view of the cart that has reported its two tools."""
     async with housed(tmp_path) as made:
         yield made
 
 
 async def test_a_poll_that_waits_is_given_the_call_and_the_model_the_answer(house: House) -> None:
-    """From the moment at which the view takes the call it is the model's; the record says the same as over a bridge."""
+    """Once the view takes the call it is tainted; the record is the same as over a bridge."""
     polling = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
     assert house.initiator() is Initiator.PAGE
@@ -40,7 +40,7 @@ async def test_a_poll_that_waits_is_given_the_call_and_the_model_the_answer(hous
 
 
 async def test_a_call_that_nobody_took_does_not_taint(house: House) -> None:
-    """It waits; what the page does meanwhile is its own."""
+    """While it waits, the page's actions are its own."""
     house.call()
     await until(lambda: house.views.waits(house.view.id))
     assert house.initiator() is Initiator.PAGE
@@ -61,7 +61,7 @@ async def test_what_was_told_is_told_again_until_the_view_says_that_it_arrived(h
 async def test_little_is_kept_for_a_view_that_never_says_what_arrived(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told again of the calls that go on, and of the last that were cancelled; the others are over."""
+    """Only the events of pending calls, and of the last cancelled ones, are kept."""
     monkeypatch.setattr(relay, "MOST_CALLS", 3)
 
     async def news() -> tuple[RelayEvent, ...]:
@@ -84,7 +84,7 @@ async def test_little_is_kept_for_a_view_that_never_says_what_arrived(
 
 
 async def test_the_newest_poll_ends_the_one_before(house: House) -> None:
-    """So a view learns that its host runs calls side by side, and one that changed its mind is not held up."""
+    """The view learns that its host runs calls concurrently, and a page that polls anew is not delayed."""
     older = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
     newer = await house.view.poll(0)
@@ -104,7 +104,7 @@ async def test_a_view_that_is_quiet_leaves_the_call_to_be_collected(house: House
 
 
 async def test_a_call_with_an_output_schema_is_told_as_an_error_where_to_collect_it(house: House) -> None:
-    """No client takes structured content that does not fit the schema; what is collected fits it."""
+    """Clients reject structured content that does not fit the schema; the collected answer fits it."""
     total = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
     answer = {**DONE, "structuredContent": {"total": 3}}
     house.view.offer("add", outputSchema=total)
@@ -118,14 +118,14 @@ async def test_a_call_with_an_output_schema_is_told_as_an_error_where_to_collect
 
 
 async def test_collecting_before_the_end_says_that_it_runs(house: House) -> None:
-    """And only who made the call may ask."""
+    """Only the caller may collect it."""
     call = ((await house.call()).structured_content or {})["call"]
     assert (await house.forwarder.collect(OTHER, call)).is_error
     assert status(await house.forwarder.collect(LOCAL, call)) == "running"
 
 
 async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
-    """A model that collects again and again can tell whom it waits for."""
+    """A model that collects repeatedly learns that a person is asked."""
     first = await house.call()
     caller = house.views.caller(LOCAL, None, house.view.proof())
     house.approvals.park(Ask("Remove it?", "DELETE", "/api/1", "digest", "v1"), caller)
@@ -135,7 +135,7 @@ async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
 
 
 async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who collects again and again would else ask some hundred times a second while a tab sleeps."""
+    """Otherwise a client that collects in a loop would send hundreds of requests a second while a tab is suspended."""
     monkeypatch.setattr(later, "ASKED_AGAIN", 60.0)
     call = ((await house.call()).structured_content or {})["call"]
     collecting = asyncio.create_task(house.forwarder.collect(LOCAL, call))
@@ -145,7 +145,7 @@ async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypat
 
 
 async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:
-    """Where the page has it; before that it never hears of it."""
+    """If the page has it; otherwise the page never receives it."""
     calling = house.call()
     event = await house.view.next()
     calling.cancel()
@@ -164,7 +164,7 @@ async def test_a_cancelled_call_is_cancelled_in_the_page(house: House) -> None:
 async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a person or a model agreed to is no longer what it was."""
+    """The tool that a person or a model agreed to has changed."""
     monkeypatch.setattr(relay, "LIST_PAUSE", 0.0)
     await until(lambda: not house.views.relayed(LOCAL, None, house.view.proof()).waits())
     calling = house.call()
@@ -175,7 +175,7 @@ async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
 
 
 async def test_a_tool_that_was_told_within_a_second_runs(house: House) -> None:
-    """Its list has its time, and at once where a call waits for it."""
+    """A list takes effect once a second, and at once if a call waits for it."""
     view = attached(house.views)
     view.offer("clear")
     view.offer("clear", "add")
@@ -204,14 +204,14 @@ async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(hou
     ],
 )
 async def test_an_answer_that_is_none_is_an_error(house: House, result: dict[str, Any]) -> None:
-    """Never the model's problem to understand."""
+    """The model gets an error it can understand."""
     calling = house.call()
     house.view.answer((await house.view.next()).call, result)
     assert "no result of a tool" in said(await calling)
 
 
 async def test_answers_to_unknown_calls_are_refused(house: House) -> None:
-    """Made up, not yet told, and given twice."""
+    """Unknown ids, calls not yet taken, and second answers."""
     with pytest.raises(Refusal):
         house.view.answer("made up")
     calling = house.call()
@@ -223,7 +223,7 @@ async def test_answers_to_unknown_calls_are_refused(house: House) -> None:
 
 
 async def test_lists_take_effect_once_a_second_the_last_one_too(house: House) -> None:
-    """A page that changes its list all the time bothers nobody more often."""
+    """A page that changes its list all the time notifies listeners no more often."""
     told: list[int] = []
     stop = house.views.watch(lambda _: told.append(len(house.views.tools(LOCAL, None))))
     for names in (["add"], ["clear", "add"], ["clear"]):
@@ -236,7 +236,7 @@ async def test_lists_take_effect_once_a_second_the_last_one_too(house: House) ->
 
 @pytest.mark.bound("answers that wait to be collected")
 async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest goes."""
+    """The oldest is evicted."""
     monkeypatch.setattr(later, "MOST_KEPT", 1)
     first = ((await house.call()).structured_content or {})["call"]
     await house.call()
@@ -245,7 +245,7 @@ async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: py
 
 @pytest.mark.bound("calls of models that wait for a view")
 async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one is refused, and those that wait go on."""
+    """The next one is refused, and pending ones stay."""
     monkeypatch.setattr(relay, "MOST_CALLS", 2)
     polling = [house.call(), house.call()]
     await until(lambda: house.views.waits(house.view.id))
@@ -258,7 +258,7 @@ async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypa
 
 @pytest.mark.bound("how often a view asks for calls")
 async def test_a_view_that_asks_too_often_is_refused(house: House) -> None:
-    """However its host carries that: more than twice what the runtime does."""
+    """By any host, at more than twice the runtime's rate."""
     asked = house.views.relayed(LOCAL, None, house.view.proof())
     with pytest.raises(Refusal, match="100 times a second"):  # noqa: PT012  # some of them are let through
         for _ in range(2 * relay.ASKING.count):

@@ -1,4 +1,4 @@
-"""The gateway as MCP client of one page."""
+"""The gateway as the MCP client of one page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Page:
-    """What it says to each method; `heard` is what it was told, `listed` the tools that the session found."""
+    """Its answer to each method; `heard` are the received messages, `listed` the tools that the session found."""
 
     def __init__(self, **says: Any) -> None:
         self.says = {"initialize": GREETING, "tools/list": {"tools": [TOOL]}, "tools/call": text("added"), **says}
@@ -50,13 +50,13 @@ class Page:
         self.listed.append([tool.name for tool in tools])
 
     async def call(self) -> mcp.CallToolResult:
-        """The model calls its tool."""
+        """Call its tool as the model."""
         return await self.session.call(ADD, {"n": 1}, lambda: None)
 
 
 @asynccontextmanager
 async def open_(page: Page) -> AsyncIterator[Page]:
-    """Its session runs."""
+    """Run its session."""
     running = asyncio.create_task(page.session.run())
     try:
         await until(lambda: bool(page.listed))
@@ -67,7 +67,7 @@ async def open_(page: Page) -> AsyncIterator[Page]:
 
 
 async def test_a_page_is_greeted_then_asked_for_its_tools_then_called() -> None:
-    """In this order; the call names the tool as the page does."""
+    """In this order; the call uses the page's own name of the tool."""
     async with open_(Page()) as page:
         assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
     said = ["initialize", "notifications/initialized", "tools/list", "tools/call"]
@@ -86,7 +86,7 @@ async def test_a_page_is_greeted_then_asked_for_its_tools_then_called() -> None:
     ],
 )
 async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObject, words: str) -> None:
-    """With the page's own words where it has some; its session goes on."""
+    """With the page's own message if there is one; its session continues."""
     async with open_(Page(**{"tools/call": said})) as page:
         with pytest.raises(MCPError, match=words):
             await page.call()
@@ -95,7 +95,7 @@ async def test_what_a_page_says_in_place_of_a_result_is_an_error(said: JsonObjec
 
 
 async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
-    """What is no tool is left out of each."""
+    """Invalid tools are left out of each."""
     asked: list[JsonObject] = []
 
     def listed(params: JsonObject) -> JsonObject:
@@ -108,7 +108,7 @@ async def test_the_lists_of_a_page_are_followed_and_bounded() -> None:
 
 
 async def test_of_a_long_list_the_first_tools_are_read() -> None:
-    """All others wait while one is: a page may list what fills a body of the bridge, again and again."""
+    """Other tasks wait while one list is checked, and a page may list again and again."""
     many = [{**TOOL, "name": f"add{number}"} for number in range(MOST_LISTED + 50)]
     async with open_(Page(**{"tools/list": {"tools": many}})) as page:
         assert page.listed == [[tool["name"] for tool in many[:MOST_LISTED]]]
@@ -118,7 +118,7 @@ async def test_of_a_long_list_the_first_tools_are_read() -> None:
     "large", ["a" * ROOM, {"a" * ROOM: 0}, ["a"] * (ROOM // 8), {str(n): [] for n in range(ROOM // 8)}]
 )
 async def test_of_large_tools_those_are_kept_for_which_there_is_room(large: Any) -> None:
-    """On all pages of a list together: five bodies of the bridge would be kept as long as the view is."""
+    """Over all pages of a list: the kept tools occupy memory as long as the view is open."""
     pages = iter(
         (TOOL, {**TOOL, "name": "large", "inputSchema": {"type": "object", "default": large}}, {**TOOL, "name": "late"})
     )
@@ -132,7 +132,7 @@ async def test_of_large_tools_those_are_kept_for_which_there_is_room(large: Any)
 
 
 async def test_a_page_that_does_not_say_its_tools_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are known stay meanwhile, and the page is told that the first question is over."""
+    """The known tools stay meanwhile, and the page receives a cancellation of the first request."""
     monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
     async with open_(Page()) as page:
         monkeypatch.setattr(sessions, "READY", 0.05)
@@ -156,7 +156,7 @@ async def test_a_page_that_does_not_say_its_tools_is_asked_again(monkeypatch: py
     ],
 )
 async def test_a_page_that_breaks_the_protocol_loses_its_session(says: JsonObject) -> None:
-    """It has no tools then, and nothing more is heard of it."""
+    """Its tools are removed, and its messages are ignored."""
     page = Page(**says)
     await page.session.run()
     assert page.listed == [[]]
@@ -166,7 +166,7 @@ async def test_a_page_that_breaks_the_protocol_loses_its_session(says: JsonObjec
 
 
 async def test_a_page_that_is_silent_has_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then its session is over."""
+    """Then its session ends."""
     monkeypatch.setattr(sessions, "READY", 0.05)
     page = Page(initialize=lambda _: None)
     await page.session.run()
@@ -175,14 +175,14 @@ async def test_a_page_that_is_silent_has_some_time(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_ping_is_answered() -> None:
-    """With the id that it has."""
+    """With its id."""
     async with open_(Page()) as page:
         assert page.session.receive({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
         await until(lambda: page.heard[-1] == {"jsonrpc": "2.0", "id": "p1", "result": {}})
 
 
 async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late() -> None:
-    """It names the call; other calls have their own answers."""
+    """The notification names the call; other calls get their own answers."""
     async with open_(Page(**{"tools/call": lambda _: None})) as page:
         call = asyncio.create_task(page.call())
         await until(lambda: page.heard[-1]["method"] == "tools/call")
@@ -197,7 +197,7 @@ async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late
 
 @pytest.mark.bound("calls into a page that are under way")
 async def test_so_many_calls_are_under_way_that_the_page_can_tell_of_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused, and has not run. The mux has the last word: for a question too many a session would end."""
+    """One more is refused, and has not run. The bound is below the mux's, which would end the session."""
     monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
     async with open_(Page(**{"tools/call": lambda _: None})) as page, asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(page.call()) for _ in range(sessions.MOST_CALLS)]
@@ -223,7 +223,7 @@ async def test_a_session_that_ends_ends_its_calls() -> None:
 
 
 async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
-    """As the client said it, in `_meta`."""
+    """The client's trace is passed on in `_meta`."""
     async with open_(Page()) as page:
         with arriving({"traceparent": TRACE, "tracestate": "a=b"}):
             await page.call()
@@ -232,7 +232,7 @@ async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
 
 @pytest.mark.bound("messages to a page that does not take them")
 async def test_a_page_that_asks_faster_than_it_is_answered_loses_its_session() -> None:
-    """So much may wait for it, and no more."""
+    """The queue of its requests is bounded."""
     async with open_(Page()) as page:
         ping = {"jsonrpc": "2.0", "method": "ping"}
         taken = [page.session.receive({**ping, "id": number}) for number in range(sessions.QUEUE + 2)]

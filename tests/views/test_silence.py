@@ -1,4 +1,4 @@
-"""Views that ask no more, come anew, or say goodbye: what becomes of their calls and tools."""
+"""Views that stop polling, come anew, or close: the fate of their calls and tools."""
 
 import asyncio
 import base64
@@ -17,13 +17,13 @@ from tests.views.pages import until
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """One view of the cart that has told its two tools."""
+    """Yield one view of the cart that has reported its two tools."""
     async with housed(tmp_path) as made:
         yield made
 
 
 async def test_a_call_that_is_not_asked_for_has_not_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleeping tab: the model is told so, and the tab does not run it when it wakes."""
+    """In a suspended tab: the model learns that, and the tab does not run the call when it wakes."""
     monkeypatch.setattr(relay, "UNTAKEN", 0.05)
     result = await house.call()
     assert "has not run: its view did not ask" in said(result)
@@ -33,7 +33,7 @@ async def test_a_call_that_is_not_asked_for_has_not_run(house: House, monkeypatc
 async def test_the_tools_of_a_silent_view_are_not_offered_until_it_asks_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It need not tell them again."""
+    """It need not report them again."""
     monkeypatch.setattr(relay, "LOST", 0.05)
     await house.view.poll(0)
     await until(lambda: house.views.tools(LOCAL, None) == ())
@@ -45,7 +45,7 @@ async def test_the_tools_of_a_silent_view_are_not_offered_until_it_asks_again(
 
 
 async def test_a_hidden_tab_may_be_silent_for_longer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Browsers let it act once a minute: its tools stay, and a call waits for it; shown again it must speak sooner."""
+    """Browsers run it once a minute: its tools stay, and calls wait for it; a visible tab must poll sooner."""
     monkeypatch.setattr(relay, "LOST", 0.0)
     await house.view.poll(0, hidden=True)
     await asyncio.sleep(0)
@@ -59,7 +59,7 @@ async def test_a_hidden_tab_may_be_silent_for_longer(house: House, monkeypatch: 
 
 
 async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was not taken, so it has not run; the model is told what to do."""
+    """It was not taken, so it has not run; the model gets the remedy."""
     monkeypatch.setattr(relay, "LOST", 1.0)
     await house.view.poll(0)
     result = await house.call()
@@ -69,7 +69,7 @@ async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pyt
 
 
 async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two views that ask must be told apart; one that fell silent need not."""
+    """Two polling views are ambiguous; one that fell silent does not count."""
     second = attached(house.views)
     second.offer("add")
     await second.poll(0)
@@ -86,7 +86,7 @@ async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, mo
 async def test_a_view_that_fell_silent_makes_way_soon_for_one_that_comes(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tab may have been closed without a word, while its poll waits; one that is there asks anew."""
+    """Its tab may have been closed without notice during a poll; an open one polls again."""
     monkeypatch.setattr(relay, "DOUBTED", 0.2)
     silent, there = asyncio.create_task(house.view.poll()), attached(house.views)
     there.offer("add")
@@ -127,7 +127,7 @@ async def test_a_view_that_may_be_silent_is_there_also_where_another_one_comes(
 
 
 async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
-    """What was taken may have run, what was not has not; the old page's key is void."""
+    """A call that was taken may have run, one that was not has not; the old page's key is void."""
     launch = house.views.open(LOCAL, "cart").launch.reveal()
     first = house.views.attach(LOCAL, None, launch, {})
     old = Asking(house.views, first.view, base64.urlsafe_b64decode(first.key + "="))
@@ -145,7 +145,7 @@ async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
 
 
 async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
-    """Its waiting poll ends too."""
+    """Its pending poll ends too."""
     polling = asyncio.create_task(house.view.poll())
     await asyncio.sleep(0)
     house.views.left(LOCAL, None, house.view.proof())
@@ -154,7 +154,7 @@ async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
 
 
 async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House) -> None:
-    """What runs and what waits ends, its tools go, another view needs no handle; if it stays, it has them again."""
+    """Its calls end, its tools are removed, and another view needs no handle; if it stays, it gets them back."""
     second = attached(house.views)
     taken = house.call(view=house.view.id)
     await house.view.next()

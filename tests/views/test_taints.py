@@ -1,4 +1,4 @@
-"""Nothing but a person's gesture ends the model's taint: not closing, attaching, waiting, crowding or restarting."""
+"""Only a person's gesture ends the model's taint: not closing, attaching, waiting, eviction or a restart."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ RULES = {
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[TaintStore]:
-    """What a restart leaves."""
+    """The store that survives a restart."""
     async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
         yield TaintStore(database)
 
 
 @pytest.fixture
 async def views(clock: Clock, store: TaintStore) -> AsyncIterator[Views]:
-    """No view yet."""
+    """Views, none open."""
     async with Views(RULES, clock, each=4, taints=store) as opened:
         yield opened
 
 
 class Tab:
-    """A page that a host shows, as it speaks to the gateway."""
+    """A page that a host shows, as a client of the gateway."""
 
     def __init__(self, views: Views, launch: str | None = None, *, app: str = "cart") -> None:
         self.views = views
@@ -57,39 +57,39 @@ class Tab:
         self.count = 0
 
     def proof(self) -> str:
-        """The next one."""
+        """Return the next proof."""
         self.count += 1
         return proof(self.attached, self.count)
 
     @property
     def view(self) -> View:
-        """Its view."""
+        """Return its view."""
         found = self.views.find(self.attached.view, LOCAL)
         assert found is not None
         return found
 
     def asks(self, gesture: float | None = None, *, model: bool = False) -> Initiator:
-        """Who is behind a request of it."""
+        """Return the initiator of a request of the page."""
         return self.views.caller(LOCAL, self.app, self.proof(), gesture=gesture, reported_model=model).initiator
 
     def run(self, id: str = "call-1") -> None:
-        """The model calls one of its tools, from the beginning to the end."""
+        """Run a whole call of the model."""
         self.views.call_started(self.view, id)
         self.views.call_ended(self.view, id)
 
     def close(self) -> None:
-        """It says that it is being closed."""
+        """Report that the page is being closed."""
         self.views.left(LOCAL, self.app, self.proof())
 
 
 def bridged(views: Views) -> Initiator:
-    """Who is behind what a new view in a host page of ours asks for."""
+    """Return the initiator of a new view in a host page of the gateway."""
     return views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator
 
 
 @pytest.mark.parametrize("seconds", [0.0, 61.5, LIFE - 1])
 async def test_closing_and_attaching_with_the_same_launch_value(views: Views, clock: Clock, seconds: float) -> None:
-    """However long the page waits."""
+    """After any time."""
     tab = Tab(views)
     assert tab.asks() is Initiator.PAGE
     tab.run()
@@ -99,18 +99,18 @@ async def test_closing_and_attaching_with_the_same_launch_value(views: Views, cl
 
 
 def reattached(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """With the same launch value, which revokes the view of before."""
+    """With the same launch value, which revokes the former view."""
     return Tab(views, tab.launch).asks()
 
 
 def another_launch(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """With one that the host was given later."""
+    """With a launch value that the host received later."""
     tab.close()
     return Tab(views).asks()
 
 
 def opened_again(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """A second tab, beside the first."""
+    """In a second tab, beside the first."""
     return Tab(views).asks()
 
 
@@ -121,14 +121,14 @@ def in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
 
 
 def idle(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """After it was silent for so long that it was taken for gone."""
+    """After so long a silence that it counted as closed."""
     clock.now += IDLE + 1
     assert views.of(LOCAL) == []
     return Tab(views).asks()
 
 
 def crowded_out(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """After it had to give its place to others."""
+    """After it was evicted by others."""
     clock.now += QUIET + 1
     for _ in range(4):
         Tab(views, app="notes")
@@ -138,7 +138,7 @@ def crowded_out(views: Views, clock: Clock, tab: Tab) -> Initiator:
 
 
 def by_way_of_an_unproven_view(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """A page without launch value, which then finds one."""
+    """From a page without launch value, which then receives one."""
     tab.close()
     unproven = views.attach(LOCAL, "cart", None, {})
     launch = views.open(LOCAL, "cart").launch.reveal()
@@ -147,7 +147,7 @@ def by_way_of_an_unproven_view(views: Views, clock: Clock, tab: Tab) -> Initiato
 
 
 def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
-    """Its connection broke; the view that is opened instead, while that waits to be resumed."""
+    """In the view that is opened while the disconnected one waits for its resumption."""
     view = views.open_bridged(LOCAL, "cart")
     views.caller_of(view, Door.BRIDGE, reported_model=True)
     views.disconnect(view)
@@ -163,7 +163,7 @@ WAYS: list[Way] = [
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_no_way_to_another_view_ends_it(views: Views, clock: Clock, way: Way) -> None:
-    """Of this app; another app and another person have nothing to do with it."""
+    """For this app only; other apps and other persons are not affected."""
     tab = Tab(views)
     tab.run()
     assert way(views, clock, tab) is Initiator.MODEL
@@ -175,7 +175,7 @@ async def test_no_way_to_another_view_ends_it(views: Views, clock: Clock, way: W
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_nor_does_a_restart_after_it(clock: Clock, store: TaintStore, way: Way) -> None:
-    """Stopped in good order."""
+    """After a graceful stop."""
     async with Views(RULES, clock, each=4, taints=store) as views:
         tab = Tab(views)
         tab.run()
@@ -188,7 +188,7 @@ async def test_nor_does_a_restart_after_it(clock: Clock, store: TaintStore, way:
 
 
 async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: TaintStore) -> None:
-    """What a model's call brings about is in the database before the call goes out."""
+    """The taint is in the database before the model's call goes out."""
     killed = Views(RULES, clock, taints=store)
     async with asyncio.TaskGroup() as tasks:
         killed._sessions = tasks
@@ -200,7 +200,7 @@ async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: Tai
 
 
 async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, store: TaintStore) -> None:
-    """Also for those after a restart; one before the grace time is over does not."""
+    """Also for those after a restart; a gesture within the grace time does not."""
     async with Views(RULES, clock, taints=store) as views:
         tab = Tab(views)
         tab.run()
@@ -216,7 +216,7 @@ async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, stor
 
 
 async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: TaintStore) -> None:
-    """The database is told so."""
+    """Its taint is removed from the database."""
     async with Views(RULES, clock, taints=store) as views:
         view = Tab(views).view
         await views.call_begins(view, "call-1")
@@ -228,7 +228,7 @@ async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: Taint
 
 
 async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock: Clock) -> None:
-    """Each page's own person, after its own calls; and what was closed since then is another page."""
+    """A gesture counts for its own page, after that page's calls; a page closed since then is another one."""
     first, second = Tab(views), Tab(views)
     views.call_started(first.view, "call-1")
     assert (first.asks(), second.asks()) == (Initiator.MODEL, Initiator.MODEL)
@@ -245,7 +245,7 @@ async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock:
 
 
 async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: Views, clock: Clock) -> None:
-    """A tab that was open before has nothing to do with the one that was closed."""
+    """A tab that was open before is independent of the one that was closed."""
     beside, tainted = views.open_bridged(LOCAL, "cart"), views.open_bridged(LOCAL, "cart")
     views.caller_of(tainted, Door.BRIDGE, reported_model=True)
     assert views.caller_of(beside, Door.BRIDGE).initiator is Initiator.PAGE
@@ -257,7 +257,7 @@ async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: View
 
 
 async def test_what_a_model_chose_reaches_pages_that_are_there(views: Views, clock: Clock) -> None:
-    """A host may hand it to the page that it shows already, which need not say so."""
+    """A host may pass it to the page that it already shows, which need not report it."""
     tab = Tab(views)
     views.open(LOCAL, "cart", chosen=True)
     assert tab.asks() is Initiator.MODEL
@@ -281,7 +281,7 @@ async def test_launch_values_that_are_forgotten_open_nothing(
 async def test_taints_that_do_not_fit_make_every_new_view_the_models(
     views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody gets rid of a taint by making many."""
+    """Taints cannot be evicted by making many."""
     monkeypatch.setattr(initiator, "MOST", 2)
     for name in ("a", "b", "c"):
         someone = replace(LOCAL, subject=name)
@@ -294,7 +294,7 @@ async def test_taints_that_do_not_fit_make_every_new_view_the_models(
 
 
 async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: Clock) -> None:
-    """It is told when it is there again."""
+    """The taint is written once the database is up again."""
     database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
     store = TaintStore(database)
     async with database, Views(RULES, clock, taints=store) as views:
@@ -310,7 +310,7 @@ async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: C
 
 
 async def test_a_view_that_is_resumed_is_as_tainted(views: Views) -> None:
-    """Its connection broke, and came back with the token of that view."""
+    """Its connection broke, and it was resumed with the view's token."""
     page = Page()
     view = connect(views, LOCAL, page)
     views.caller_of(view, Door.BRIDGE, reported_model=True)
@@ -320,7 +320,7 @@ async def test_a_view_that_is_resumed_is_as_tainted(views: Views) -> None:
 
 
 async def test_over_mcp(world: World) -> None:
-    """A page says what a model did, closes its view by the relay, and attaches with the same launch value."""
+    """A page reports a model's action, closes its view by the relay, and attaches with the same launch value."""
     async with person(world) as ann, Client(f"{world.url}/mcp/cart", extensions=UI) as host:
         opened = await host.call_tool("open_cart", {})
         launch = {"launch": (opened.meta or {})["webmcp-gateway/launch"]}
@@ -343,7 +343,7 @@ async def test_over_mcp(world: World) -> None:
 
 
 async def test_a_real_restart(world: World) -> None:
-    """A model's call, a restart, the page opened again: what it deletes is the model's, and its person is asked."""
+    """A model's call, a restart, the page opened again: its DELETE is the model's, and the person is asked."""
     async with person(world) as ann, shown(world, ann) as page, Client(f"{world.url}/mcp") as model:
         assert not (await model.call_tool("cart_get_cart", {})).is_error
         assert page.ran == ["get_cart"]

@@ -1,4 +1,4 @@
-"""What a page says of its tools reaches models only as the policy has it."""
+"""A page's definitions of its tools reach models only as the policy allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.views.tools import MOST, SCHEMA_BYTES, clean_tools
 
 
 def tool(**changes: Any) -> mcp.Tool:
-    """A tool as a page lists it."""
+    """Return a tool as a page lists it."""
     given = {
         "name": "add",
         "title": "Add",
@@ -27,14 +27,14 @@ def tool(**changes: Any) -> mcp.Tool:
 
 
 def pinned(offered: mcp.Tool, pin: str) -> list[str]:
-    """The names of the tools that models see."""
+    """Return the names of the tools that models see."""
     policy = parse_policy(f'version: 1\ntools: {{add: {{pin: "{pin}"}}}}', "p.yaml")
     return [one.page_name for one in clean_tools("cart", policy, [offered])]
 
 
 @pytest.fixture
 def pin(caplog: pytest.LogCaptureFixture) -> str:
-    """The digest of the tool, as the log names it."""
+    """Return the digest of the tool in the log."""
     with caplog.at_level(logging.WARNING):
         assert pinned(tool(), "sha256:" + "0" * 64) == []
     (found,) = re.findall("sha256:[0-9a-f]{64}", caplog.text)
@@ -59,7 +59,7 @@ def test_a_pinned_tool_is_offered_as_long_as_it_is_the_same(pin: str) -> None:
     ],
 )
 def test_a_pinned_tool_that_changed_is_held_back(pin: str, changes: dict[str, Any]) -> None:
-    """Whatever of it a model goes by."""
+    """Whichever part that models see has changed."""
     assert pinned(tool(**changes), pin) == []
 
 
@@ -73,7 +73,7 @@ def test_a_pinned_tool_that_changed_is_held_back(pin: str, changes: dict[str, An
     ],
 )
 def test_an_output_schema_reaches_the_model_within_bounds(schema: dict[str, Any] | None, *, kept: bool) -> None:
-    """The tool is offered without one that breaks them."""
+    """The tool is offered without a schema that exceeds them."""
     policy = parse_policy("version: 1\ntools: {add: {}}", "p.yaml")
     (cleaned,) = clean_tools("cart", policy, [tool(outputSchema=schema)])
     assert cleaned.output_schema == (schema if kept else None)
@@ -82,7 +82,7 @@ def test_an_output_schema_reaches_the_model_within_bounds(schema: dict[str, Any]
 @pytest.mark.bound("tools of a page")
 @pytest.mark.parametrize("schema", [None, {"type": "object", "default": "x" * SCHEMA_BYTES}], ids=["many", "large"])
 def test_the_tools_of_a_page_have_a_bound(schema: dict[str, Any] | None) -> None:
-    """Of more than fifty the first are offered, and none whose schema is too large."""
+    """Of more than fifty the first are offered, and none with too large a schema."""
     rules = "".join(f"  add{number}: {{}}\n" for number in range(MOST + 1))
     policy = parse_policy(f'version: 1\nbackends: {{shop: {{url: "http://shop.test"}}}}\ntools:\n{rules}', "p.yaml")
     listed = [tool(name=f"add{number}") for number in range(MOST + 1)]

@@ -1,4 +1,4 @@
-"""The gateway as a library: an aiohttp application beside others."""
+"""The gateway as a library: an aiohttp application within another one."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ HELD = (
 
 
 async def test_it_is_mounted_by_host_in_an_application_of_others(tmp_path: Path) -> None:
-    """Its hosts are its own, headers too; everything else is the other application's; it starts and ends with it."""
+    """Its hosts, and their headers, are its own; the rest, and starting and stopping, is the outer application's."""
     async with running(tmp_path) as world:
         before = await headers(world)
         await world.gateway.stop()
@@ -45,7 +45,7 @@ async def test_it_is_mounted_by_host_in_an_application_of_others(tmp_path: Path)
 
 
 async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
-    """Of answers and refusals of each site, those that say what a browser may do with them."""
+    """Return the security headers of answers and refusals of each site."""
     found = []
     async with world.client(headers=CLIENT) as client:
         async with client.get(f"{world.console}/api/state") as answer:
@@ -60,7 +60,7 @@ async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
 
 
 async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Path) -> None:
-    """And the message says which there are."""
+    """The message lists the known types."""
     policy = "version: 1\nbackends: {shop: {type: carrier-pigeon}}\nroutes: [{path: /api, methods: [GET]}]\n"
     sock = bound()
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
@@ -73,7 +73,7 @@ async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Pa
 async def test_an_author_hears_of_scripts_that_no_browser_can_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, live: bool
 ) -> None:
-    """As `dev` starts the gateway; the page is shown all the same."""
+    """When the gateway runs in `dev`; the page is shown all the same."""
     source = tmp_path / "page"
     source.mkdir()
     (source / "index.html").write_text("<!doctype html>\n<script>let a = ;</script>", "utf-8")
@@ -87,7 +87,7 @@ async def test_an_author_hears_of_scripts_that_no_browser_can_read(
 
 
 async def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
-    """The second does not start, and says what to do; the first goes on."""
+    """The second fails to start with the remedy; the first continues."""
     async with running(tmp_path) as world:
         second = Server(bound())
         try:
@@ -100,6 +100,6 @@ async def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
 
 
 def test_a_configuration_does_not_show_its_secrets(tmp_path: Path) -> None:
-    """Not even to who prints it."""
+    """Not even when printed."""
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=8080)
     assert SECRET not in repr(read_config(tmp_path))

@@ -1,4 +1,4 @@
-"""An exchange leaves no reference cycles: what the collector has to look for, everybody waits for."""
+"""An exchange leaves no reference cycles: every pause of the collector blocks the event loop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.world import Server, bound
 
 REQUESTS = 400
 FEW = REQUESTS // 4
-"""Objects in cycles, of all requests and of what runs beside them; one for each request would be more."""
+"""Objects in cycles, of all requests and of background work; one for each request would be more."""
 
 
 def load(target: Target) -> Load:
-    """That many requests on a few connections."""
+    """Send that many requests on a few connections."""
     return Load(
         port=target.port,
         request=target.request.decode("latin-1"),

@@ -1,4 +1,4 @@
-"""A gateway that is killed under load: what was answered stands in the record, what was sent has its intent."""
+"""A gateway killed under load: every answered request is in the record, every sent one has its intent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLIENT = {"webmcp-gateway-client": "1"}
 
 
 def write(folder: Path, port: int, backend: int) -> None:
-    """A configuration for one page, whose journal goes on in a new file now and then."""
+    """Write a configuration for one page, whose journal is rotated now and then."""
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
         f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private}}}}\n"
@@ -38,7 +38,7 @@ def write(folder: Path, port: int, backend: int) -> None:
 
 
 class Load:
-    """Asks without end, each with a number of its own, and remembers what was answered."""
+    """Sends requests without end, each with a unique number, and keeps those that were answered."""
 
     def __init__(self, port: int, life: int) -> None:
         self._life = life
@@ -48,7 +48,7 @@ class Load:
         self.enough = asyncio.Event()
 
     async def run(self, wanted: int) -> None:
-        """Until the gateway is gone."""
+        """Run until the gateway is gone."""
         async with (
             local_client(headers=CLIENT) as client,
             asyncio.TaskGroup() as tasks,
@@ -70,7 +70,7 @@ class Load:
 
 
 async def killed(folder: Path, life: int, wanted: int) -> None:
-    """One life and death of a gateway in `folder`; raises AssertionError where the record lacks something."""
+    """Start a gateway in `folder` and kill it; raises AssertionError if the record lacks something."""
     sent: set[str] = set()
 
     async def handle(request: web.Request) -> web.Response:
@@ -105,7 +105,7 @@ async def killed(folder: Path, life: int, wanted: int) -> None:
 
 
 async def reported(folder: Path) -> None:
-    """The next start reports what nobody lived to record, and the chain is whole."""
+    """Check that the next start reports unfinished intents, and that the chain is whole."""
     key = key_in(folder / "gateway.journal.key")
     async with Journal(folder / "gateway.journal", key=key):
         pass
@@ -122,14 +122,14 @@ async def reported(folder: Path) -> None:
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.soak)])
 async def test_killed_under_load(tmp_path: Path, times: int) -> None:
-    """Again and again, on one journal."""
+    """Repeatedly, on one journal."""
     for life in range(times):
         await killed(tmp_path, life, random.randint(50, 400))
     await reported(tmp_path)
 
 
 async def audit_verify(folder: Path) -> None:
-    """`audit verify` proves the journal and the database; raises AssertionError with its words where it does not."""
+    """Run `audit verify` on the journal and the database; raises AssertionError with its output if it fails."""
     run = await asyncio.create_subprocess_exec(
         *(*COMMAND, "audit", "verify", "--config", str(folder / "gateway.yaml")),
         env=environment(),

@@ -1,4 +1,4 @@
-"""The main job without a browser: MCP clients of both eras, the app's own site, refusals, failures and the record."""
+"""The main use case without a browser: MCP clients of both eras, the app's own site, refusals, failures, the record."""
 
 import asyncio
 import json
@@ -21,18 +21,18 @@ UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=
 
 
 def own(world: World) -> dict[str, str]:
-    """What a browser sends from the cart's own page."""
+    """The headers that a browser sends from the cart's own page."""
     return {"origin": world.site, "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 
 
 def console(world: World) -> dict[str, str]:
-    """What a browser sends from the console's page."""
+    """The headers that a browser sends from the console's page."""
     return {**own(world), "origin": world.console}
 
 
 @asynccontextmanager
 async def person(world: World) -> AsyncIterator[aiohttp.ClientSession]:
-    """A person at the console."""
+    """Yield a person at the console."""
     async with world.client(headers=console(world)) as client:
         async with client.get(f"{world.console}/api/state") as answer:
             client.headers["webmcp-gateway-csrf"] = (await answer.json())["csrf"]
@@ -40,7 +40,7 @@ async def person(world: World) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def questions(client: aiohttp.ClientSession, world: World) -> list[dict[str, Any]]:
-    """What waits for an answer, from the console's stream of events."""
+    """Return the open questions, from the console's stream of events."""
     async with client.get(f"{world.console}/api/events") as stream:
         name = ""
         async for line in stream.content:
@@ -55,7 +55,7 @@ async def questions(client: aiohttp.ClientSession, world: World) -> list[dict[st
 
 
 async def answer_next(client: aiohttp.ClientSession, world: World, answer: str) -> dict[str, Any]:
-    """Answer the next question; what was asked."""
+    """Answer the next question; return it."""
     async with asyncio.timeout(20):
         question = (await questions(client, world))[0]
     url = f"{world.console}/api/approvals/{question['id']}"
@@ -65,7 +65,7 @@ async def answer_next(client: aiohttp.ClientSession, world: World, answer: str) 
 
 
 async def request(client: Client, **arguments: Any) -> dict[str, Any]:
-    """One `http_request`; its structured result."""
+    """Return the structured result of one `http_request`."""
     result = await client.call_tool("http_request", arguments)
     assert not result.is_error, result
     assert result.structured_content is not None
@@ -74,7 +74,7 @@ async def request(client: Client, **arguments: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_request_reaches_the_shop_with_a_token(world: World, mode: Any) -> None:
-    """The answer is the shop's, the token is the gateway's, and the caller sees none of it."""
+    """The answer is the shop's, the token is the gateway's, and the caller sees nothing of it."""
     async with Client(f"{world.url}/mcp/cart", mode=mode, extensions=UI) as client:
         answer = await request(client, url="/api/products")
     assert answer["status"] == 200, answer
@@ -86,7 +86,7 @@ async def test_a_request_reaches_the_shop_with_a_token(world: World, mode: Any) 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_packed_app_is_a_resource(world: World, mode: Any) -> None:
-    """`open_cart` names it, and its HTML has the runtime before everything of the app."""
+    """`open_cart` names it, and its HTML has the runtime before the app's own content."""
     async with Client(f"{world.url}/mcp", mode=mode, extensions=UI) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"open_cart", "http_request", "webmcp_attach", "list_view_tools", "call_view_tool"} <= set(tools)
@@ -106,7 +106,7 @@ async def test_the_packed_app_is_a_resource(world: World, mode: Any) -> None:
 
 
 async def test_a_client_that_shows_no_apps_is_not_offered_http_request(world: World) -> None:
-    """It is neither listed nor callable for it."""
+    """For that client it is neither listed nor callable."""
     async with Client(f"{world.url}/mcp/cart", mode="2026-07-28") as client:
         assert "http_request" not in {tool.name for tool in (await client.list_tools()).tools}
         result = await client.call_tool("http_request", {"url": "/api/products"})
@@ -117,7 +117,7 @@ async def test_a_client_that_shows_no_apps_is_not_offered_http_request(world: Wo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_path_outside_the_policy_is_a_problem(world: World, mode: Any) -> None:
-    """The page gets a 403 with a reason; the shop hears nothing; the record has it."""
+    """The page gets a 403 with a reason; the shop receives nothing; it is recorded."""
     async with Client(f"{world.url}/mcp/cart", mode=mode, extensions=UI) as client:
         answer = await request(client, url="/api/admin/users")
     assert answer["status"] == 403
@@ -130,7 +130,7 @@ async def test_a_path_outside_the_policy_is_a_problem(world: World, mode: Any) -
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_without_view_proof_it_runs_as_the_models(world: World, mode: Any) -> None:
-    """An unsafe method waits for a person, who is told so."""
+    """An unsafe method waits for a person, whose question names the model as initiator."""
     async with Client(f"{world.url}/mcp/cart", mode=mode, extensions=UI) as client, person(world) as ann:
         item = {"item_id": await product(client)}
         async with asyncio.TaskGroup() as tasks:
@@ -144,7 +144,7 @@ async def test_without_view_proof_it_runs_as_the_models(world: World, mode: Any)
 
 
 async def test_a_declined_request_is_not_sent(world: World) -> None:
-    """The caller is told; the shop hears nothing of it."""
+    """The caller gets the reason; the shop receives nothing."""
     async with (
         Client(f"{world.url}/mcp/cart", extensions=UI) as client,
         person(world) as ann,
@@ -157,20 +157,20 @@ async def test_a_declined_request_is_not_sent(world: World) -> None:
 
 
 async def listed(client: aiohttp.ClientSession, world: World, url: str) -> list[dict[str, Any]]:
-    """The records of requests to `url` in the database, which is filled in the background."""
+    """Return the records of requests to `url` in the database, which is filled in the background."""
     async with client.get(f"{world.console}/api/audit?limit=100") as answer:
         return [record for record in (await answer.json())["records"] if record["fields"].get("url") == url]
 
 
 async def product(client: Client) -> str:
-    """The id of some product."""
+    """Return the id of some product."""
     body = (await request(client, url="/api/products"))["body"]
     listed = body["products"] if isinstance(body, dict) else body
     return str(listed[0].get("id") or listed[0].get("item_id"))
 
 
 async def test_a_forged_proof_is_refused(world: World) -> None:
-    """Something that looks like a proof is no licence to speak as the model."""
+    """Something that looks like a proof does not make the caller the view."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         answer = await request(client, url="/api/products", _view="AAAAAAAAAAAAAAAAAAAAAA.1.AAAA")
     assert answer["headers"]["gateway-reason"] == "view-unproven"
@@ -178,7 +178,7 @@ async def test_a_forged_proof_is_refused(world: World) -> None:
 
 
 async def test_the_apps_own_site_goes_the_same_way(world: World) -> None:
-    """Its files as they are, its calls with a token and under the policy."""
+    """Its files unchanged, its calls with a token and under the policy."""
     async with world.client(headers=own(world)) as client:
         async with client.get(f"{world.site}/") as page:
             assert "text/html" in page.headers["content-type"]
@@ -197,7 +197,7 @@ async def test_the_apps_own_site_goes_the_same_way(world: World) -> None:
 
 
 async def test_the_shop_is_down_and_comes_back(world: World) -> None:
-    """502 with a reason while it is down, and the gateway recovers by itself."""
+    """502 with a reason meanwhile, and the gateway recovers by itself."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         await world.shop.stop()
         down = await request(client, url="/api/products")
@@ -207,7 +207,7 @@ async def test_the_shop_is_down_and_comes_back(world: World) -> None:
 
 
 async def test_the_authorization_server_is_down_and_comes_back(world: World) -> None:
-    """502 `credential-failed`, no secret in it; then it works."""
+    """502 `credential-failed`, without a secret; then it works."""
     await world.auth.stop()
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         down = await request(client, url="/api/products")
@@ -217,7 +217,7 @@ async def test_the_authorization_server_is_down_and_comes_back(world: World) -> 
 
 
 async def test_a_restart_goes_on_with_the_same_files(world: World) -> None:
-    """The record goes on in one chain, the database has what was before, requests work."""
+    """The record continues in one chain, the database has the earlier records, requests work."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         assert (await request(client, url="/api/products"))["status"] == 200
     before = len(world.records())
@@ -232,7 +232,7 @@ async def test_a_restart_goes_on_with_the_same_files(world: World) -> None:
 
 
 async def test_a_refused_token_is_renewed_for_safe_methods(tmp_path: Path) -> None:
-    """The issuer changed its keys: the shop says 401, and the page never learns of it."""
+    """The issuer rotated its keys: the shop answers 401, and the page never sees it."""
     async with running(tmp_path) as world, Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         assert (await request(client, url="/api/products"))["status"] == 200
         await world.auth.stop()
@@ -244,7 +244,7 @@ async def test_a_refused_token_is_renewed_for_safe_methods(tmp_path: Path) -> No
 
 
 async def test_one_token_serves_many_requests(world: World) -> None:
-    """A burst at the start fetches one token, and all of it is answered."""
+    """A burst at the start fetches one token, and all requests are answered."""
     async with Client(f"{world.url}/mcp/cart", extensions=UI) as client:
         answers = await asyncio.gather(*(request(client, url="/api/products") for _ in range(8)))
     assert [answer["status"] for answer in answers] == [200] * 8
@@ -262,7 +262,7 @@ async def test_no_secret_is_in_what_the_gateway_writes(world: World) -> None:
 
 
 async def test_two_gateways_stand_in_one_process(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is global."""
+    """There is no global state."""
     async with running(tmp_path_factory.mktemp("second")) as second:
         for one in (world, second):
             async with Client(f"{one.url}/mcp/cart", extensions=UI) as client:

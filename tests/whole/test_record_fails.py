@@ -1,4 +1,4 @@
-"""A record that cannot be kept: what is refused then, and that it is said in the log, the metrics and the console."""
+"""A record that cannot be written: what is refused then, and its report in the log, the metrics and the console."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ routes: [{path: /api/echo, methods: [GET, POST]}]
 
 
 def answering() -> web.Application:
-    """A backend that says yes."""
+    """Return a backend that answers every request."""
 
     async def handle(request: web.Request) -> web.Response:
         return web.json_response({}, status=201 if request.method == "POST" else 200)
@@ -49,14 +49,14 @@ def answering() -> web.Application:
 
 
 async def asked(world: World, client: aiohttp.ClientSession, method: str) -> int:
-    """The status of one request."""
+    """Return the status of one request."""
     async with client.request(method, f"{world.site}/api/echo") as answer:
         return answer.status
 
 
 @contextmanager
 def full(path: Path) -> Iterator[None]:
-    """No file grows beyond the size that `path` has, as on a full disk."""
+    """Limit all files to the current size of `path`, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
     try:
@@ -67,7 +67,7 @@ def full(path: Path) -> Iterator[None]:
 
 @contextmanager
 def closed(path: Path) -> Iterator[None]:
-    """Writing to the journal fails as to a closed file; the number stays taken, so that no other file gets it."""
+    """Make writes to the journal fail as to a closed file; its descriptor stays taken for no other file to get it."""
     (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
     kept, closed_for_writing = os.dup(number), os.open(os.devnull, os.O_RDONLY)
     os.dup2(closed_for_writing, number, inheritable=False)
@@ -81,7 +81,7 @@ def closed(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unkept(path: Path) -> Iterator[None]:
-    """What is written to the journal is taken, and cannot be brought to a disk: it goes into a pipe."""
+    """Send the journal's writes into a pipe: they succeed, but cannot be synced."""
     (number,) = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.resolve() == path]
     kept, (end, pipe) = os.dup(number), os.pipe()
     os.dup2(pipe, number, inheritable=False)
@@ -97,20 +97,20 @@ BREAKS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {"full": ful
 
 
 async def lengthened(world: World, client: aiohttp.ClientSession) -> None:
-    """The journal is longer than what else is written meanwhile."""
+    """Make the journal longer than other files that are written meanwhile."""
     for _ in range(30):
         async with client.get(f"{world.site}/api/nothing") as answer:  # which takes nothing of the rate
             assert answer.status == 403
 
 
 async def problems(world: World, client: aiohttp.ClientSession) -> list[str]:
-    """What the console says of the record."""
+    """Return the problems of the record in the console's state."""
     async with client.get(f"{world.console}/api/state") as answer:
         return [one["message"] for one in (await answer.json())["problems"] if one["kind"] == "record"]
 
 
 async def scraped(world: World, client: aiohttp.ClientSession) -> str:
-    """The metrics."""
+    """Return the metrics."""
     async with client.get(f"{world.url}/metrics") as answer:
         return await answer.text()
 
@@ -135,7 +135,7 @@ async def test_a_full_disk_is_said_aloud(
             running(tmp_path, policy=policy, extra=f"audit: {{on_failure: {on_failure}}}\n") as world,
             world.client(headers=CLIENT) as client,
         ):
-            for _ in range(30):  # the journal is longer than what else is written meanwhile
+            for _ in range(30):  # the journal is longer than other files that are written meanwhile
                 assert await asked(world, client, "GET") == 200
             with full(world.config.journal):
                 found = (await asked(world, client, "GET"), await asked(world, client, "POST"))
@@ -153,7 +153,7 @@ async def test_a_full_disk_is_said_aloud(
 
 @pytest.mark.parametrize(("fsync", "statuses"), [("always", (200, 503)), ("never", (200, 201))])
 async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: str, statuses: tuple[int, int]) -> None:
-    """With `fsync: always` nothing is sent that changes something, as if it could not be written."""
+    """With `fsync: always` unsafe requests are refused, as if the line could not be written."""
     backend = Server(bound())
     await backend.start(answering())
     policy = POLICY.replace("PORT", str(backend.port))
@@ -171,7 +171,7 @@ async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: 
 
 
 async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests go on, the console says so, and afterwards everything is there."""
+    """Requests continue, the console reports it, and afterwards all records are in the database."""
     monkeypatch.setattr("gateway.stores.sql.SQLITE_BUSY_SECONDS", 0.1)
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
     monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.1)
@@ -203,7 +203,7 @@ async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("broken", sorted(BREAKS))
 @pytest.mark.parametrize(("on_failure", "runs"), [("refuse-unsafe", False), ("refuse", False), ("continue", True)])
 async def test_tool_calls_without_a_record(tmp_path: Path, on_failure: str, runs: bool, broken: str) -> None:
-    """Those of a page and those of an upstream alike: what a tool changes nobody knows, so it counts as unsafe."""
+    """Of a page and of an upstream alike: the effects of a tool are unknown, so it counts as unsafe."""
     ran: list[str] = []
     async with over_http(shop(ran.append)) as url:
         policy = tmp_path / "open.yaml"
@@ -247,7 +247,7 @@ async def test_tool_calls_without_a_record(tmp_path: Path, on_failure: str, runs
 async def test_an_answer_without_a_record(
     tmp_path: Path, on_failure: str, word: str, status: int, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A yes that cannot be recorded is none, and the question stays; a no counts. It is said aloud."""
+    """A yes that cannot be recorded is refused, and the question stays open; a no counts. The failure is reported."""
     rules = (
         (EXAMPLE / "policy.yaml")
         .read_text("utf-8")
@@ -289,13 +289,13 @@ async def test_an_answer_without_a_record(
 
 
 def written(journal: Path, kind: str) -> list[tuple[str, int | None]]:
-    """The lines of one kind: phase and status."""
+    """Return phase and status of the lines of one kind."""
     lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
     return [(one["phase"], one["fields"].get("status")) for one in lines if one["fields"].get("kind") == kind]
 
 
 async def asked_for(client: aiohttp.ClientSession, url: str, body: object) -> tuple[int, dict[str, Any]]:
-    """The answer to a POST of the console's page."""
+    """Return the answer to a POST of the console's page."""
     async with client.post(url, json=body) as answer:
         return answer.status, await answer.json()
 
@@ -304,7 +304,7 @@ REFUSED = (503, "urn:webmcp-gateway:audit-unavailable")
 
 
 async def test_keys_without_a_record(tmp_path: Path) -> None:
-    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    """A new one is refused until the record can be written; removing one always works."""
     async with running(tmp_path, extra="approvals: {presence: webauthn}\n") as world, person(world) as ann:
         journal, url = world.config.journal, f"{world.console}/api/keys"
         key = TouchKey("gateway.localhost", world.console)
@@ -336,7 +336,7 @@ async def test_keys_without_a_record(tmp_path: Path) -> None:
 
 
 async def test_accounts_without_a_record(tmp_path: Path) -> None:
-    """A new one is refused, and taken once the record can be written; one that is taken away is gone in any case."""
+    """A new one is refused until the record can be written; disconnecting one always works."""
     async with house(tmp_path) as home:
         journal = tmp_path / "gateway.journal"
         told = await home.consented()
@@ -358,7 +358,7 @@ async def test_accounts_without_a_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [False, True])
 async def test_a_grant_ends_with_and_without_a_record(tmp_path: Path, broken: bool) -> None:
-    """Its end is written before and after it, and does not wait for that."""
+    """Its end is recorded as intent and outcome, but does not depend on that."""
     rules = (EXAMPLE / "policy.yaml").read_text("utf-8")
     rules = rules.replace("{when: model, message", "{when: model, grant: 10m, message")
     async with (

@@ -1,4 +1,4 @@
-"""Every byte that a gateway writes anywhere, and no secret in it."""
+"""No byte that a gateway writes anywhere contains a secret."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.world import SECRET, running
 
 
 async def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Files, log, metrics, traces, the logs of a collector, answers: no client secret, no token, no key."""
+    """Files, log, metrics, traces, exported logs, answers: no client secret, no token, no key."""
     caplog.set_level(logging.DEBUG)
     answers: list[str] = []
     async with far() as there, traced(tmp_path, there) as world, world.client(headers=CLIENT) as client:
@@ -47,7 +47,7 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogC
             ("GET", f"{world.console}/api/audit"),
             ("POST", f"{world.url}/mcp"),
         ]
-        await world.auth.stop()  # a failure of the token endpoint is told without what was sent to it
+        await world.auth.stop()  # a failure of the token endpoint is reported without the request
         for method, url in asked[:2]:
             async with client.request(method, url, headers={"traceparent": GOOD}) as answer:
                 answers += [await answer.text(), str(answer.headers)]
@@ -65,7 +65,7 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogC
         for path in tmp_path.iterdir()
         if path.is_file() and path.name.startswith("gateway.") and path.suffix not in (".key", ".yaml")
     }
-    # The authorization server of the example runs in this process, too, and logs what it issues.
+    # The authorization server of the example also runs in this process, and logs its tokens.
     log = [one.getMessage() for one in caplog.records if not one.name.startswith("authlib.oauth2.rfc6749.grants")]
     written |= {"log": "\n".join(log).encode(), "answers": "\n".join(answers).encode()}
     written |= {"collector": json.dumps(there.got).encode()}
@@ -78,7 +78,7 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogC
 
 
 def _forms(secret: str) -> list[bytes]:
-    """A secret as it is, as JSON, in base64, in hex."""
+    """Return a secret as it is, as JSON, in base64, in hex."""
     raw = secret.encode()
     return [raw, json.dumps(secret)[1:-1].encode(), base64.b64encode(raw).rstrip(b"="), raw.hex().encode()]
 
@@ -92,32 +92,32 @@ def test_a_marked_secret_is_found_in_any_form(form: bytes) -> None:
 @pytest.mark.parametrize("before", range(4))
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, lambda raw: raw.hex().encode()])
 def test_a_marked_secret_is_found_wherever_it_stands(before: int, encode: Callable[[bytes], bytes]) -> None:
-    """Base64 of a text in which it begins at any byte."""
+    """In base64 of a text, at any byte offset."""
     assert found_in(encode(b"?" * before + SECRET.encode() + b"!"))
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[Path]:
-    """A folder that is not looked through at the end."""
+    """A folder that is not scanned at the end."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @dataclass
 class At:
-    """Where a gateway listens."""
+    """The address of a gateway."""
 
     port: int
     hosts: dict[str, str] = field(default_factory=dict)
 
 
 def collected(there: Far) -> str:
-    """The configuration of a gateway that tells a collector everything."""
+    """Return the configuration of a gateway that exports everything to a collector."""
     return f"telemetry: {{otlp: 'http://127.0.0.1:{there.server.port}'}}\naudit: {{sinks: [database, otlp]}}\n"
 
 
 async def test_everything_that_a_gateway_says_is_looked_at(elsewhere: Path) -> None:
-    """A secret in whatever leaves it: each is found, also where it is told in a way of its own."""
+    """A secret in each kind of output is found, in any encoding used there."""
     tmp_path = elsewhere
     (tmp_path / "left.log").write_text(SECRET)
     (tmp_path / "left.key").write_text("k" * 43)
@@ -184,7 +184,7 @@ with tempfile.TemporaryDirectory() as folder:
     ("leak", "kinds"), [("files", {"files"}), ("log", {"log"}), ("output", {"standard"}), ("none", set())]
 )
 async def test_a_gateway_of_its_own_process_is_looked_at(elsewhere: Path, leak: str, kinds: set[str]) -> None:
-    """What it prints and logs, and the files that it leaves, which are gone when the tests end."""
+    """Its output and logs, and its files, which are gone when the tests end."""
     command = [sys.executable, "-c", ALONE, leak]
     environ = {**environment(), FOLDER: str(elsewhere)}
     ended = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, check=False)
@@ -195,7 +195,7 @@ async def test_a_gateway_of_its_own_process_is_looked_at(elsewhere: Path, leak: 
 
 
 def test_a_secret_without_the_mark_is_found_too() -> None:
-    """Whatever a gateway was given; of a key in lines each line tells of it."""
+    """Every secret that a gateway was given; of a multi-line key any line."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.leaks.marks._OTHERS", set())
         Secret("forgotten-to-mark")

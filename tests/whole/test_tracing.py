@@ -1,4 +1,4 @@
-"""One trace from who calls to the backend, as a collector gets it, and the record as its logs."""
+"""One trace from the caller to the backend, as a collector receives it, and the record as its logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ routes: [{path: /api/echo, methods: [GET, POST]}]
 
 @dataclass
 class Far:
-    """A collector and a backend in one, which keep what they get; while `down` is set the collector takes nothing."""
+    """A collector and a backend in one, which keep what they receive; while `down` is set the collector refuses."""
 
     server: Server
     got: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -47,19 +47,19 @@ class Far:
     down: bool = False
 
     def spans(self) -> list[dict[str, Any]]:
-        """Every span."""
+        """Return every span."""
         found = [body["resourceSpans"] for path, body in self.got if path == "/v1/traces"]
         return [span for one in found for part in one for scope in part["scopeSpans"] for span in scope["spans"]]
 
     def logs(self) -> list[dict[str, Any]]:
-        """Every log record."""
+        """Return every log record."""
         found = [body["resourceLogs"] for path, body in self.got if path == "/v1/logs"]
         return [log for one in found for part in one for scope in part["scopeLogs"] for log in scope["logRecords"]]
 
 
 @asynccontextmanager
 async def far() -> AsyncIterator[Far]:
-    """It runs."""
+    """Run it."""
     there = Far(Server(bound()))
 
     async def handle(request: web.Request) -> web.Response:
@@ -82,7 +82,7 @@ async def far() -> AsyncIterator[Far]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorter waits than in life."""
+    """Shorten the waits."""
     monkeypatch.setattr(spans, "EVERY", 0.05)
     monkeypatch.setattr(filler, "LINGER_SECONDS", 0.01)
     monkeypatch.setattr(filler, "FIRST_PAUSE_SECONDS", 0.02)
@@ -93,7 +93,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def traced(
     folder: Path, there: Far, trace: str = "true", sinks: str = "[database, otlp]"
 ) -> AsyncIterator[World]:
-    """A gateway that tells `there` everything, and whose backend `there` is."""
+    """Yield a gateway that exports everything to `there`, and whose backend is `there`."""
     extra = f"telemetry: {{otlp: 'http://127.0.0.1:{there.server.port}'}}\naudit: {{sinks: {sinks}}}\n"
     policy = POLICY.replace("PORT", str(there.server.port)).replace("TRACE", trace)
     async with running(folder, policy=policy, extra=extra) as world:
@@ -101,20 +101,20 @@ async def traced(
 
 
 async def problems(world: World, client: aiohttp.ClientSession) -> str:
-    """What the console says is wrong."""
+    """Return the problems in the console's state."""
     async with client.get(f"{world.console}/api/state") as answer:
         return str((await answer.json())["problems"])
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 async def test_one_trace_from_the_caller_to_the_backend(tmp_path: Path) -> None:
-    """The caller's id in the record, in every span, in what the backend hears; each step is a span of the request."""
+    """The caller's id is in the record, in all spans, and in the backend's headers; each step has a span."""
     async with far() as there, traced(tmp_path, there) as world:
         said = {**CLIENT, "traceparent": GOOD, "tracestate": "vendor=1"}
         async with world.client(headers=said) as client, client.get(f"{world.site}/api/echo") as answer:
@@ -134,7 +134,7 @@ async def test_one_trace_from_the_caller_to_the_backend(tmp_path: Path) -> None:
 
 
 async def test_a_backend_that_shall_not_know(tmp_path: Path) -> None:
-    """It is told nothing, not even what the app says itself."""
+    """It receives no trace header, not even the app's own."""
     async with far() as there, traced(tmp_path, there, trace="false") as world:
         said = {**CLIENT, "traceparent": GOOD, "tracestate": "a=b"}
         async with world.client(headers=said) as client, client.get(f"{world.site}/api/echo") as answer:
@@ -143,7 +143,7 @@ async def test_a_backend_that_shall_not_know(tmp_path: Path) -> None:
 
 
 async def test_the_trace_of_an_mcp_call(tmp_path: Path) -> None:
-    """As `_meta` says, or the header fields of its request."""
+    """In `_meta`, or in the header fields of its request."""
     async with far() as there, traced(tmp_path, there) as world:
         meta = {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -169,7 +169,7 @@ async def test_the_trace_of_an_mcp_call(tmp_path: Path) -> None:
 
 
 async def test_what_a_models_call_causes_is_in_its_trace(tmp_path: Path) -> None:
-    """The request of the page belongs to the trace of the call that runs in it, whatever the page says."""
+    """The page's request belongs to the trace of the call that runs in it, whatever the page sends."""
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
         caller = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call", "v")
@@ -182,7 +182,7 @@ async def test_what_a_models_call_causes_is_in_its_trace(tmp_path: Path) -> None
 
 
 async def test_what_one_gesture_causes_is_in_one_trace(tmp_path: Path) -> None:
-    """Each request of the page under it, whatever else the page does meanwhile."""
+    """Each request of the page after it, whatever else the page does meanwhile."""
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
         person = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PERSON, "attested-gesture", "v", True, "gesture-1")
@@ -194,7 +194,7 @@ async def test_what_one_gesture_causes_is_in_one_trace(tmp_path: Path) -> None:
 
 
 async def test_a_question_its_answer_and_the_call_are_in_one_trace(tmp_path: Path) -> None:
-    """From the model's call over the person's yes to the request, as the record tells it."""
+    """From the model's call over the person's yes to the request, in the record."""
     async with running(tmp_path) as world, person(world) as ann, shown(world, ann):
         async with Client(f"{world.url}/mcp", mode="legacy") as client, asyncio.TaskGroup() as tasks:
             calling = tasks.create_task(client.call_tool("cart_checkout", {}))
@@ -208,7 +208,7 @@ async def test_a_question_its_answer_and_the_call_are_in_one_trace(tmp_path: Pat
 
 
 async def test_a_request_that_waits_keeps_its_trace(tmp_path: Path) -> None:
-    """What was asked, the answer, and what was sent then: nobody's call or gesture holds them together."""
+    """The question, the answer, and the request sent then, without a common call or gesture."""
     async with running(tmp_path) as world, person(world) as ann, asyncio.TaskGroup() as tasks:
         removing = tasks.create_task(removed(world))
         await answer_next(ann, world, "approve")
@@ -218,7 +218,7 @@ async def test_a_request_that_waits_keeps_its_trace(tmp_path: Path) -> None:
 
 
 async def test_the_record_as_logs_through_an_outage(tmp_path: Path) -> None:
-    """Every line arrives, also those from when the collector was down, with its trace and values; no secret does."""
+    """Every line arrives, also those from while the collector was down, with its trace and values, without secrets."""
     async with far() as there, traced(tmp_path, there) as world:
         async with world.client(headers=CLIENT) as client:
             there.down = True

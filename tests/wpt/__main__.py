@@ -16,11 +16,11 @@ from tests.wpt.results import Result, read, summary, written
 from tests.wpt.running import Gateway, Outcome, Site, gateway, run_natively, site
 
 _BATCH = 30
-"""Pages that share a gateway."""
+"""The number of pages that share a gateway."""
 
 
 def main() -> None:
-    """Run what the arguments ask for."""
+    """Run the tests that the arguments select."""
     parser = argparse.ArgumentParser(prog="make wpt", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of web-platform-tests, outside of this repository")
     parser.add_argument("--tools", type=Path, help="the checkout whose tools/wptserve serves it, if it has none")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 async def run(checkout: Path, tools: Path, prefixes: tuple[str, ...], jobs: int, file: Path, *, again: bool) -> None:
-    """Run the pages below `prefixes`, write each result into `file`, and print what differs."""
+    """Run the pages below `prefixes`, write each result into `file`, and print the differences."""
     cases, left_out = cases_of(checkout, prefixes)
     known = read(file) if again else {}
     urls = [case.url for case in cases if case.url not in known or known[case.url].differs()]

@@ -11,7 +11,7 @@ from typing import Final
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
 
 AREAS: Final = ("fetch/api/", "xhr/", "eventsource/", "FileAPI/", "html/semantics/forms/", "webstorage/")
-"""What is run where nothing is asked for."""
+"""The default folders."""
 
 LEFT_OUT: Final = {
     "of workers alone": re.compile(r"worker", re.I),
@@ -23,13 +23,13 @@ LEFT_OUT: Final = {
     "of https alone": re.compile(r"\.https\."),
     "drafts of proposals": re.compile(r"tentative"),
 }
-"""Pages that are not run, by what stands in their path."""
+"""Pages that are not run, by a pattern for their path."""
 
 UNUSED: Final = {
     "with a driver that types and clicks": re.compile(r"testdriver"),
     "of service workers": re.compile(r"service-worker|serviceWorker"),
 }
-"""Pages that are not run, by what stands in them."""
+"""Pages that are not run, by a pattern for their content."""
 
 _KINDS = (".any.js", ".window.js")
 _MARKUP = (".html", ".htm", ".xhtml", ".xht")
@@ -43,14 +43,14 @@ _SENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A page of the checkout: where it is served, and its file there."""
+    """A page of the checkout: its URL, and its file there."""
 
     url: str
     file: Path
 
 
 def cases_of(checkout: Path, prefixes: tuple[str, ...]) -> tuple[list[Case], dict[str, list[str]]]:
-    """The pages below these prefixes, in order, and what is left out by its class."""
+    """Return the pages below these prefixes, in order, and those left out by class."""
     cases: list[Case] = []
     left_out: dict[str, list[str]] = {}
     for file in sorted(_files(checkout, prefixes)):
@@ -89,7 +89,7 @@ def _files(checkout: Path, prefixes: tuple[str, ...]) -> Iterator[Path]:
 
 
 def sent_headers(checkout: Path, prefixes: tuple[str, ...]) -> list[str]:
-    """The names of all headers that the servers of these tests may send: the policy admits them."""
+    """Return the names of all headers that the servers of these tests may send: the policy admits them."""
     names: set[str] = set()
     for prefix in prefixes:
         for file in (checkout / prefix.rpartition("/")[0]).rglob("*"):

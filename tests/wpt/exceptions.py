@@ -36,14 +36,14 @@ REASONS: Final = {
     "`blob:` URLs": "They name the origin of the frame, which has none.",
     "other encodings": "A packed page is UTF-8, and so is what its forms send: scripts have no encoder for others.",
 }
-"""Why, by the name of the class."""
+"""The reason by the name of the class."""
 
 _FILE: Final = Path(__file__).with_name("exceptions.txt")
 
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Of a page, the subtests of a class by a pattern for their names: all, if it is given none."""
+    """The subtests of a page in a class, by a pattern for their names: by default all."""
 
     reason: str
     url: str
@@ -62,8 +62,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 def read_exceptions(text: str) -> tuple[Exempt, ...]:
     """Read a file of exceptions.
 
-    A line in brackets names a class, one that begins with a slash a page, and those below it, behind two spaces,
-    subtests, in which a star stands for any characters. Of a page without any, all subtests are exempt.
+    A line in brackets names a class, one that begins with a slash a page, and those below it, after two spaces,
+    subtests, in which a star matches any characters. Without any, all subtests of a page are exempt.
     """
     found: list[Exempt] = []
     reason = ""
@@ -89,7 +89,7 @@ def exempt(url: str, subtest: str) -> str | None:
 
 
 def needless(differing: Mapping[str, Iterable[str]]) -> list[Exempt]:
-    """Return the exceptions of these pages that none of the subtests needs which differ there."""
+    """Return the exceptions of these pages that match none of the differing subtests."""
     pages = {url: [*names] for url, names in differing.items()}
     return [
         each for each in EXEMPT if each.url in pages and not any(each.holds(each.url, name) for name in pages[each.url])

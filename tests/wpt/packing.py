@@ -21,7 +21,7 @@ class Unpackable(Exception):
 async def write_app(client: aiohttp.ClientSession, origin: str, url: str, folder: Path) -> None:
     """Write the page at `url` and its scripts into `folder`, as an app whose address is the page's own.
 
-    Scripts that a program of the server makes stay with it, as the scripts of a backend.
+    Scripts that a server program generates are left to it, as the scripts of a backend.
     """
     async with client.get(origin + url) as response:
         if response.status != 200:

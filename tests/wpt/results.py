@@ -1,4 +1,4 @@
-"""What pages came to natively and in a view: kept in a file, compared, and told."""
+"""The results of pages natively and in a view: stored in a file, compared, and summarized."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.wpt.running import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A page in both places."""
+    """The results of a page in both places."""
 
     url: str
     native: Outcome
@@ -25,30 +25,30 @@ class Result:
         return [name for name in self.native.subtests if self.native.passes(name)]
 
     def differs(self) -> list[str]:
-        """Those of them that do not pass in a view."""
+        """Return those of them that do not pass in a view."""
         return [name for name in self.passing() if not self.view.passes(name)]
 
     @property
     def area(self) -> str:
-        """What it is a test of."""
+        """The area that it tests."""
         names = self.url.split("/")
         return "/".join(names[1:3]) if names[1] in ("fetch", "html") else names[1]
 
     def line(self) -> str:
-        """The page in one line."""
+        """The result in one line for people."""
         passing, differs = len(self.passing()), len(self.differs())
         problem = f" ({self.view.problem})" if differs and self.view.problem else ""
         return f"{passing - differs}/{passing} {self.url}{problem}"
 
 
 def written(result: Result) -> str:
-    """A line of the file."""
+    """Return the result as a line of the file."""
     outcomes = ([outcome.subtests, outcome.problem] for outcome in (result.native, result.view))
     return json.dumps([result.url, *outcomes]) + "\n"
 
 
 def read(file: Path) -> dict[str, Result]:
-    """The results in a file, by the URL of the page."""
+    """Return the results in a file, by the URL of the page."""
     lines = (json.loads(line) for line in file.read_text("utf-8").splitlines())
     return {url: Result(url, _outcome(*native), _outcome(*view)) for url, native, view in lines}
 

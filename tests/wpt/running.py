@@ -26,30 +26,30 @@ _STATUS = ("pass", "fail", "timeout", "not run", "precondition failed")
 _HARNESS = ("", "error", "timeout", "precondition failed")
 
 _MARK = "wpt:"
-"""Before what a page tells on its console; report.js has it, too."""
+"""The prefix of a page's messages on its console; report.js has it, too."""
 
 PATIENCE: Final = 70.0
-"""Seconds that a page may take."""
+"""The timeout of a page in seconds."""
 
 SILENCE: Final = 40.0
-"""Seconds after which a page that has told nothing at all is given up."""
+"""Seconds after which a page without any message is given up."""
 
 _HERE = Path(__file__).parent
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a page came to: the status and message of each subtest by its name, and what is to say of the whole."""
+    """The result of a page: status and message of each subtest by its name, and a problem of the whole."""
 
     subtests: dict[str, tuple[str, str]] = field(default_factory=dict)
     problem: str = ""
 
     def passes(self, name: str) -> bool:
-        """Whether this subtest passed."""
+        """Return whether this subtest passed."""
         return self.subtests.get(name, ("", ""))[0] == _STATUS[PASS]
 
     def why(self, name: str) -> str:
-        """Why it did not."""
+        """Return why it did not."""
         return ": ".join(self.subtests.get(name, ("not reported", self.problem)))
 
 
@@ -67,7 +67,7 @@ class Site:
 
 @asynccontextmanager
 async def site(tools: Path, checkout: Path) -> AsyncIterator[Site]:
-    """The checkout on loopback, served by the programs of `tools`."""
+    """Serve the checkout on loopback with the programs of `tools`."""
     command = (sys.executable, str(_HERE / "site.py"), str(tools), str(checkout), str(_HERE / "report.js"))
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True
@@ -103,12 +103,12 @@ async def _answers(url: str) -> None:
 
 
 async def run_page(page: Page, url: str) -> Outcome:
-    """Load `url`, and wait for what the page, or the first frame in it that has a harness, tells."""
+    """Load `url`, and wait for the results of the page, or of the first frame in it that has a harness."""
     outcome, told, ended = Outcome(), asyncio.Event(), asyncio.Event()
     teller = ""
 
     def hear(said: ConsoleMessage) -> None:
-        # Not by a binding: in frames that come to be in processes of their own it is not there from the start.
+        # Not by a binding: it is missing at the start of frames that get a separate process.
         nonlocal teller
         if not said.text.startswith(_MARK):
             return
@@ -148,7 +148,7 @@ def _note(outcome: Outcome, tests: Sequence[tuple[str, int, str | None]]) -> Non
 
 @asynccontextmanager
 async def gateway(folder: Path, served: Site, urls: Sequence[str], headers: Sequence[str]) -> AsyncIterator[Gateway]:
-    """A gateway with an app for each page, and a policy that admits all that a policy can."""
+    """Run a gateway with an app for each page, and a policy that is as permissive as possible."""
     apps: dict[str, str] = {}
     problems: dict[str, str] = {}
     shutil.rmtree(folder, ignore_errors=True)
@@ -194,14 +194,14 @@ async def gateway(folder: Path, served: Site, urls: Sequence[str], headers: Sequ
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Its console, the app of each page, and why others are no app."""
+    """Its console, the app of each page, and why other pages are no apps."""
 
     console: str
     apps: dict[str, str]
     problems: dict[str, str]
 
     async def run(self, browser: Browser, url: str) -> Outcome:
-        """The page in a view."""
+        """Run the page in a view."""
         if url in self.problems:
             return Outcome(problem=f"not packed: {self.problems[url].strip()}")
         async with await browser.new_context(ignore_https_errors=True) as context:
@@ -234,6 +234,6 @@ def _configure(folder: Path, served: Site, port: int, apps: dict[str, str], head
 
 
 async def run_natively(browser: Browser, origin: str, url: str) -> Outcome:
-    """The page on its own server."""
+    """Run the page on its own server."""
     async with await browser.new_context(ignore_https_errors=True) as context:
         return await run_page(await context.new_page(), origin + url)

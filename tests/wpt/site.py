@@ -1,4 +1,4 @@
-"""Serves a checkout of web-platform-tests with the `wptserve` of its `tools` folder; runs as a process of its own.
+"""Serves a checkout of web-platform-tests with the `wptserve` of its `tools` folder; runs as a separate process.
 
     python site.py TOOLS CHECKOUT REPORT
 

@@ -1,4 +1,4 @@
-"""The program behind `make wpt`, on a checkout of a few pages with a harness and a server of its own."""
+"""The program behind `make wpt`, on a checkout of a few pages with a small harness and server."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from tests.wpt.exceptions import EXEMPT, REASONS, Exempt, exempt, needless, read
 from tests.wpt.results import read
 
 SMALL = Path(__file__).parent / "small"
-"""A checkout of three pages that are run, others that are not, and what serves them."""
+"""A checkout of three pages that are run, others that are not, and their server."""
 
 
 def test_pages_are_found_and_others_left_out_by_class() -> None:
-    """No helper of a test, no worker, nothing of another folder; each variant of a page is one."""
+    """No helpers, no workers, nothing of another folder; each variant of a page counts as a page."""
     cases, left_out = cases_of(SMALL, ("fetch/api/",))
     names = ["many.any.html?1", "many.any.html?2", "one.any.html", "two.html"]
     assert [case.url for case in cases] == [f"/fetch/api/{name}" for name in names]
@@ -26,7 +26,7 @@ def test_pages_are_found_and_others_left_out_by_class() -> None:
 
 
 async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A subtest that passes natively alone, with the reason, and the figures; what was the same is not run again."""
+    """Subtests that pass only natively, with the reason, and the figures; `again` repeats only pages that differed."""
     file = tmp_path / "results.jsonl"
     await run(SMALL, SMALL, ("fetch/api/",), 2, file, again=False)
     printed = capsys.readouterr().out
@@ -50,7 +50,7 @@ async def test_what_differs_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_each_exception_is_named_with_its_reason() -> None:
-    """In the documentation as here; of each class there is a subtest, and one that just fails is of none."""
+    """In the documentation as here; each class has a subtest, and a subtest that just fails is in none."""
     text = " ".join((Path(__file__).parents[2] / "docs" / "app-authors.md").read_text("utf-8").split())
     assert [name for name, reason in REASONS.items() if f"| {name} | {reason} |" not in text] == []
     assert {each.reason for each in EXEMPT} == REASONS.keys()
@@ -65,7 +65,7 @@ def test_each_exception_is_named_with_its_reason() -> None:
 
 
 def test_exceptions_are_read_by_class_and_page() -> None:
-    """A page alone stands for all its subtests; in their names a star is any text, and all else is itself."""
+    """A page alone means all its subtests; in their names a star matches any text, and other characters themselves."""
     whole, one, two = read_exceptions("[workers]\n/a.html\n/b.html\n  it (x) *\n  [y]\n")
     assert (whole, one.pattern, two) == (Exempt("workers", "/a.html"), "it (x) *", Exempt("workers", "/b.html", "[y]"))
     assert whole.holds("/a.html", "any\nthing")

@@ -1,1 +1,1 @@
-"""Stands in for the module that puts the tools of web-platform-tests on the path."""
+"""A substitute for the module that puts the tools of web-platform-tests on the path."""

@@ -1,1 +1,1 @@
-"""Stands in for the program that starts that server."""
+"""A substitute for the program that starts that server."""

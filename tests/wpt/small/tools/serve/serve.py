@@ -1,4 +1,4 @@
-"""A server of the small checkout, with the names by which `site.py` calls that of web-platform-tests."""
+"""A server of the small checkout, with the names that `site.py` uses of the one of web-platform-tests."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _HARNESS = "".join(f"<script src=/resources/{name}.js></script>" for name in ("t
 
 
 class AnyHtmlHandler:
-    """What makes a page of a script."""
+    """The handler that makes a page of a script."""
 
     wrapper = "isWorker:"
 
 
 class Routes:
-    """Files that are elsewhere."""
+    """Routes to files in other places."""
 
     def __init__(self) -> None:
         self.static: dict[str, Path] = {}
 
     def add_static(self, path: str, arguments: object, kind: str, route: str) -> None:
-        """`route` is the file at `path`."""
+        """Serve the file at `path` under `route`."""
         self.static[route] = Path(path)
 
 
 def get_route_builder(logger: object, aliases: object, config: object) -> Routes:
-    """None but those that are added."""
+    """Return a builder without routes."""
     return Routes()
 
 
 def run(*, route_builder: Callable[..., Routes], config_path: str, **_: object) -> None:
-    """Serve the folder that the configuration names, on a free port."""
+    """Serve the configured folder on a free port."""
     settings = json.loads(Path(config_path).read_text("utf-8"))
     routes = Routes()
 

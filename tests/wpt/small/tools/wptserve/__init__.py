@@ -1,1 +1,1 @@
-"""Stands in for the server of web-platform-tests."""
+"""A substitute for the server of web-platform-tests."""
