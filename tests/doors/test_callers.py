@@ -60,7 +60,7 @@ async def test_nobody_comes_in_without_proof(guarded: World) -> None:
     ],
 )
 async def test_what_is_no_token_opens_no_door(guarded: World, authorization: str) -> None:
-    """Whatever it looks like."""
+    """In any form."""
     for name, knock in knocks(guarded).items():
         status, _, _ = await answer(knock, {"authorization": authorization[:8000]})
         assert status == 401, name

@@ -248,7 +248,7 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
 
 
 async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
-    """Whoever else guesses from the same address; and no guess is counted while introspection is impossible."""
+    """Also among others' guesses from its address; and no guess is counted while introspection is impossible."""
     now, asked = 0.0, list[str]()
     evil.introspected["good"] = {**evil.claims("https://gateway.test"), "active": True}
 

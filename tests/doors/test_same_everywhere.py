@@ -112,7 +112,7 @@ class Street:
         async with local_client(headers=NAVIGATION) as browser:
             async with browser.get(f"{console}/login?issuer=0&to=/") as got:
                 assert got.status == 200, await got.text()
-            state = "s" * 43  # a site redirects nobody to the console where `none` admits everybody
+            state = "s" * 43  # a site does not redirect to the console where `none` admits everybody
             browser.cookie_jar.update_cookies({SessionCookies(site).name("state"): state}, URL(site))
             async with browser.get(f"{console}/login/site?app={APP}&to=/&state={state}") as got:
                 assert got.status == 200, await got.text()

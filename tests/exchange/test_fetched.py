@@ -158,7 +158,7 @@ async def test_who_waits_for_the_look_of_another_call_may_leave(tmp_path: Path) 
 
 
 async def test_a_call_that_was_cancelled_is_not_refused(tmp_path: Path) -> None:
-    """Whatever the result of its query."""
+    """For any result of its query."""
     async with house(tmp_path) as home:
         home.clock.now += 1000
         home.issuer.refuses = True

@@ -125,7 +125,7 @@ async def placed(
 @MODES
 @MOUNTS
 async def test_each_is_offered_their_own_tools(tmp_path: Path, mode: str, mount: str) -> None:
-    """Whoever listed last; a tool may be for apps for one of them, and for the model for the other."""
+    """In any order of listing; a tool may be for apps for one of them, and for the model for the other."""
     async with placed(tmp_path, mode, mount) as place:
         for _ in range(2):
             assert await place.names("ann") == {f"{place.prefix}shared", f"{place.prefix}of_ann"}

@@ -230,7 +230,7 @@ async def test_progress_arrives_in_order_before_the_answer(
 @pytest.mark.parametrize("upstream", MODES)
 @pytest.mark.parametrize("client", MODES)
 async def test_log_messages_reach_who_wants_them(tmp_path: Path, client: str, upstream: str, way: str) -> None:
-    """A client receives a tool's log messages if it asked for them."""
+    """A client receives a tool's log messages if it requested them."""
     heard: list[Any] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:

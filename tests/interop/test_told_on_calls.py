@@ -102,7 +102,7 @@ async def test_all_that_a_call_logs_in_one_go_arrives(tmp_path: Path, kind: str,
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
 async def test_a_change_that_a_call_tells_of_reaches_all_who_follow(tmp_path: Path, kind: str, mode: str) -> None:
-    """Whatever else the call sends, and although its own client subscribed to nothing."""
+    """Among the call's other messages, and although its own client subscribed to nothing."""
     changed = notification(f"{kind}/list_changed")
 
     async def called(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:

@@ -72,7 +72,7 @@ class _Open:
         return principal_of(request.headers.get("x-user"))
 
     def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Revoke nobody."""
+        """Do nothing: no credential is revoked."""
         return nullcontext()
 
 

@@ -123,7 +123,7 @@ def test_a_listener_that_comes_later_shares_the_pace(house: House) -> None:
 
 
 def test_other_apps_are_told_to_all(house: House) -> None:
-    """Whatever tools of views there are."""
+    """For any tools of views."""
     told = house.listener()
     house.changes.changed_for_all()
     assert len(told) == 1

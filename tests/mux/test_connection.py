@@ -114,7 +114,7 @@ def test_what_one_end_lets_out_the_other_takes(steps: list[tuple[bool, str, Chan
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(Channel), messages()), max_size=40))
 def test_two_views_never_hear_each_other(steps: list[tuple[bool, Channel, dict[str, Json]]]) -> None:
-    """Whatever is sent in one view, the other receives nothing and its own call stays open."""
+    """For any messages in one view, the other receives nothing and its own call stays open."""
     wire = Wire()
     quiet = Message(VIEWS[1], Channel.WEBMCP, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     wire.gateway.send(quiet)

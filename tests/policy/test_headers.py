@@ -126,7 +126,7 @@ def test_injected_header_has_no_twin() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=20)), max_size=8))
 def test_request_headers_never_break_the_message(headers: list[tuple[str, str]]) -> None:
-    """Whatever comes in, the result consists of valid header fields, and passes again unchanged."""
+    """For any input, the result consists of valid header fields, and passes again unchanged."""
     with contextlib.suppress(ValueError):
         kept = filter_request_headers(tuple(headers))
         assert filter_request_headers(kept) == kept

@@ -49,7 +49,7 @@ def test_a_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
 
 @given(MADE)
 def test_a_multipart_form_is_read_as_its_parser_reads_it(body: bytes) -> None:
-    """Whatever is around the name."""
+    """For any text around the name."""
     assert steps_of(method_override("", MULTIPART, body)) == ("form" if FIELD.search(body) else None, 1)
 
 

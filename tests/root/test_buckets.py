@@ -44,7 +44,7 @@ def test_what_is_full_again_is_forgotten() -> None:
 
 
 def test_a_bucket_that_is_not_full_again_is_kept() -> None:
-    """Whatever other buckets come and go: no caller gets a second burst by eviction."""
+    """Although other buckets come and go: no caller gets a second burst by eviction."""
     buckets = Buckets[str](each=10**6)
     assert [asked(buckets, "mine", 0.0, "ada") for _ in range(3)] == [True, True, False]
     for number in range(1000):

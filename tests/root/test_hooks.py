@@ -39,7 +39,7 @@ async def test_first_refusal_wins_in_the_order_of_the_configuration(tmp_path: Pa
 
 @pytest.mark.parametrize("error", ["RuntimeError('boom')", "__import__('asyncio').CancelledError('boom')"])
 async def test_a_plugin_that_raises_refuses_and_is_named(tmp_path: Path, error: str) -> None:
-    """An exception in a hook is a refusal, never a pass; a CancelledError of its own does not cancel the caller."""
+    """An exception in a hook is a refusal, never a pass; a CancelledError that it raises does not cancel the caller."""
     broken = plugin(tmp_path, "broken.py", f"@hookimpl\ndef check_request(caller): raise {error}\n")
     with pytest.raises(Refusal, match=r"broken\.py failed in check_request") as refused:
         await Hooks([broken], tmp_path).check_request(REQUEST, CALLER)
@@ -150,7 +150,7 @@ async def check_request(request):
 
 @pytest.mark.parametrize("end", ["pass", "raise OSError('cleaning up')"])
 async def test_who_is_cancelled_in_a_plugin_ends(tmp_path: Path, end: str) -> None:
-    """Whatever the plugin does with the cancellation: a stopping gateway cancels each request once."""
+    """Even if the plugin swallows the cancellation: a stopping gateway cancels each request once."""
     hooks = Hooks([plugin(tmp_path, "keeps.py", KEEPS_IT_TO_ITSELF.replace("END", end))], tmp_path)
     asked = asyncio.create_task(hooks.check_request(REQUEST, CALLER))
     await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def test_every_plugin_hears_the_outcome_of_what_was_cancelled(tmp_path: Pa
 
 
 async def test_every_plugin_hears_the_outcome_of_what_a_scope_ended(tmp_path: Path) -> None:
-    """The MCP SDK ends calls so: each await would be cancelled anew."""
+    """The MCP SDK ends calls so: each await would be cancelled again."""
     names = [plugin(tmp_path, f"{name}.py", HEARS) for name in ("one", "two")]
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks(names, tmp_path), OnFailure.CONTINUE)

@@ -1,4 +1,4 @@
-"""Random ids: each drawn once, as many as are asked for."""
+"""Random ids: each drawn once, as many as requested."""
 
 import re
 

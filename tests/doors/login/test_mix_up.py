@@ -96,7 +96,7 @@ async def test_an_issuer_that_does_not_name_itself_has_an_address_of_its_own(two
 
 
 ELSEWHERE = [(place, issuer) for place in ("", "/honest", "/evil", "/nobody") for issuer in ("kept", "dropped")]
-ELSEWHERE.remove(("/evil", "dropped"))  # the honest issuer redirects nobody there: it does not know that address
+ELSEWHERE.remove(("/evil", "dropped"))  # the honest issuer never redirects there: it does not know that address
 
 
 @pytest.mark.parametrize(("place", "issuer"), ELSEWHERE)

@@ -1,4 +1,4 @@
-"""One end of a conversation with an upstream that misbehaves, or says little."""
+"""One end of a conversation with an upstream that misbehaves, or is silent."""
 
 import asyncio
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
 
 
 class Near:
-    """A transport to an upstream that is the test; `sent` are the gateway's messages, `say` answers."""
+    """A transport to an upstream that the test plays: `sent` are the gateway's messages, `say` sends one to it."""
 
     def __init__(self) -> None:
         self.sent = asyncio.Queue[Message]()

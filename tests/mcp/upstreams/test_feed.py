@@ -121,7 +121,7 @@ async def test_a_principal_follows_so_many_resources(
 
 
 async def test_what_is_asked_of_one_resource_keeps_its_order(made: Made) -> None:
-    """If the unsubscription arrived last, the upstream would notify nobody, whoever follows."""
+    """If the unsubscription arrived last, the upstream would send no updates to any follower."""
     upstream, feed = made(False)
     one, other = follows(feed), follows(feed)
     await feed.subscribe(upstream, one, A)
@@ -187,7 +187,7 @@ async def test_a_stream_is_opened_anew_only_for_other_things(made: Made) -> None
 
 
 async def test_a_stream_that_stands_outlasts_one_that_is_refused(made: Made) -> None:
-    """Its followers still get their updates, and whoever wanted more gets the reason."""
+    """Its followers still get their updates, and the client that wanted more gets the reason."""
     upstream, feed = made(True)
     one, other = follows(feed), follows(feed)
     await feed.subscribe(upstream, one, A)
