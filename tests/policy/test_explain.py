@@ -1,4 +1,4 @@
-"""An explanation shows each step, each route tried, the facts of conditions and the remedy; tests show their tries."""
+"""An explanation shows each step, each route tried, conditions' facts and the remedy; policy tests report failures."""
 
 from __future__ import annotations
 

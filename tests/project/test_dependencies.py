@@ -81,7 +81,7 @@ STANDARD = {
 
 @cache
 def trees(*folders: str) -> list[ast.Module]:
-    """The syntax trees of all modules in these folders of the repository."""
+    """Return the syntax trees of all modules in these folders of the repository."""
     files = (file for folder in folders for file in (ROOT / folder).rglob("*.py") if "node_modules" not in file.parts)
     return [ast.parse(file.read_text("utf-8")) for file in files]
 

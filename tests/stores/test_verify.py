@@ -61,8 +61,7 @@ def first(verdict: Verdict) -> str:
 
 
 def rechained(lines: list[bytes], change: int, key: JournalKey | None = None) -> list[bytes]:
-    """The lines with another URL in one of them, and every hash after it made to fit; heads are as they were, or,
-    with a key, signed anew."""
+    """Return the lines with another URL in one and all later hashes recomputed; with a key, heads are signed anew."""
     result = lines[:change] if key is None else []
     before = read_line(result[-1]).hash if result else NO_HASH
     for number, raw in enumerate(lines):
