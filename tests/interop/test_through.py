@@ -125,7 +125,7 @@ async def test_a_person_is_sent_to_the_page_of_an_upstream(
     async def visit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestURLParams)
         asked.append(params)
-        return types.ElicitResult(action=action)  # one of the two above
+        return types.ElicitResult(action=action)  # type: ignore[arg-type]  # one of the two above
 
     async with (
         probed(tmp_path, upstream) as (url, _),
@@ -254,7 +254,7 @@ async def test_sessions_of_one_upstream_hear_as_much_as_each_wants(tmp_path: Pat
         Client(f"{mcp}/up", mode="legacy", logging_callback=hearing("error")) as second,
     ):
         for client, level in ((first, "debug"), (second, "error")):
-            params = types.SetLevelRequestParams(level=level)  # one of the two
+            params = types.SetLevelRequestParams(level=level)  # type: ignore[arg-type]  # one of the two
             await client.session.send_request(types.SetLevelRequest(params=params), types.EmptyResult)
         await first.call_tool("test_logging_tool")
         await second.call_tool("test_logging_tool")
