@@ -110,7 +110,7 @@ async def test_the_apps_own_cookie_field_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_hidden_cookie_is_masked_where_it_is_echoed(tmp_path: Path) -> None:
-    """HttpOnly cookies, and those that no answer contains, stay hidden."""
+    """An echoed HttpOnly cookie is masked; one that scripts may read is not."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
         house.shop.answer = setting("session=s3cr3t-of-ann; HttpOnly", "theme=dark-and-blue")
         await house.exchange.run(ITEMS, PAGE)
