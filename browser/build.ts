@@ -5,7 +5,7 @@
 import { execFileSync } from "node:child_process";
 import { cpSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { minify } from "terser";
-import { build, minifySync, type InlineConfig } from "vite";
+import { build, minifySync, type InlineConfig, type Plugin } from "vite";
 
 /** What only the runtime's own modules call each other by: of no protocol, no page, and nothing that it asks a browser for. */
 const INTERNAL = [
@@ -31,6 +31,16 @@ async function smallest(code: string, internal?: string[]): Promise<string> {
   return again(await again(first, false), internal ? { builtins: true, regex: new RegExp(`^(${internal.join("|")})$`) } : false);
 }
 
+/** Writes what is not ASCII as escapes: a page without a declared encoding is not read as UTF-8, and these scripts are in it. */
+const ascii: Plugin = {
+  name: "ascii",
+  generateBundle: (_, bundle) => {
+    for (const one of Object.values(bundle))
+      if (one.type === "chunk")
+        one.code = one.code.replace(/[^\0-\x7f]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  },
+};
+
 /** A script without imports and exports, that stands after the runtime. */
 const part = (entry: string, name: string): InlineConfig => ({
   build: {
@@ -39,7 +49,7 @@ const part = (entry: string, name: string): InlineConfig => ({
     lib: { entry: `src/view/${entry}.ts`, formats: ["iife"], name: "webmcpGatewayPart", fileName: () => `${name}.js` },
     rolldownOptions: { checks: { pluginTimings: false } },
   },
-  plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }],
+  plugins: [{ name: "minify", renderChunk: (code) => smallest(code) }, ascii],
 });
 
 const bundles: Record<string, InlineConfig> = {
@@ -53,6 +63,7 @@ const bundles: Record<string, InlineConfig> = {
     },
     plugins: [
       { name: "minify", renderChunk: (code) => smallest(code, INTERNAL) },
+      ascii,
       {
         name: "tight-css",
         transform: (code, id) =>

@@ -3,6 +3,7 @@
 import gzip
 import re
 
+from gateway.built import built
 from tests.browser.runtime_host import ROOT, RUNTIME
 
 LIMIT = 20_000
@@ -15,9 +16,19 @@ def test_the_runtime_is_small() -> None:
 
 
 def test_nothing_of_others_is_inside() -> None:
-    """Each of its modules imports only modules of this project."""
-    modules = [path for path in (ROOT / "browser/src/view").rglob("*.ts") if not path.name.endswith(".test.ts")]
+    """Each of its modules imports only modules of the runtime."""
+    view = ROOT / "browser/src/view"
+    modules = [path for path in view.rglob("*.ts") if not path.name.endswith(".test.ts")]
     imported = re.compile(r"""(?:\bfrom|\bimport|\brequire\()\s*\(?\s*["']([^"']+)["']""")
-    found = [name for path in modules for name in imported.findall(path.read_text("utf-8"))]
+    found = [(path, name) for path in modules for name in imported.findall(path.read_text("utf-8"))]
     assert len(found) > len(modules)
-    assert [name for name in found if not name.startswith("./")] == []
+    own = [view in (path.parent / name).resolve().parents for path, name in found if name.startswith(".")]
+    assert own == [True] * len(found)
+
+
+def test_its_scripts_are_ascii() -> None:
+    """A page without a declared encoding is not read as UTF-8, and they are in its text."""
+    found = built()
+    assert found.everything.isascii()
+    assert found.storage.isascii()
+    assert all(script.isascii() for several in found.parts.values() for script in several)
