@@ -23,7 +23,7 @@ from yarl import URL
 
 from gateway.app import build_app
 from gateway.cli import lock
-from gateway.cli.stdio.events import EventReader
+from gateway.cli.stdio.events import Messages
 from gateway.config import load_config
 from gateway.errors import StartError
 from gateway.model import LOCAL
@@ -256,10 +256,10 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
 def test_events_are_read_however_they_are_cut() -> None:
     """Comments are skipped, data lines joined, ids kept."""
     text = b': ping\r\n\r\nid: 7\r\nevent: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:x\n\n'
-    reader = EventReader()
+    reader = Messages()
     found = [one for byte in text for one in reader.feed(bytes((byte,)))]
     assert (found, reader.last_id) == (['{"a":\n1}', "x"], "7")
-    assert list(EventReader().feed(text)) == found
+    assert list(Messages().feed(text)) == found
 
 
 @pytest.mark.parametrize("mount", ["", "/up"])

@@ -1,48 +1,29 @@
-"""Parses event streams (WHATWG HTML, 9.2) as far as MCP uses them: each event's data and id."""
+"""The messages in an event stream of the gateway."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gateway.event_stream import EventReader
+
 LARGEST = 64 * 1024 * 1024
 """Bytes of the largest event; an app of several megabytes is one event."""
 
 
-class EventTooLarge(ValueError):
-    """An event exceeds the limit."""
-
-
 @dataclass(slots=True)
-class EventReader:
-    """Bytes in, data of events out; `last_id` is the latest event id."""
+class Messages:
+    """Bytes in, data of events out; `last_id` is the latest event id, with which a broken stream is resumed."""
 
     last_id: str | None = None
-    _kept: bytearray = field(default_factory=bytearray)
-    _data: list[str] = field(default_factory=list)
-    _size: int = 0
+    _reader: EventReader = field(default_factory=lambda: EventReader(LARGEST))
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Yield the data of events completed by `data`. Raises `EventTooLarge`."""
-        self._kept += data
-        if b"\n" not in data:
-            self._check(len(self._kept))
-            return
-        lines = bytes(self._kept).split(b"\n")
-        self._kept = bytearray(lines.pop())
-        for raw in lines:
-            line = raw.removesuffix(b"\r").decode("utf-8", "replace")
-            if not line:
-                if any(self._data):  # an event with only an id, for resumption, has no data
-                    yield "\n".join(self._data)
-                self._data, self._size = [], 0
-            elif line.startswith("data:"):
-                self._data.append(line[5:].removeprefix(" "))
-                self._size += len(line)
-                self._check(self._size)
-            elif line.startswith("id:"):
-                self.last_id = line[3:].strip()
-
-    def _check(self, size: int) -> None:
-        if size > LARGEST:
-            raise EventTooLarge(f"an event is larger than {LARGEST} bytes")
+        """Yield the data of events completed by `data`. Raises ValueError for an event that is too large."""
+        for event in self._reader.feed(data):
+            if event is None:
+                continue
+            if event.id is not None:
+                self.last_id = event.id
+            if event.data:  # an event with only an id, for resumption, has no data
+                yield event.data.decode()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from gateway.cli.stdio.events import EventReader
+from gateway.cli.stdio.events import Messages
 from gateway.cli.stdio.session import ACKNOWLEDGED, INITIALIZED, Message, PipeSession, changes, missed_changes
 from gateway.errors import Refusal
 
@@ -199,9 +199,9 @@ class Pipe:
 
     async def _stand(self) -> None:
         """Relay the gateway's own messages in the older protocols: one stream, reopened when it breaks."""
-        session, reader = self._session.id, EventReader()
+        session, reader = self._session.id, Messages()
         while True:
-            reader = EventReader(reader.last_id)
+            reader = Messages(reader.last_id)
             headers = {**self._headers({}), "accept": EVENTS}
             if reader.last_id is not None:
                 headers["last-event-id"] = reader.last_id
@@ -304,7 +304,7 @@ async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
     """Yield each message of an answer as one line."""
     kind = answer.content_type
     if kind == EVENTS:
-        reader = EventReader()
+        reader = Messages()
         async for data in answer.content.iter_any():
             for text in reader.feed(data):
                 yield _one_line(text)

@@ -10,11 +10,11 @@ from typing import Final
 
 from gateway.backends.body import Body
 from gateway.backends.http1 import ResponseReader, Taker
+from gateway.event_stream import Event, EventReader
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import LONG, decode
 from gateway.mcp.upstreams.transport.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.events import Event, EventReader
 from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 

@@ -9,11 +9,11 @@ from urllib.parse import urljoin, urlsplit
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.connection_pool import Lost
+from gateway.event_stream import Event
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.events import Event
 from gateway.mcp.upstreams.transport.http_answer import EVENTS, HttpAnswer, StreamPosition
 from gateway.mcp.upstreams.transport.requests import Requests
 

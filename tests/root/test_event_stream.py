@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from gateway.mcp.upstreams.transport.events import FEW, MOST_IDLE, Event, EventReader
+from gateway.event_stream import FEW, MOST_IDLE, Event, EventReader
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n\r\nid: 1\rdata: one\r\rretry: 20\nevent: other\ndata:two\r\ndata\ndata:  three\n\n"
