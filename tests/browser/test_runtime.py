@@ -195,7 +195,7 @@ async def test_a_synchronous_request_throws(host: Host, tmp_path: Path) -> None:
           xhr.send();
         })"""
     )
-    assert seen == ["NetworkError", "InvalidAccessError", "InvalidAccessError", "/next"]
+    assert seen == ["NetworkError", "InvalidAccessError", "InvalidStateError", "/next"]
     assert await host.run("() => host.calls('http_request').map(({ url }) => url)") == ["/next"]
 
 

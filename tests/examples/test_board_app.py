@@ -108,6 +108,7 @@ async def test_wrong_requests(
 
 def test_the_readme_names_the_gateways_own_port() -> None:
     """It differs from the other example's, so that both can run."""
+    built()  # the configuration names the folder
     mine = load_config(EXAMPLE / "gateway.yaml", {}).server
     readme = (EXAMPLE / "README.md").read_text("utf-8")
     other = EXAMPLE.parent / "cart_app" / "gateway.yaml"

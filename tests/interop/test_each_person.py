@@ -201,7 +201,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
             assert await place.names("bob") == {f"{place.prefix}of_bob"}
             assert [await place.runs(person, "shared") for person in PEOPLE] == [True, False]
         now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
-        assert now == ({"Offer": 1} if mount else {"Offer": 2, "Heard": 2, "_Made": 1})
+        assert now == ({"OfferedTools": 1} if mount else {"OfferedTools": 2, "Heard": 2, "_Made": 1})
         assert await noticed(place.world) == [
             f"up: its lists for all persons have more than {room} bytes: it is asked for them anew more often"
         ]

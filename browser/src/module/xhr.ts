@@ -2,7 +2,7 @@
 
 import { attempt } from "../view/attempt";
 import { defineClass, defineConstants, defineHandler } from "../view/http/handlers";
-import { createXhr, hears, Progressing, Upload } from "../view/http/xhr";
+import { createXhr, hears, OWN, Progressing, Upload } from "../view/http/xhr";
 import { notCarried, type Carrier } from "./http";
 
 type Xhr = XMLHttpRequest;
@@ -34,12 +34,12 @@ export function createXhrOf(carrier: Carrier): typeof XMLHttpRequest {
   const Refused = createXhr({ ...ends, fetch: () => Promise.reject(notCarried()) });
 
   class McpXhr extends Progressing {
-    readonly #upload = new Upload();
+    readonly #upload = new Upload(OWN);
     #inner!: Xhr;
     #mime: string | undefined;
 
     constructor() {
-      super();
+      super(OWN);
       this.#take(carrier.active || !Native ? Carried : Native);
     }
 

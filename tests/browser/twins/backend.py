@@ -115,7 +115,9 @@ class Backend:
             body = ""
         else:
             body = base64.b64encode(await request.read()).decode()
-        told = ("x-a", "x-b", "x-one", "x-requested-with", "accept", "accept-language", "cache-control", "pragma")
+        # Browsers add cache fields to the navigation of a form, and not to a fetch.
+        fresh = () if request.headers.get("sec-fetch-mode") == "navigate" else ("cache-control", "pragma")
+        told = ("x-a", "x-b", "x-one", "x-requested-with", "accept", "accept-language", *fresh)
         said = {name.lower(): value for name, value in request.headers.items() if name.lower() in told}
         return web.json_response(
             {

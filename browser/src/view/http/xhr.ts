@@ -9,7 +9,7 @@ import { untilStopped } from "./stopping";
 import { ReceivedBody } from "./xhr-body";
 
 /** The key for constructors that pages must not call (Web IDL, 3.7.1). */
-const OWN = Symbol("own");
+export const OWN = Symbol("own");
 
 /** `XMLHttpRequestEventTarget` */
 export class Progressing extends EventTarget {
