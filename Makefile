@@ -18,10 +18,11 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo test test-oidc test-interop lint lock bench fuzz wpt clean chromium postgresql
+.PHONY: help demo check test test-oidc test-interop lint lock bench fuzz wpt clean chromium postgresql
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
+	@echo "make check  lint, types, layers and unit tests, in about two minutes"
 	@echo "make test   lint, types, layers, unit, integration and Chromium tests"
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
@@ -85,6 +86,10 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 test: chromium postgresql lint test-oidc test-interop
 	npm --prefix browser run --silent test
 	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
+
+check: lint
+	npm --prefix browser run --silent test
+	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak"
 
 soak: $(VENV)/.built
 	pytest -m soak

@@ -26,6 +26,36 @@ BROWSER = "tests/browser/"
 """The browser tests are CPU-bound: in a distributed run two processes start with them, the others reach them last."""
 
 
+QUICK = {
+    "apps",
+    "callers",
+    "config",
+    "contract",
+    "documents",
+    "eventloop",
+    "fastpath",
+    "jsontext",
+    "mcp",
+    "mux",
+    "policy",
+    "root",
+    "scripts",
+    "views",
+}
+"""Folders of unit tests, which need neither a browser nor servers: `make check` runs these."""
+
+MARKS = {"browser": "browser", "wpt": "browser", "interop": "interop", "oidc": "interop", **dict.fromkeys(QUICK)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder."""
+    root = Path(__file__).parent
+    for item in items:
+        mark = MARKS.get(item.path.relative_to(root).parts[0], "slow")
+        if mark is not None:
+            item.add_marker(mark)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Start collecting what gateways write before the first test."""
     if not hasattr(config, "workerinput"):  # the first process of the run
