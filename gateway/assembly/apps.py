@@ -20,7 +20,6 @@ from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import plugged
 from gateway.built import Built
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
-from gateway.config import App as AppConfig
 from gateway.doors.console import AppCard
 from gateway.doors.events import Events
 from gateway.doors.sandbox import SandboxDoor, declared
@@ -326,7 +325,7 @@ class Serving:
         self._live = live
         self._room = room
 
-    def of(self, app: AppConfig) -> Running:
+    def of(self, app: App) -> Running:
         """Build everything that serves an app, reusing unchanged parts. Raises `StartError`, `DocumentError`."""
         before = self._apps.get(app.id)
         face = before.face if before is not None else self._face(app.id)
@@ -357,7 +356,7 @@ class Serving:
             host=urlsplit(self._config.server.origins.app(app.id)).netloc,
         )
 
-    def _packed(self, app: AppConfig, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
+    def _packed(self, app: App, source: Path) -> tuple[Packed, SiteDoor, AppCard]:
         """Build page, site and card of our own app. Raises `StartError`, `DocumentError`."""
         origins = self._config.server.origins
         keeps = app.storage is StorageKind.GATEWAY
@@ -391,7 +390,7 @@ class Serving:
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
         return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
 
-    def _borrowed(self, app: AppConfig, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
+    def _borrowed(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
@@ -411,7 +410,7 @@ class Serving:
         return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)
 
 
-def _page(app: AppConfig) -> tuple[object, ...]:
+def _page(app: App) -> tuple[object, ...]:
     """Return the settings that the packed page of an app depends on."""
     return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames
 
