@@ -125,7 +125,7 @@ class Host:
 
     async def until(self, expression: str) -> Any:
         """Wait until `expression` holds in the host's page, and give its value."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (value := await self.run(f"() => {expression}")):
                 await asyncio.sleep(0.02)
         return value
@@ -163,7 +163,7 @@ class Host:
 async def noticed(frame: Frame) -> str:
     """The text of the view's notice, once there is one: no script can look inside of it."""
     session = await frame.page.context.new_cdp_session(frame)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             document = await session.send("DOM.getDocument", {"depth": -1, "pierce": True})
             if words := " ".join(_words(document["root"], inside=False)):

@@ -110,7 +110,7 @@ async def by_person(page: Page, name: str) -> None:
 
 async def until_seen(frame: FrameLocator, *lines: str) -> None:
     """Wait until the page has observed exactly these lines."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (seen := await frame.locator("body").evaluate("() => seen")) != [*lines]:
             assert seen == [*lines][: len(seen)]
             await asyncio.sleep(0.05)
