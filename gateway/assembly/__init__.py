@@ -1,1 +1,1 @@
-"""What the composition root builds from: each module assembles one part of the gateway from its configuration."""
+"""The parts that the composition root puts together: each module builds one of them from the configuration."""

@@ -46,7 +46,7 @@ REFUSAL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n"
     b"connection: close\r\nserver: %b\r\ncontent-length: %d\r\n\r\n%b" % (NAME.encode(), len(_PROBLEM), _PROBLEM)
 )
-"""What a connection too many is told, whatever it wants."""
+"""The answer to a connection beyond the limit, for any request."""
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str | None:

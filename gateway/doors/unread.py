@@ -25,7 +25,7 @@ BOUNDS: Final = (
 
 
 class Unread:
-    """What waits, by the connection that it waits on; who is not known counts by address."""
+    """Answers that wait for their client, by connection; unauthenticated callers count by address."""
 
     def __init__(self, each: int = ROOM_EACH, in_all: int = ROOM) -> None:
         self._each = each

@@ -104,7 +104,7 @@ async def shown(page: Page, folder: Path, wanted: str, allow: str) -> AsyncItera
 
 
 WANTED = {"eval": ("eval", "made of text"), "worker": ("blob-workers", "at work"), "wasm": ("wasm", "compiled")}
-"""What an app does, the keyword that allows it, and the text that it then shows."""
+"""An action of an app, the keyword that allows it, and the text that the app then shows."""
 
 
 @pytest.mark.parametrize("does", list(WANTED))

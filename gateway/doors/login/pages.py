@@ -14,7 +14,7 @@ from gateway.doors.responses import SECURE, RefusedResponse
 
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}", re.ASCII)
 _CODE: Final = re.compile("`([^`<>]*)`")
-"""What a person types, as every message marks it."""
+"""Text that a person types, as every message marks it."""
 _STYLE: Final = (
     ":root{color-scheme:light dark}"
     "body{max-width:30rem;margin:20vh auto 0;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif;"
