@@ -24,7 +24,7 @@ BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
         "idempotency keys",
-        f"{PER_OWNER:,} per principal, app and route, {LIFE / 3600:g} h",
+        f"{PER_OWNER:,} per principal and app, {LIFE / 3600:g} h",
         "the oldest of that owner goes",
     ),
 )
