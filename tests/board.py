@@ -12,7 +12,7 @@ from pathlib import Path
 from examples.board_app import board
 from gateway.app import build_app
 from gateway.config import load_config
-from tests.world import Server, bound
+from tests.world import Server
 
 EXAMPLE = Path(board.__file__).parent
 WEB = EXAMPLE / "web"
@@ -63,7 +63,7 @@ class Run:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Run]:
     """Run backend and gateway; `folder` holds the gateway's files."""
-    run = Run(Server(bound()), Server(bound()))
+    run = Run(Server(), Server())
     config = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     config = config.replace("127.0.0.1:8081", f"127.0.0.1:{run.gateway.port}").replace("web/dist", str(built()))
     (folder / "gateway.yaml").write_text(config, "utf-8")

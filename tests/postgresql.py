@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,9 +40,9 @@ class PostgreSQL:
         self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []}
         if os.getuid() != 0:
             self._as = {}
-        sock = bound()
-        self.port = int(sock.getsockname()[1])
-        sock.close()
+        reserved = bound()
+        weakref.finalize(self, reserved.close)
+        self.port = int(reserved.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
         if self._as:
             shutil.chown(folder, "postgres", "postgres")

@@ -29,26 +29,31 @@ SECRET = f"a secret of these tests: 100%+ {MARK}"
 
 
 def bound(port: int = 0) -> socket.socket:
-    """A listening socket on loopback; port 0 takes a free one."""
-    sock = held(port)
-    sock.listen(128)
-    return sock
+    """A bound socket on loopback; port 0 takes a free one.
 
-
-def held(port: int) -> socket.socket:
-    """A bound socket that does not listen, and keeps the system from assigning the port to others."""
+    While it does not listen, others can bind and listen at the same port, and the system assigns the port to no one.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
     return sock
 
 
+def listening(port: int = 0) -> socket.socket:
+    """A listening socket on loopback; port 0 takes a free one."""
+    sock = bound(port)
+    sock.listen(128)
+    return sock
+
+
 class Server:
     """An aiohttp application that can be stopped and started again on the same port."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock: socket.socket | None = sock
-        self.port = int(sock.getsockname()[1])
+    def __init__(self) -> None:
+        reserved = bound()  # while the object lives, whether it serves or not
+        weakref.finalize(self, reserved.close)
+        self.port = int(reserved.getsockname()[1])
+        self._sock: socket.socket | None = listening(self.port)  # connections made before it serves wait
         self._runner: web.AppRunner | None = None
 
     async def start(self, app: web.Application) -> None:
@@ -59,24 +64,23 @@ class Server:
             else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
         )
         await self._runner.setup()
-        sock, self._sock = self._sock or bound(self.port), None
+        sock, self._sock = self._sock or listening(self.port), None
         await web.SockSite(self._runner, sock).start()
 
     async def stop(self) -> None:
-        """Stop listening, and keep the port reserved."""
+        """Stop listening; the port stays reserved."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-        if self._sock is not None:
-            self._sock.close()
-        self._sock = held(self.port)
-        weakref.finalize(self, self._sock.close)
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
 
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[int]:
     """Serve `app` on a free port, which this yields."""
-    server = Server(bound())
+    server = Server()
     try:
         await server.start(app)
         yield server.port
@@ -231,7 +235,7 @@ async def running(
     credentials: str = "",
 ) -> AsyncIterator[World]:
     """Run all servers; `folder` holds their files."""
-    auth, shop, door = Server(bound()), Server(bound()), Server(bound())
+    auth, shop, door = Server(), Server(), Server()
     issuer = f"http://localhost:{auth.port}"
     write_config(
         folder,

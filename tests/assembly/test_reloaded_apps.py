@@ -16,7 +16,7 @@ from gateway.app import build_app
 from gateway.config import load_config, read_config
 from tests.assembly.files import put, until
 from tests.doors.bridge.test_bridge import connected, console
-from tests.world import Server, World, bound
+from tests.world import Server, World
 
 UI = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": ["text/html;profile=mcp-app"]})]
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -25,7 +25,7 @@ CLIENT = {"webmcp-gateway-client": "1"}
 @asynccontextmanager
 async def two_apps(folder: Path) -> AsyncIterator[int]:
     """A gateway of two apps whose policies allow nothing, `one` and `two`; its port."""
-    server = Server(bound())
+    server = Server()
     (folder / "index.html").write_text("<!doctype html><title>page</title>")
     for name in ("one", "two"):
         (folder / f"{name}.yaml").write_text(f"version: 1\n# {name}\n")

@@ -19,7 +19,7 @@ from gateway.app import RELOAD, build_app
 from gateway.config import load_config, read_config
 from tests.interop.probe import Probe
 from tests.interop.serving import over_http
-from tests.world import Server, bound
+from tests.world import Server
 
 
 class Counted:
@@ -52,7 +52,7 @@ class Running:
 
     def __init__(self, folder: Path, urls: dict[str, str]) -> None:
         self.folder = folder
-        self.door = Server(bound())
+        self.door = Server()
         self.urls = urls
 
     @property

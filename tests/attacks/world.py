@@ -18,7 +18,7 @@ from gateway.app import RELOAD, build_app
 from gateway.config import Config, load_config, read_config
 from tests.attacks.backends import Arrived, RawBackend
 from tests.leaks.marks import MARK
-from tests.world import Loopback, Server, bound
+from tests.world import Loopback, Server
 
 APP = "target"
 TOKEN = f"tok-{MARK}-" + "Zq7" * 12
@@ -208,7 +208,7 @@ async def attacked(
     token = json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(token)
     backends["issuer"].default = head + token
-    server = Server(bound())
+    server = Server()
     ports = {name: backend.port for name, backend in backends.items()}
     (folder / "web").mkdir(exist_ok=True)
     (folder / "web" / "index.html").write_text("<!doctype html><title>Target</title><p>Target</p>", "utf-8")

@@ -19,7 +19,7 @@ from gateway.config import load_config
 from gateway.mcp.tools import APP_MIME_TYPE
 from tests.browser.test_main_job import app_of
 from tests.interop.serving import over_http
-from tests.world import Server, bound
+from tests.world import Server
 
 URI = "ui://maker/app.html"
 
@@ -86,7 +86,7 @@ def maker(wanted: str) -> McpServer[Any]:
 @asynccontextmanager
 async def shown(page: Page, folder: Path, wanted: str, allow: str) -> AsyncIterator[tuple[FrameLocator, str]]:
     """The app in the console, and the address of the upstream's mount."""
-    door = Server(bound())
+    door = Server()
     (folder / "app.yaml").write_text("version: 1\n", "utf-8")
     async with over_http(maker(wanted)) as url:
         (folder / "gateway.yaml").write_text(

@@ -10,7 +10,7 @@ from aiohttp import web
 from playwright.async_api import Page, expect
 
 from tests.browser.runtime_host import Host, host_server, packed, shown
-from tests.world import Server, bound
+from tests.world import Server
 
 SCRIPTS = {
     "config.js": "order.push(`config ${document.currentScript.id}`); window.config = 1;",
@@ -46,7 +46,7 @@ async def site() -> AsyncIterator[str]:
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=PAGE, content_type="text/html")
 
-    app, door = web.Application(), Server(bound())
+    app, door = web.Application(), Server()
     app.router.add_get("/api/{name}", script)
     app.router.add_get("/", page)
     await door.start(app)

@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.test_approval_page import asked, deleted
 from tests.whole.test_main_job import answer_next, person, questions
-from tests.world import Server, World, bound
+from tests.world import Server, World
 
 FRAMES = """async (url) => {
   const hash = new URL(url).origin + '/#/approvals/' + url.split('/').pop();
@@ -49,7 +49,7 @@ async def elsewhere() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/", page)
-    server = Server(bound())
+    server = Server()
     await server.start(app)
     try:
         yield f"http://127.0.0.1:{server.port}"

@@ -9,7 +9,7 @@ from playwright.async_api import Page
 from tests.apps.packing import write
 from tests.browser.runtime_host import Host, host_server, packed
 from tests.browser.twins.backend import Backend
-from tests.world import Server, bound, served
+from tests.world import Server, served
 
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "a bundle that looks for the place of its script, as webpack's do": (
@@ -119,7 +119,7 @@ async def test_a_packed_page_does_what_it_did(page: Page, tmp_path: Path, name: 
     """The observations agree in content and order, and packed files are not requested from the backend."""
     html, files = PAGES[name]
     html = f"<!doctype html><html><head><script>window.seen = []</script>{html}</head><body id=body></body></html>"
-    app, door = web.Application(), Server(bound())
+    app, door = web.Application(), Server()
     app.router.add_static("/", write(tmp_path, index__html=html, **files))
     await door.start(app)
     try:

@@ -14,7 +14,7 @@ from gateway.exchange.streams import PER_VIEW
 from gateway.mcp.view_calls import PART
 from tests.browser.test_main_job import app_of
 from tests.browser.twins.backend import Backend
-from tests.world import Server, World, bound, running
+from tests.world import Server, World, running
 
 POLICY = (Path(__file__).parent / "twins" / "policy.yaml").read_text("utf-8")
 LINES = 12
@@ -28,7 +28,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     (source / "index.html").write_text(
         "<!doctype html><title>Lines</title><p id=ready>ready</p><script>EventSource</script>", "utf-8"
     )
-    server = Server(bound())
+    server = Server()
     await server.start(Backend(source).app())
     try:
         policy = POLICY.replace("127.0.0.1:1", f"127.0.0.1:{server.port}")

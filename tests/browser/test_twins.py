@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Frame, Page, expect
 
 from tests.browser.twins.backend import Backend
-from tests.world import Server, bound, running
+from tests.world import Server, running
 
 ROOT = Path(__file__).parents[2]
 TWINS = Path(__file__).parent / "twins"
@@ -56,7 +56,7 @@ async def act(source: dict[str, Any], selector: str, how: str) -> None:
 async def twins(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Twins]:
     """Both, loaded once."""
     folder = build(tmp_path_factory.mktemp("twins") / "page")
-    server = Server(bound())
+    server = Server()
     await server.start(Backend(folder).app())
     policy = (TWINS / "policy.yaml").read_text("utf-8").replace("127.0.0.1:1", f"127.0.0.1:{server.port}")
     try:

@@ -19,7 +19,7 @@ from gateway.app import build_app
 from gateway.config import load_config
 from tests.browser.test_main_job import app_of
 from tests.interop.test_published import upstream
-from tests.world import Server, bound
+from tests.world import Server
 
 APPS = {
     "budget-allocator": "tool: get-budget-data",
@@ -52,7 +52,7 @@ async def shown(
     page: Page, folder: Path, name: str, more: str = "", policy: str = "", arguments: tuple[str, ...] = ()
 ) -> AsyncIterator[Shown]:
     """The app of the server `name`, started with `arguments`, in the console; also yields the reader of the record."""
-    door = Server(bound())
+    door = Server()
     (folder / "app.yaml").write_text("version: 1\n", "utf-8")
     if policy:
         (folder / "tools.yaml").write_text(policy, "utf-8")

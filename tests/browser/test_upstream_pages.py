@@ -16,7 +16,7 @@ from gateway.mcp.tools import APP_MIME_TYPE
 from tests.browser.test_main_job import app_of
 from tests.interop.probe import text
 from tests.interop.serving import over_http
-from tests.world import Server, bound
+from tests.world import Server
 
 ADDRESS = "mcp-app://shop/app.html"
 """The format of earlier drafts of MCP Apps, with the flat keys of tools."""
@@ -131,7 +131,7 @@ async def test_a_page_reaches_its_own_upstream_and_what_it_declares(page: Page, 
         await route.fulfill(body="reached", headers={"access-control-allow-origin": "*"})
 
     await page.route("https://*.example/", answer)
-    door = Server(bound())
+    door = Server()
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
     async with over_http(shop("shop")) as url:
         (tmp_path / "gateway.yaml").write_text(

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Frame, Page, expect
 
-from tests.world import bound, running
+from tests.world import listening, running
 
 PAGE = """<!doctype html><meta charset=utf-8><title>t</title>
 <p id=ready>/* XMLHttpRequest FormData multipart/form-data */</p>"""
@@ -104,7 +104,7 @@ class Places:
 @asynccontextmanager
 async def three_places(browser: Browser, folder: Path) -> AsyncIterator[Places]:
     """Run all places."""
-    backend, sock = Backend(), bound()
+    backend, sock = Backend(), listening()
     source = folder / "page"
     source.mkdir()
     (source / "index.html").write_text(PAGE, "utf-8")

@@ -18,7 +18,7 @@ from aiohttp import web
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from tests.world import Server, bound
+from tests.world import Server
 
 
 def plain(part: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ class Issuer:
 @asynccontextmanager
 async def issuer() -> AsyncIterator[Issuer]:
     """The server, on a free port."""
-    server = Server(bound())
+    server = Server()
     keys: dict[str, RSAKey | ECKey] = {
         "rsa": RSAKey.generate_key(2048),
         "ec": ECKey.generate_key("P-256"),

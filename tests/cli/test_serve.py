@@ -19,7 +19,7 @@ from aiohttp import web
 
 import gateway
 from tests.leaks.watch import environment
-from tests.world import bound, free_port
+from tests.world import free_port, listening
 
 ROOT = Path(gateway.__file__).parent.parent
 COMMAND = (sys.executable, "-c", "from gateway.cli import main; main()")
@@ -186,7 +186,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
     api.router.add_get("/api/slow", slow)
     runner = web.AppRunner(api)
     await runner.setup()
-    sock, port = bound(), free_port()
+    sock, port = listening(), free_port()
     await web.SockSite(runner, sock).start()
     write(tmp_path, port, sock.getsockname()[1])
     headers = {"host": f"page.localhost:{port}", "webmcp-gateway-client": "1"}
@@ -212,7 +212,7 @@ async def test_a_running_request_is_answered_after_sigterm(tmp_path: Path) -> No
 
 async def test_a_port_that_is_taken_ends_with_2(tmp_path: Path) -> None:
     """The message names the address and the setting."""
-    with bound() as taken:
+    with listening() as taken:
         write(tmp_path, taken.getsockname()[1])
         async with process(tmp_path) as running:
             code, output = await ended(running)

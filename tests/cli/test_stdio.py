@@ -34,7 +34,7 @@ from tests.interop.test_reconnecting import wired
 from tests.leaks.watch import environment
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount, Served
-from tests.world import Server, bound, free_port
+from tests.world import Server, free_port
 from tests.world import served as served_at
 
 COMMAND = ("-c", "from gateway.cli import main; main()", "stdio")
@@ -275,7 +275,7 @@ async def test_a_desktop_client_outlives_its_session(tmp_path: Path, mount: str)
         if isinstance(message, ResourceUpdatedNotification):
             heard.put_nowait(str(message.params.uri))
 
-    door = Server(bound())
+    door = Server()
     async with (
         over_http(probe.server) as url,
         gateway(tmp_path, f'up: {{url: "{url}", network: private}}', at=door) as mcp,
@@ -340,7 +340,7 @@ async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_sta
     tmp_path: Path, mode: str
 ) -> None:
     """The lists may have changed; then its subscriptions continue."""
-    probe, door = Probe(), Server(bound())
+    probe, door = Probe(), Server()
     async with (
         over_http(probe.server) as url,
         gateway(tmp_path, f'up: {{url: "{url}", network: private}}', at=door) as mcp,
@@ -358,7 +358,7 @@ async def test_a_desktop_client_that_only_listens_hears_when_the_gateway_was_sta
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_desktop_client_hears_what_changed_while_it_was_cut_off(tmp_path: Path, mode: str) -> None:
     """It is notified when its stream is resumed, or restarted."""
-    probe, door = Probe(), Server(bound())
+    probe, door = Probe(), Server()
     async with (
         over_http(probe.server) as url,
         wired(f"http://localhost:{door.port}/mcp") as (near, wire),

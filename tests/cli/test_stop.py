@@ -23,14 +23,14 @@ from tests.attacks.doors import DOORS
 from tests.attacks.mcp_doors import http_door
 from tests.attacks.world import APP
 from tests.cli.test_serve import ended, process, ready
-from tests.world import Server, bound, free_port, local_client
+from tests.world import Server, free_port, listening, local_client
 
 
 @dataclass(slots=True)
 class Backend:
     """Answers at `/api/held` on release, and everything else at once; records the paths of its changes."""
 
-    server: Server = field(default_factory=lambda: Server(bound()))
+    server: Server = field(default_factory=Server)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     changed: set[str] = field(default_factory=set)
@@ -165,7 +165,7 @@ audit: {sinks: [database, otlp]}
 
 async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
     """Streams, sockets, partial requests, an upstream that ignores signals, and a silent collector are open."""
-    silent = bound()  # the system accepts connections, and no process answers
+    silent = listening()  # the system accepts connections, and no process answers
     extra = HANGING % (sys.executable, silent.getsockname()[1])
     async with AsyncExitStack() as held, serving(tmp_path, extra) as gateway:
         held.callback(silent.close)
@@ -179,8 +179,8 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
         legacy = await held.enter_async_context(http_door(gateway, modern=False))
         session = {"mcp-session-id": legacy.session, "mcp-protocol-version": "2025-11-25"}
         url = f"http://localhost:{gateway.port}/mcp/{APP}"
-        listening = await client.get(url, headers={**session, "accept": "text/event-stream"})
-        assert listening.status == 200
+        standing = await client.get(url, headers={**session, "accept": "text/event-stream"})
+        assert standing.status == 200
         modern = await held.enter_async_context(http_door(gateway, modern=True))
         subscribing = asyncio.ensure_future(
             modern.post("subscriptions/listen", '"notifications":{"toolsListChanged":true}')
@@ -194,7 +194,7 @@ async def test_nothing_that_is_open_holds_the_end_up(tmp_path: Path) -> None:
         await gateway.stop()
         code, output = await ended(gateway.process)
         subscribing.cancel()
-        for stream in (events, listening):
+        for stream in (events, standing):
             stream.close()
         assert bridge.socket is not None
         await bridge.socket.close()

@@ -14,7 +14,7 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from authlib.oauth2.rfc7523 import JWTBearerGrant
 from joserfc.jwk import ECKey
 
-from tests.world import Server, bound
+from tests.world import Server
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def _grant(state: Bearers) -> type[JWTBearerGrant]:
 @asynccontextmanager
 async def bearers(public: Mapping[str, Any], *people: str) -> AsyncIterator[Bearers]:
     """The server, on a free port."""
-    server = Server(bound())
+    server = Server()
     state = Bearers(f"http://localhost:{server.port}", public, frozenset(people))
     authlib = _Authlib(state)
 

@@ -25,7 +25,7 @@ from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
 from tests.resource import Resource, resource
-from tests.world import Server, bound, local_client
+from tests.world import Server, local_client
 
 RESOURCE = "https://shop.example/api"
 SECRET = f"client-secret-of-the-credentials-house-{MARK}"
@@ -124,7 +124,7 @@ class House:
     @asynccontextmanager
     async def twin(self) -> AsyncIterator[House]:
         """A second gateway on the same database."""
-        server = Server(bound())
+        server = Server()
         text = (self.folder / "gateway.yaml").read_text().replace(str(self.port), str(server.port))
         file = self.folder / "twin.yaml"
         file.write_text(f"{text}stores: {{journal: twin.journal}}\n")
@@ -149,7 +149,7 @@ class House:
 @asynccontextmanager
 async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
     """Run all servers; `settings` are the provider's."""
-    gateway = Server(bound())
+    gateway = Server()
     port = gateway.port
     back = f"http://gateway.localhost:{port}/oauth/callback"
     service = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}

@@ -24,7 +24,6 @@ from gateway.model import Secret
 from tests.credentials.test_client_credentials import Everywhere
 from tests.leaks.marks import MARK
 from tests.world import Server as WebServer
-from tests.world import bound
 
 SECRET = f"hush-hush-hush-hush-{MARK}"
 TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
@@ -76,7 +75,7 @@ def settings(url: str) -> dict[str, Any]:
 @asynccontextmanager
 async def issuer(folder: Path) -> AsyncIterator[tuple[str, str]]:
     """The issuer's URL, and the access token of a person there."""
-    server = WebServer(bound())
+    server = WebServer()
     url = f"http://localhost:{server.port}"
     made = Issuer(ASConfiguration(conf=settings(url), base_path=str(folder)), cwd=str(folder))
     context = made.context

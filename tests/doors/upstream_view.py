@@ -21,7 +21,7 @@ from gateway.mcp.results import BYTES
 from gateway.mcp.upstreams.calls.views import SHOWN
 from gateway.model import Channel, Json
 from tests.interop.serving import over_http
-from tests.world import Loopback, Server, bound
+from tests.world import Loopback, Server
 
 UI = "ui://shop/app.html"
 HTML = "<!doctype html><html><head></head><body>\u2028 odd \x7f bytes</body></html>"
@@ -172,7 +172,7 @@ async def opened(
 
     `beside` are upstreams before it.
     """
-    door = Server(bound())
+    door = Server()
     (tmp_path / "app.yaml").write_text("version: 1\n", "utf-8")
     (tmp_path / "shop.yaml").write_text(policy, "utf-8")
     async with over_http(server or shop(), only=era) as url:

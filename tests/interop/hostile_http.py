@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.jsontext.sizes import AT_ONCE
-from tests.world import Server, bound
+from tests.world import Server
 
 GOOD = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
 HUGE = 50_000_000
@@ -273,7 +273,7 @@ WAYS: dict[str, Way] = {
 @asynccontextmanager
 async def hostile(mode: str) -> AsyncIterator[tuple[str, Hostile]]:
     """Run the server; yield its URL."""
-    made, http = Hostile(mode), Server(bound())
+    made, http = Hostile(mode), Server()
     app = web.Application()
     app.router.add_route("*", "/mcp", made.handle)
     await http.start(app)

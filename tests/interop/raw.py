@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.world import Server, bound
+from tests.world import Server
 
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": "raw", "version": "1"}}
 TOOLS = {
@@ -75,7 +75,7 @@ async def raw(answer: Answer) -> AsyncIterator[Raw]:
     made = Raw(answer)
     app = web.Application()
     app.router.add_route("*", "/mcp", made.handle)
-    server = Server(bound())
+    server = Server()
     await server.start(app)
     made.url = f"http://localhost:{server.port}/mcp"
     try:

@@ -31,7 +31,7 @@ from gateway.mcp.asgi import Ending, serve
 from gateway.mcp.identity import User
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import LOCAL
-from tests.world import Server, bound, served
+from tests.world import Server, served
 
 Admit = Callable[[web.Request], Awaitable[web.Response | None]]
 """Gives the refusal of a request, None to admit it."""
@@ -163,7 +163,7 @@ async def gateway(
     folder: Path, upstreams: str, more: str = "", *, environ: Mapping[str, str] | None = None, at: Server | None = None
 ) -> AsyncIterator[str]:
     """Run a gateway with these lines under `upstreams`, and `more` in its configuration; yield its `/mcp` URL."""
-    door = at or Server(bound())
+    door = at or Server()
     lines = "".join(f"  {line}\n" for line in upstreams.strip().splitlines())
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{door.port}}}\n{more}\nupstreams:\n{lines}", "utf-8"

@@ -25,7 +25,7 @@ from tests.interop.serving import gateway, over_http, over_sse, over_websocket
 from tests.leaks.marks import MARK
 from tests.oidc.provider import OidcProvider, oidc_provider
 from tests.oidc.sign_in import sign_in
-from tests.world import Loopback, Server, bound, served
+from tests.world import Loopback, Server, served
 
 MODES = ["legacy", "2026-07-28"]
 RESOURCE = "https://mcp.example/mcp"
@@ -97,7 +97,7 @@ class Guarded:
 @asynccontextmanager
 async def guarded(folder: Path, kind: str, upstream: str = "") -> AsyncIterator[Guarded]:
     """Yield a gateway with this kind of credential, and a probe of one era or of both."""
-    door, probe = Server(bound()), Probe()
+    door, probe = Server(), Probe()
     id, scope = ("service", "[tools]") if kind == "client_credentials" else ("console", "[openid, tools]")
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(provided(door.port))

@@ -19,7 +19,7 @@ from tests.interop.hostile_http import GOOD, HUGE, listed
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_hostile_http import MODES, said, tools_again
-from tests.world import Server, bound
+from tests.world import Server
 
 KINDS = ["websocket", "sse"]
 
@@ -298,7 +298,7 @@ class Hostile:
 @asynccontextmanager
 async def behind(folder: Path, kind: str, mode: str, more: str = "") -> AsyncIterator[tuple[str, Hostile]]:
     """Yield the `/mcp` of a gateway in front of the hostile server and of a good one."""
-    made, http = Hostile(mode), Server(bound())
+    made, http = Hostile(mode), Server()
     app = web.Application()
     app.router.add_get("/websocket", made.websocket)
     app.router.add_get("/sse", made.sse)

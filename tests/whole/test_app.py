@@ -7,7 +7,7 @@ from aiohttp import web
 
 from gateway.app import build_app
 from gateway.errors import StartError
-from tests.world import SECRET, Server, World, bound, read_config, running, write_config
+from tests.world import SECRET, Server, World, listening, read_config, running, write_config
 
 CLIENT = {"webmcp-gateway-client": "1"}
 HELD = (
@@ -62,7 +62,7 @@ async def headers(world: World) -> list[tuple[int, dict[str, str]]]:
 async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Path) -> None:
     """The message lists the known types."""
     policy = "version: 1\nbackends: {shop: {type: carrier-pigeon}}\nroutes: [{path: /api, methods: [GET]}]\n"
-    sock = bound()
+    sock = listening()
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
     sock.close()
     with pytest.raises(StartError, match=r"'carrier-pigeon'; there is http"):
@@ -89,7 +89,7 @@ async def test_an_author_hears_of_scripts_that_no_browser_can_read(
 async def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
     """The second fails to start with the remedy; the first continues."""
     async with running(tmp_path) as world:
-        second = Server(bound())
+        second = Server()
         try:
             with pytest.raises(StartError, match="journal"):
                 await second.start(build_app(read_config(tmp_path)))

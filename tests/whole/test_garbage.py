@@ -16,7 +16,7 @@ from benchmarks.targets import Target, doors, module
 from gateway.app import build_app
 from gateway.config import load_config
 from tests.leaks.marks import MARK
-from tests.world import Server, bound
+from tests.world import Server
 
 REQUESTS = 400
 FEW = REQUESTS // 4
@@ -43,7 +43,7 @@ async def test_an_exchange_leaves_no_cycles(tmp_path: Path, which: int) -> None:
     """At the app's own site, and by `http_request`."""
     with Processes(tmp_path) as processes:
         backend = processes.start("backend", module("benchmarks.backend"))
-        server = Server(bound())
+        server = Server()
         origin = f"http://127.0.0.1:{backend.port}"
         path = gateway_files.write(tmp_path, port=server.port, backend=origin, routes=10)
         await server.start(build_app(load_config(path, {"BENCH_SECRET": f"bench-{MARK}"})))

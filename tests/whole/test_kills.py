@@ -18,7 +18,7 @@ from gateway.stores.segments import lines_from
 from gateway.stores.verify import found_in, verified
 from tests.cli.test_serve import COMMAND, ended, process, ready
 from tests.leaks.watch import environment
-from tests.world import Server, bound, free_port, local_client
+from tests.world import Server, free_port, local_client
 
 WORKERS = 8
 CLIENT = {"webmcp-gateway-client": "1"}
@@ -78,7 +78,7 @@ async def killed(folder: Path, life: int, wanted: int) -> None:
             sent.add(request.path)
         return web.json_response({"n": request.path})
 
-    backend, port = Server(bound()), free_port()
+    backend, port = Server(), free_port()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
     await backend.start(app)
@@ -144,7 +144,7 @@ async def audit_verify(folder: Path) -> None:
 @pytest.mark.parametrize("seconds", [3.5, pytest.param(30.0, marks=pytest.mark.soak)])
 async def test_the_database_of_a_killed_gateway_is_proven(tmp_path: Path, seconds: float) -> None:
     """After each of three kills under load, while the next gateway fills it again, and after a clean stop."""
-    backend, port = Server(bound()), free_port()
+    backend, port = Server(), free_port()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _ok)
     await backend.start(app)

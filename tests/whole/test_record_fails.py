@@ -25,7 +25,7 @@ from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
 from tests.touch_key import TouchKey
 from tests.whole.test_main_job import person, questions
-from tests.world import EXAMPLE, Server, World, bound, running
+from tests.world import EXAMPLE, Server, World, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
 
@@ -127,7 +127,7 @@ async def test_a_full_disk_is_said_aloud(
     tmp_path: Path, on_failure: str, statuses: tuple[int, int], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While it lasts, and not after it."""
-    backend = Server(bound())
+    backend = Server()
     await backend.start(answering())
     policy = POLICY.replace("PORT", str(backend.port))
     try:
@@ -154,7 +154,7 @@ async def test_a_full_disk_is_said_aloud(
 @pytest.mark.parametrize(("fsync", "statuses"), [("always", (200, 503)), ("never", (200, 201))])
 async def test_a_disk_that_does_not_keep_what_is_written(tmp_path: Path, fsync: str, statuses: tuple[int, int]) -> None:
     """With `fsync: always` unsafe requests are refused, as if the line could not be written."""
-    backend = Server(bound())
+    backend = Server()
     await backend.start(answering())
     policy = POLICY.replace("PORT", str(backend.port))
     try:

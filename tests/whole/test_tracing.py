@@ -25,7 +25,7 @@ from gateway.stores.journal import Journal
 from tests.approvals.page import shown
 from tests.approvals.test_ways import removed
 from tests.whole.test_main_job import answer_next, person
-from tests.world import SECRET, Server, World, bound, running
+from tests.world import SECRET, Server, World, running
 
 CLIENT = {"webmcp-gateway-client": "1"}
 ID, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -60,7 +60,7 @@ class Far:
 @asynccontextmanager
 async def far() -> AsyncIterator[Far]:
     """Run it."""
-    there = Far(Server(bound()))
+    there = Far(Server())
 
     async def handle(request: web.Request) -> web.Response:
         if request.path.startswith("/v1/"):

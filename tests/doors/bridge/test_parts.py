@@ -19,7 +19,7 @@ from gateway.mcp.results import BYTES
 from gateway.mcp.view_calls import PART
 from gateway.model import Channel
 from tests.doors.bridge.test_bridge import Host, connected, console
-from tests.world import Server, World, bound, running
+from tests.world import Server, World, running
 
 POLICY = """\
 version: 1
@@ -95,7 +95,7 @@ class Place:
 
 @asynccontextmanager
 async def _place(folder: Path) -> AsyncIterator[Place]:
-    backend, server = Backend(), Server(bound())
+    backend, server = Backend(), Server()
     await server.start(backend.app())
     try:
         async with (
