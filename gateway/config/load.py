@@ -281,7 +281,7 @@ def _server(section: Section) -> ServerSettings:
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
         trusted_proxies=blocks(section, "trusted_proxies"),
-        busy_poll=section.flag("busy_poll", True),
+        busy_poll=section.flag("busy_poll", False),
         connections=section.integer("connections", int(DEFAULTS["server.connections"]), minimum=1),
         connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),
         requests_each=section.integer("requests_each", int(DEFAULTS["server.requests_each"]), minimum=1),

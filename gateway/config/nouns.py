@@ -57,7 +57,7 @@ class ServerSettings:
     public_url: str
     origins: Origins
     trusted_proxies: Blocks = ()
-    busy_poll: bool = True
+    busy_poll: bool = False
     connections: int = 10_000
     connections_each: int = 1000
     requests_each: int = 1000

@@ -60,6 +60,7 @@ def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) ->
     config = load(folder, APPS + CREDENTIAL)
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
     assert config.server.public_url == "http://localhost:8080"
+    assert not config.server.busy_poll
     assert config.server.origins.console == "http://gateway.localhost:8080"
     assert config.server.origins.app("cart") == "http://cart.localhost:8080"
     assert config.server.origins.sandbox == "http://sandbox.localhost:8080"
