@@ -70,6 +70,7 @@ def admission(
         config.auth,
         config.roles,
         trusted=config.server.trusted_proxies,
+        client_header=config.server.client_header,
         tokens=IssuedTokens(database),
         sessions=sessions,
         issuers=issuers,

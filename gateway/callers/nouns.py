@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol, TypeAlias
 
 from gateway.model import Secret
 
 Blocks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
+
+
+class ClientHeader(StrEnum):
+    """The header in which reverse proxies name the client."""
+
+    FORWARDED = "forwarded"
+    X_FORWARDED_FOR = "x-forwarded-for"
+
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Accepted signature algorithms: never `none`, never a shared secret."""

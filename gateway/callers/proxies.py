@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
-from gateway.callers.nouns import Blocks
+from gateway.callers.nouns import Blocks, ClientHeader
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -37,15 +37,21 @@ def within(address: Address | None, blocks: Blocks) -> bool:
 
 
 def client_of(
-    peer: Address | None, forwarded: Sequence[str], x_forwarded: Sequence[str], trusted: Blocks
+    peer: Address | None,
+    forwarded: Sequence[str],
+    x_forwarded: Sequence[str],
+    trusted: Blocks,
+    header: ClientHeader | None = None,
 ) -> Address | None:
     """Return the client's address: the nearest one that is no trusted proxy's, as each proxy reports the previous hop.
 
-    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`. None if a trusted
-    proxy reports no valid address, or if the two name different clients: a proxy that writes one of them may pass on
-    the other as the client wrote it.
+    `forwarded` and `x_forwarded` are the values of `Forwarded` (RFC 7239) and `X-Forwarded-For`; `header` is the one
+    that the proxies write, and the other is ignored. None if a trusted proxy reports no valid address, or if it is
+    unknown which one they write and the two name different clients: a proxy that writes one of them may pass on the
+    other as the client wrote it.
     """
-    told = [hops for hops in (_forwarded(forwarded), _listed(x_forwarded)) if hops]
+    listed = {ClientHeader.FORWARDED: _forwarded(forwarded), ClientHeader.X_FORWARDED_FOR: _listed(x_forwarded)}
+    told = [hops for name, hops in listed.items() if hops and header in (None, name)]
     if not within(peer, trusted) or not told:
         return peer
     named = {_last(hops, trusted) for hops in told} - {None}

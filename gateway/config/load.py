@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
+from gateway.callers.nouns import ClientHeader
 from gateway.config import addresses
 from gateway.config import audit as record
 from gateway.config.approvals import read_approvals
@@ -276,11 +277,15 @@ def _permissions(section: Section) -> tuple[str, ...]:
 def _server(section: Section) -> ServerSettings:
     host, port = addresses.listen(section, "listen", DEFAULTS["server.listen"])
     origins = section.section("origins")
+    header, trusted = section.choice("client_header", tuple(ClientHeader)), blocks(section, "trusted_proxies")
+    if header and not trusted:
+        section.problem("no proxy is trusted: name their addresses in `trusted_proxies`", "client_header")
     return ServerSettings(
         host=host,
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
-        trusted_proxies=blocks(section, "trusted_proxies"),
+        trusted_proxies=trusted,
+        client_header=ClientHeader(header) if header else None,
         busy_poll=section.flag("busy_poll", False),
         connections=section.integer("connections", int(DEFAULTS["server.connections"]), minimum=1),
         connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),

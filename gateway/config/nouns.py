@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from gateway.callers.nouns import Blocks, Method, Roles
+from gateway.callers.nouns import Blocks, ClientHeader, Method, Roles
 from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp
@@ -49,7 +49,7 @@ class ServerSettings:
     """The listen address and public names of the gateway. `public_url` has no trailing slash.
 
     At most `connections` clients may be connected, `connections_each` from one address; a person may have
-    `requests_each` requests in flight.
+    `requests_each` requests in flight. `client_header` is None if it is unknown which header the proxies write.
     """
 
     host: str
@@ -57,6 +57,7 @@ class ServerSettings:
     public_url: str
     origins: Origins
     trusted_proxies: Blocks = ()
+    client_header: ClientHeader | None = None
     busy_poll: bool = False
     connections: int = 10_000
     connections_each: int = 1000

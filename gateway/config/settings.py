@@ -38,6 +38,11 @@ SETTINGS: Final = (
         "Addresses and CIDRs of proxies whose Forwarded and X-Forwarded-For are trusted.",
     ),
     Setting(
+        "server.client_header",
+        "",
+        "The one of the two that these proxies write: forwarded or x-forwarded-for; the other is ignored.",
+    ),
+    Setting(
         "server.busy_poll",
         "false",
         "Poll for up to 0.2 ms before sleeping, as long as that finds new data: answers come sooner on a machine with "

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.callers import tokens as own
-from gateway.callers.nouns import Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site
@@ -65,6 +65,7 @@ class Identify:
         roles: Roles,
         *,
         trusted: Blocks,
+        client_header: ClientHeader | None = None,
         tokens: IssuedTokens,
         sessions: Sessions,
         issuers: Mapping[OAuthIssuer, TokenIssuer],
@@ -73,6 +74,7 @@ class Identify:
         self._methods = tuple(methods)
         self._roles = roles
         self._trusted = trusted
+        self._client_header = client_header
         self._tokens = tokens
         self._sessions = sessions
         self._issuers = issuers
@@ -126,7 +128,7 @@ class Identify:
         """Return the address of the client, as reported by trusted proxies."""
         headers = request.headers
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
-        return client_of(address_of(request.remote), forwarded, listed, self._trusted)
+        return client_of(address_of(request.remote), forwarded, listed, self._trusted, self._client_header)
 
     async def session(self, request: web.Request, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""

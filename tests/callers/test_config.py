@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.callers.nouns import ALGORITHMS, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.nouns import ALGORITHMS, ClientHeader, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import Config, load_config
 from gateway.errors import DocumentError
 from tests.leaks.marks import MARK
@@ -52,6 +52,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         f"""{PUBLIC}  trusted_proxies: [10.0.0.7, 10.1.0.0/16]
+  client_header: x-forwarded-for
 auth:
   - type: oauth
     issuer: https://login.example.com/realms/a
@@ -82,6 +83,7 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
     groups = [frozenset({name}) for name in ("staff", "ops", "audit", "root")]
     assert config.roles == Roles(*groups)
     assert [str(block) for block in config.server.trusted_proxies] == ["10.0.0.7/32", "10.1.0.0/16"]
+    assert config.server.client_header is ClientHeader.X_FORWARDED_FOR
     assert "s3cret" not in repr(config)
 
 
@@ -105,6 +107,8 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
         ("auth: [{type: proxy, name: p, header: 'x y', proxies: [10.0.0.1]}]\n", "no header that says who calls"),
         ("auth: [{type: proxy, name: p, header: x-user, proxies: [proxy.local]}]\n", "no address or CIDR block"),
         ("server: {trusted_proxies: [10.0.0.1/8]}\n", "no address or CIDR block"),
+        ("server: {client_header: forwarded}\n", "client_header: no proxy is trusted"),
+        ("server: {trusted_proxies: [10.0.0.1], client_header: x-real-ip}\n", "one of forwarded, x-forwarded-for"),
         ("roles: {approvers: [ops]}\n", 'did you mean "approver"'),
         (f"{PUBLIC}auth: [none]\n", "`auth` lets everybody in"),
         (f"{PUBLIC}auth: [token, none]\n", "`auth` lets everybody in"),

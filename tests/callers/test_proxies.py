@@ -6,6 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
+from gateway.callers.nouns import ClientHeader
 from gateway.callers.proxies import address_of, client_of, is_here, within
 
 TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0.0/8"))
@@ -45,6 +46,25 @@ def test_the_client_is_the_last_that_no_trusted_proxy_has(
 ) -> None:
     """Entries of the client itself come before it, or in the field that its proxy does not write, and are ignored."""
     found = client_of(address_of(peer), forwarded, listed, TRUSTED)
+    assert found == (ip_address(client) if client is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("header", "forwarded", "listed", "client"),
+    [
+        ("forwarded", ["for=198.51.100.7"], ["203.0.113.9"], "198.51.100.7"),
+        ("forwarded", [], ["203.0.113.9"], "10.0.0.1"),
+        ("forwarded", ["for=_hidden"], ["203.0.113.9"], None),
+        ("x-forwarded-for", ["for=203.0.113.9"], ["198.51.100.7"], "198.51.100.7"),
+        ("x-forwarded-for", ["for=203.0.113.9"], [], "10.0.0.1"),
+        ("x-forwarded-for", ["for=203.0.113.9"], ["unknown"], None),
+    ],
+)
+def test_only_the_header_that_the_proxies_write_names_the_client(
+    header: str, forwarded: list[str], listed: list[str], client: str | None
+) -> None:
+    """The other one is the client's own; without either, the client is the proxy."""
+    found = client_of(address_of("10.0.0.1"), forwarded, listed, TRUSTED, ClientHeader(header))
     assert found == (ip_address(client) if client is not None else None)
 
 

@@ -33,13 +33,14 @@ async def guarded(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def trusting(world: World) -> None:
-    """Restart the gateway so that it trusts the proxies of this machine."""
+async def trusting(world: World, header: str = "") -> None:
+    """Restart the gateway so that it trusts the proxies of this machine, which write `header` if it is given."""
     file = world.folder / "gateway.yaml"
     text = file.read_text("utf-8")
     listen = next(line for line in text.splitlines() if line.strip().startswith("listen:"))
     indent = listen[: len(listen) - len(listen.lstrip())]
-    file.write_text(text.replace(listen, f"{listen}\n{indent}trusted_proxies: [127.0.0.0/8]"), "utf-8")
+    written = f"\n{indent}client_header: {header}" if header else ""
+    file.write_text(text.replace(listen, f"{listen}\n{indent}trusted_proxies: [127.0.0.0/8]{written}"), "utf-8")
     await world.gateway.stop()
     await world.start_gateway()
 
@@ -154,6 +155,18 @@ async def test_the_address_is_the_one_that_a_trusted_proxy_tells(tmp_path: Path)
             fields = [line["fields"] for line in world.records()[before:] if line["phase"] == "outcome"]
             done = {said["kind"]: said["client"] for said in fields if said["kind"] in ("caller", "http")}
             assert done == dict.fromkeys(("caller", "http"), "203.0.113.7" if trusted else "127.0.0.1")
+
+
+@pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for"])
+async def test_a_client_cannot_hide_its_address_by_the_header_that_its_proxy_passes_on(
+    tmp_path: Path, header: str
+) -> None:
+    """`server.client_header` names the one that the proxies write; the other is ignored in every record."""
+    async with running(tmp_path, extra="auth: [token]\n") as world:
+        await trusting(world, header)
+        shown = {"forwarded": "for=203.0.113.7", "x-forwarded-for": "198.51.100.9"}
+        assert await send(world, knocks(world)["mcp"], **shown) == 401
+        assert callers(world)[-1]["client"] == ("203.0.113.7" if header == "forwarded" else "198.51.100.9")
 
 
 def test_every_refusal_of_a_door_has_a_known_reason() -> None:
