@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli.group import Unusable
-from gateway.cli.private import unwritable
+from gateway.cli.private import opener
 from gateway.cli.scan import ScanResult, scan
 from gateway.config import app_id_problem
 from gateway.errors import DocumentError
@@ -106,7 +106,7 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
         raise Unusable(f"{', '.join(present)} would be overwritten: move it, or use --force")
     for path, text in texts.items():
         path.parent.mkdir(0o755, exist_ok=True)
-        with open(path, "w", encoding="utf-8", opener=unwritable) as file:
+        with open(path, "w", encoding="utf-8", opener=opener) as file:
             file.write(text)
     click.echo(_done(texts, found, app, port))
 

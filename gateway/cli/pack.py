@@ -12,6 +12,7 @@ from gateway.apps import PARTS
 from gateway.apps import pack as packed
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import json_option, problems_as_json, write_json
+from gateway.cli.private import opener
 from gateway.config import app_id_problem
 from gateway.errors import StartError
 from gateway.model import Json
@@ -66,7 +67,8 @@ def pack(
         )
     place = output or Path(f"{id}.html")
     try:
-        place.write_text(resource.html, encoding="utf-8", newline="")
+        with open(place, "w", encoding="utf-8", newline="", opener=opener) as file:
+            file.write(resource.html)
     except OSError as error:
         raise Unusable(f"{place} cannot be written: {error.strerror}") from error
     if as_json:

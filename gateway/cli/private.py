@@ -16,11 +16,6 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-def unwritable(path: str, flags: int) -> int:
-    """Open a policy or configuration for `open`: others may read it as the umask says, and never change it."""
-    return os.open(path, flags | os.O_CLOEXEC, 0o644)
-
-
 @contextmanager
 def output(place: str) -> Iterator[IO[str]]:
     """Yield the output of a command with content of the record: such a file, or standard output for `-`."""

@@ -235,8 +235,8 @@ def test_a_folder_without_a_page_is_refused(folder: Path) -> None:
     assert not (folder / "gateway.yaml").exists()
 
 
-def test_nobody_else_may_change_the_written_files(folder: Path) -> None:
-    """The umask has no effect: who can write a policy decides what is allowed."""
+def test_the_written_files_are_their_users_alone(folder: Path) -> None:
+    """The umask has no effect: who can write a policy decides what is allowed, and nobody else needs to read it."""
     umask = os.umask(0)
     try:
         result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
@@ -245,4 +245,4 @@ def test_nobody_else_may_change_the_written_files(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     written = [Path("gateway.yaml"), Path("policies"), *Path("policies").iterdir()]
     assert len(written) == 3
-    assert [stat.S_IMODE(path.stat().st_mode) & 0o022 for path in written] == [0, 0, 0]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in written] == [0o600, 0o755, 0o600]

@@ -21,6 +21,7 @@ def test_a_folder_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = CliRunner().invoke(main, ["pack", "Web_App"])
     assert (done.exit_code, done.output.splitlines()[0].split("/")[:3]) == (0, ["web-app.html: ui:", "", "web-app"])
     assert "<script>1</script>" in (tmp_path / "web-app.html").read_text("utf-8")
+    assert (tmp_path / "web-app.html").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("as_json", [True, False])

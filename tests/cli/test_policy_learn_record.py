@@ -118,6 +118,7 @@ def test_what_is_learned_is_a_policy_whose_tests_pass(folder: Path) -> None:
     journal(folder / "day.journal", [*day, request("POST", "/api/cart")])
     assert run("day.journal", "--into", "new.yaml", *BACKEND).exit_code == 0
     assert "4711" not in (folder / "new.yaml").read_text()
+    assert (folder / "new.yaml").stat().st_mode & 0o777 == 0o600
     tested = CliRunner().invoke(main, ["policy", "test", "new.yaml", "--fail-under", "100"])
     assert tested.exit_code == 0, tested.output
 

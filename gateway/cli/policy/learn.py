@@ -18,7 +18,7 @@ from gateway.cli.learn.traffic import Traffic
 from gateway.cli.learn.write import LearnedRoute, grouped, merged, new_policy, ordered, schema_files, undecided
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.progress import shown_outcomes
-from gateway.cli.private import unwritable
+from gateway.cli.private import opener
 from gateway.cli.records import is_record
 from gateway.errors import DocumentError
 from gateway.model import Json
@@ -192,7 +192,7 @@ def _write(texts: Mapping[Path, str]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f".{path.name}.new")
-            with open(part, "w", encoding="utf-8", opener=unwritable) as file:
+            with open(part, "w", encoding="utf-8", opener=opener) as file:
                 file.write(text)
             if path.exists():
                 shutil.copymode(path, part)
