@@ -312,6 +312,7 @@ class _Gateway:
             self._everything,
             faces,
             self._upstreams,
+            fast_path=server.fast_path,
         )
         return root
 

@@ -287,6 +287,7 @@ def _server(section: Section) -> ServerSettings:
         trusted_proxies=trusted,
         client_header=ClientHeader(header) if header else None,
         busy_poll=section.flag("busy_poll", False),
+        fast_path=section.flag("fast_path", True),
         connections=section.integer("connections", int(DEFAULTS["server.connections"]), minimum=1),
         connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),
         requests_each=section.integer("requests_each", int(DEFAULTS["server.requests_each"]), minimum=1),

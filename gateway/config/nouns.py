@@ -59,6 +59,7 @@ class ServerSettings:
     trusted_proxies: Blocks = ()
     client_header: ClientHeader | None = None
     busy_poll: bool = False
+    fast_path: bool = True
     connections: int = 10_000
     connections_each: int = 1000
     requests_each: int = 1000

@@ -49,6 +49,11 @@ SETTINGS: Final = (
         "a free core, for more CPU time.",
     ),
     Setting(
+        "server.fast_path",
+        "true",
+        "Read plain requests without the machinery of aiohttp's server; the answers are the same.",
+    ),
+    Setting(
         "server.connections",
         "10000",
         "Connections of clients that may be open; fewer if the process may open fewer files.",

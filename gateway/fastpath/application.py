@@ -41,7 +41,9 @@ class McpGate:
         unread: Unread,
         everything: Face,
         *mounts: Mounts,
+        fast_path: bool = True,
     ) -> None:
+        self.fast_path = fast_path
         self._guard = guard
         self._everything = everything
         self._mounts = mounts

@@ -103,6 +103,8 @@ Begun: TypeAlias = tuple[Fast[Any], Traced, Sent, bytes, int]
 class Gate(Protocol):
     """The guard of the fast path: `gateway.fastpath.application.McpGate`."""
 
+    fast_path: bool
+    """Whether plain requests are read here (`server.fast_path`); otherwise aiohttp reads all."""
     peers: Peers
     """The places of all connections."""
     unread: Unread
@@ -202,7 +204,7 @@ class Front(asyncio.Protocol):
             self.serving = None  # the task's last exception refers to this connection
 
     def data_received(self, data: bytes) -> None:
-        if self._lent is not None and self._lent.done and data.startswith(BEGINNING):
+        if self._lent is not None and self._lent.done and data.startswith(BEGINNING) and self._fronts.gate.fast_path:
             self._lent.take_back()
             self._lent = None
         if self._lent is not None:
@@ -283,7 +285,8 @@ class Front(asyncio.Protocol):
         self.since = time.monotonic()
         self._kept = b""
         end = data.find(HEAD_END) + len(HEAD_END)
-        sent = self._sent(data[:end]) if 4 <= end <= LONGEST_HEAD and not self._fronts.draining else None
+        may = self._fronts.gate.fast_path and not self._fronts.draining
+        sent = self._sent(data[:end]) if may and 4 <= end <= LONGEST_HEAD else None
         fast = self._fast(sent) if sent is not None else None
         if sent is None or fast is None:
             self._hand_over(data)

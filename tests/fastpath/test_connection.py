@@ -96,6 +96,17 @@ async def test_a_long_answer_is_written_as_it_is_taken(monkeypatch: pytest.Monke
     assert max(buffered) < 4 * SIZE
 
 
+async def test_the_fast_path_can_be_switched_off() -> None:
+    """Then aiohttp reads every request, also after one that it has answered."""
+    async with Mount(app="cart", front=True, server_fast_path=False).serve() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+        for data, status in ((request(), b"200"), (OTHER, b"404"), (request(), b"200")):
+            writer.write(data)
+            assert (await answer(reader)).split(b" ")[1] == status
+        writer.close()
+        assert served.seen == ["/mcp", "/nowhere", "/mcp"]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -50,8 +50,9 @@ class Served:
 class _Open:
     """Admits every caller to one face."""
 
-    def __init__(self, face: Face, unread: Unread) -> None:
+    def __init__(self, face: Face, unread: Unread, *, fast_path: bool) -> None:
         self._face = face
+        self.fast_path = fast_path
         self.peers = Peers()
         self.places = InFlight().requests
         self.unread = unread
@@ -83,6 +84,8 @@ class Mount:
     app: str | None = None
     fast_path: bool = True
     front: bool = False
+    server_fast_path: bool = True
+    """`server.fast_path`, behind `front`."""
     sessions: int = 10_000
     sessions_each: int = 1000
     session_idle: float = 1800.0
@@ -135,7 +138,7 @@ class Mount:
             app.on_response_prepare.append(name_server)  # as the gateway does for everything it serves
             app.router.add_route("*", "/mcp", served.face.handle)
             runner = (
-                FrontRunner(app, _Open(served.face, self.unread), drain=5.0)
+                FrontRunner(app, _Open(served.face, self.unread, fast_path=self.server_fast_path), drain=5.0)
                 if self.front
                 else _NamelessRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
             )
