@@ -9,10 +9,10 @@ from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.touch_keys import TouchKeyDoor
-from gateway.exchange.approve import Approvals, Still
+from gateway.exchange.approve import MemoryApprovals, Still
 from gateway.exchange.approvers import NamedApprover, Ways
 from gateway.exchange.decisions import ApprovalAnswers
-from gateway.exchange.grants import Grants
+from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.exchange.webhook import WebhookWay
@@ -42,8 +42,8 @@ class Approving:
         self._hooks = hooks
         self._connections = connections
         self.page = f"{config.server.origins.console}/approvals/"
-        self.questions = Approvals(settings.timeout, still=still)
-        self.grants = Grants()
+        self.questions = MemoryApprovals(settings.timeout, still=still)
+        self.grants = MemoryGrants()
         needed = settings.presence is Touch.WEBAUTHN
         self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence)
@@ -52,7 +52,7 @@ class Approving:
         self.ways = Ways(self.questions, self.answers, self._ways())
 
     @property
-    def asked_of_policies(self) -> Approvals | None:
+    def asked_of_policies(self) -> MemoryApprovals | None:
         """The approvals that a loosened policy needs before it takes effect; None without `presence: webauthn`."""
         return self.questions if self.presence is not None else None
 

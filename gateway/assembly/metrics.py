@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from gateway.config import NoticeKind, Notices
-from gateway.exchange.approve import Approvals
 from gateway.exchange.circuit import Circuits
+from gateway.ports.approvals import Approvals
 from gateway.stores.journal import Journal
 from gateway.telemetry import Metrics, level
 from gateway.views.registry import Views
@@ -20,7 +20,7 @@ def watched(
 
     def look() -> None:
         level(metrics.views, _counted((view.app,) for view in views.of(None)))
-        level(metrics.questions, _counted((question.app,) for question in approvals.open_questions()))
+        level(metrics.questions, _counted((one.question.app,) for one in approvals.open()))
         level(metrics.circuits, dict.fromkeys(circuits.opened(), 1.0))
         level(metrics.problems, _counted((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
         metrics.journal_bytes.set(journal.size)

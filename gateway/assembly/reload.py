@@ -24,12 +24,12 @@ from gateway.config import (
     watched,
 )
 from gateway.errors import DocumentError, Problem, Refusal, StartError
-from gateway.exchange.approve import Approvals
 from gateway.exchange.policy_loosening import Loosening
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, Turn, diff
+from gateway.ports.approvals import Approvals
 
 LOOK = 1.0
 """Seconds between checks of the files; a change is applied after it was stable for one such interval."""
@@ -228,7 +228,7 @@ class Reloader:
             before = _policy(old.get(name), name)
             changes = await asyncio.to_thread(diff, before, app.policy)
             try:
-                why = self._loosening.verdict(_caller(name), before, app.policy, changes)
+                why = await self._loosening.verdict(_caller(name), before, app.policy, changes)
             except Refusal as refusal:
                 why = refusal.detail
             if why is None:

@@ -18,9 +18,9 @@ from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
-from gateway.exchange.grants import Grant
 from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, look_at, signed_answer
 from gateway.model import Json, Principal, Question
+from gateway.ports.approvals import Grant
 from gateway.shares import Shares
 
 ANSWERS = ("approve", "decline")
@@ -108,7 +108,7 @@ class ApprovalDoor:
             return refused(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = ApprovalWay.CLI if from_cli else ApprovalWay.CONSOLE
         id, approve = request.match_info["id"], given["answer"] == "approve"
-        known = self._digest(id, request[PRINCIPAL])
+        known = await self._digest(id, request[PRINCIPAL])
         if known is not None and given.get("digest") not in (None, known):
             return refused(409, "approval-expired", "The question is about another call than the one that was shown.")
         try:
@@ -132,9 +132,9 @@ class ApprovalDoor:
         except Refusal as refusal:
             return _refused(refusal)
 
-    def _digest(self, id: str, by: Principal) -> str | None:
+    async def _digest(self, id: str, by: Principal) -> str | None:
         try:
-            return self._answers.question(id, by).digest
+            return (await self._answers.question(id, by)).digest
         except Refusal:
             return None
 

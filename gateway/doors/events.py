@@ -16,9 +16,8 @@ from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refused
-from gateway.exchange.approve import Approvals
-from gateway.exchange.grants import Grants
 from gateway.model import Json, Principal
+from gateway.ports.approvals import Approvals, Grants
 from gateway.shares import Shares
 from gateway.stores.followers import Follower
 from gateway.stores.journal import FOLLOWER_LINES, Journal

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked
-from gateway.exchange.grants import Grants
 from gateway.exchange.record import Record
 from gateway.model import Caller, Question, Request, Tell, Visit
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked
 
 PATIENCE: Final = 50.0
 """Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""
@@ -35,17 +34,17 @@ class ApprovalStep:
     grants: Grants
     page: str
 
-    def granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
+    async def granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
         """Whether a grant covers the call, so that no question is needed."""
-        grant = self.grants.covering(caller, ask.rule, ask.policy_version) if ask.grant else None
+        grant = await self.grants.covering(caller, ask.rule, ask.policy_version) if ask.grant else None
         if grant is None:
             return False
         record.note(grant=grant.id, answered_by=grant.by)
         return True
 
-    def park(self, ask: Ask, caller: Caller, record: Record, request: Request | None = None) -> Question:
+    async def park(self, ask: Ask, caller: Caller, record: Record, request: Request | None = None) -> Question:
         """Ask a person, or join the open question about the same call. Raises `Refusal`."""
-        question = self.approvals.park(ask, caller, request).question
+        question = (await self.approvals.park(ask, caller, request)).question
         record.note(approval=question.id)
         record.leads(question.id)
         return question
@@ -94,9 +93,9 @@ class ApprovalStep:
         A model repeats a call that still waits; if `tell` notifies its client, the call waits until the question is
         over. `now` gives the digest of the call and the version of its policy right before it runs.
         """
-        if self.granted(ask, caller, record):
+        if await self.granted(ask, caller, record):
             return
-        question = self.park(ask, caller, record)
+        question = await self.park(ask, caller, record)
         seconds = PATIENCE if tell is None else AS_LONG_AS_IT_IS_OPEN
         parked = await self.wait(question, caller, seconds, tell, typed=typed)
         if parked.state is ApprovalState.OPEN:

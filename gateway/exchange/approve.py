@@ -11,15 +11,14 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final, TypeAlias
 
 from gateway.bounds import Area, Bound, size
 from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
-from gateway.model import Caller, Headers, Principal, Question, Request, Response
+from gateway.model import Caller, Principal, Question, Request
 from gateway.policy import Rate, take
+from gateway.ports.approvals import ApprovalState, Ask, OpenQuestion, Parked, Pending
 
 SILENCE = 10.0
 """Seconds without a poll after which a caller is considered gone."""
@@ -62,71 +61,16 @@ BOUNDS: Final = (
 _OPEN, _ASKED, _DECLINED = BOUNDS
 
 
-class ApprovalState(StrEnum):
-    """The state of a parked call. Only `open` can be answered, only `approved` can be dispatched."""
-
-    OPEN = "open"
-    APPROVED = "approved"
-    DECLINED = "declined"
-    EXPIRED = "expired"
-    VOID = "void"
-    DISPATCHED = "dispatched"
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A call that waits for a person, with the question."""
-
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A call for which an approval is needed: the words for the person, and the raw call, bound by its digest.
-
-    `patience` is for how many seconds the question stays open; None for the configured time.
-    """
-
-    message: str
-    method: str
-    target: str
-    digest: str
-    policy_version: str
-    headers: Headers = ()
-    body: bytes = b""
-    grant: float | None = None
-    patience: float | None = None
-    rule: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Parked:
-    """One waiting call. `request` is None for a tool call, which its caller repeats itself.
-
-    `asked`, `ended` and `expires` are on the steady clock: setting the wall clock back extends no question.
-    """
-
-    question: Question
-    caller: Caller
-    request: Request | None
-    expires: float
-    state: ApprovalState = ApprovalState.OPEN
-    answered_by: str | None = None
-    asked: float = 0.0
-    holding: int = 0
-    ended: float | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    result: asyncio.Future[Response] | None = None
-
-
 Still: TypeAlias = Callable[[Principal], Awaitable[bool]]
 """Checks anew whether a principal's credential is still valid; false if that cannot be determined."""
 
 ENDED: Final = "The login or token of the caller ended while a person was asked."
 
 
-class Approvals:
-    """The open questions of a gateway. `timeout` is in seconds; `clock` gives seconds since the epoch, `steady` any.
+class MemoryApprovals:
+    """The port `Approvals` of one process, in memory: a restart voids every question.
+
+    `timeout` is in seconds; `clock` gives seconds since the epoch, `steady` any.
 
     `still` is called for each caller right before its call is dispatched.
     """
@@ -147,7 +91,7 @@ class Approvals:
         self._asked: Buckets[str] = Buckets()
         self._watchers: set[Callable[[], None]] = set()
 
-    def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
+    async def park(self, ask: Ask, caller: Caller, request: Request | None = None) -> Pending:
         """Ask a person, or join the open question of the same view about the same call.
 
         Raises `Refusal`: `approval-declined` after three refusals in five minutes, `approval-unavailable` when too
@@ -200,12 +144,18 @@ class Approvals:
         self._notify()
         return Pending(question)
 
-    def answer(self, id: str, approve: bool, by: str) -> ApprovalState:
-        """Take a person's answer, once, and return the new state of the call. Raises `KeyError` for an unknown id."""
+    async def question(self, id: str) -> OpenQuestion | None:
+        """Return the question `id` if it can be answered now."""
         self.sweep()
-        parked = self._parked[id]
-        if parked.state is not ApprovalState.OPEN:
-            return parked.state
+        parked = self._parked.get(id)
+        return _shown(parked) if parked is not None and parked.state is ApprovalState.OPEN else None
+
+    async def answer(self, id: str, approve: bool, by: str) -> ApprovalState | None:
+        """Take a person's answer, once, and return the new state; None if the question is not open."""
+        self.sweep()
+        parked = self._parked.get(id)
+        if parked is None or parked.state is not ApprovalState.OPEN:
+            return None
         parked.answered_by = by
         if approve:
             self._move(parked, ApprovalState.APPROVED)
@@ -245,14 +195,14 @@ class Approvals:
         return parked
 
     async def dispatch(self, parked: Parked, digest: str, policy_version: str) -> None:
-        """Check the caller's credential anew, since it may have been revoked meanwhile, then `take` the approval."""
+        """Check the caller's credential anew, since it may have been revoked meanwhile, then use the approval, once."""
         approved = parked.state is ApprovalState.APPROVED
         if approved and self._still is not None and not await self._still(parked.caller.principal):
             self.cancel(parked)
             raise Refusal(Reason.APPROVAL_EXPIRED, ENDED)
-        self.take(parked, digest, policy_version)
+        self._take(parked, digest, policy_version)
 
-    def take(self, parked: Parked, digest: str, policy_version: str) -> None:
+    def _take(self, parked: Parked, digest: str, policy_version: str) -> None:
         """Use the approval, once, for exactly the call that was shown. Raises `Refusal` if it is not valid."""
         match parked.state:
             case ApprovalState.APPROVED:
@@ -300,14 +250,10 @@ class Approvals:
             if parked.question.app == app and parked.question.policy_version != policy_version:
                 self.cancel(parked)
 
-    def open(self) -> list[Parked]:
-        """The calls whose question can be answered now, oldest first."""
+    def open(self) -> list[OpenQuestion]:
+        """Return the questions that can be answered now, oldest first."""
         self.sweep()
-        return [parked for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
-
-    def open_questions(self) -> list[Question]:
-        """The open questions, oldest first."""
-        return [parked.question for parked in self.open()]
+        return [_shown(parked) for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
 
     def state(self, id: str) -> ApprovalState | None:
         """Return the state of the call `id`, None if it is unknown."""
@@ -378,6 +324,10 @@ class Approvals:
     def _notify(self) -> None:
         for watcher in list(self._watchers):
             watcher()
+
+
+def _shown(parked: Parked) -> OpenQuestion:
+    return OpenQuestion(parked.question, parked.caller.principal)
 
 
 def _who(caller: Caller) -> tuple[str, str, str | None]:

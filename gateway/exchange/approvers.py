@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals, ApprovalState
 from gateway.exchange.decisions import ApprovalAnswers
 from gateway.model import Question
+from gateway.ports.approvals import Approvals, ApprovalState
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Ways:
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    for question in self._approvals.open_questions():
+                    for question in [one.question for one in self._approvals.open()]:
                         if question.id not in asked:
                             asked[question.id] = tasks.create_task(self._put(question))
                     asked = {id: task for id, task in asked.items() if not task.done()}

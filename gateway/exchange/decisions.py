@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import Approvals, ApprovalState, Parked
-from gateway.exchange.grants import Grant, Grants
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal, Question
+from gateway.ports.approvals import Approvals, ApprovalState, Grant, Grants, OpenQuestion
 
 NOBODY = "This question was answered, has expired, or its caller is gone."
 
@@ -29,17 +28,15 @@ class ApprovalAnswers:
 
     def questions(self, by: Principal) -> list[Question]:
         """The open questions that `by` is shown, oldest first."""
-        return [
-            parked.question for parked in self._approvals.open() if sees(by, parked.caller.principal, parked.caller.app)
-        ]
+        return [one.question for one in self._approvals.open() if sees(by, one.principal, one.question.app)]
 
     def grants(self, by: Principal) -> list[Grant]:
         """The grants that `by` may revoke."""
         return [grant for grant in self._grants.now() if may_decide(by, grant.principal, grant.app)]
 
-    def question(self, id: str, by: Principal) -> Question:
+    async def question(self, id: str, by: Principal) -> Question:
         """Return the open question `id`. Raises `Refusal` (`approval-expired`) if `by` may not see it."""
-        return self._open(id, by).question
+        return (await self._open(id, by)).question
 
     async def give(
         self, id: str, approve: bool, by: Principal, way: str, *, grant: bool = False, assertion: Json = None
@@ -50,18 +47,18 @@ class ApprovalAnswers:
         not open, or not this person's; `approval-unavailable` if a touch is needed, or the policy permits no grant;
         `audit-unavailable` for a yes that cannot be recorded, after which the question is still open.
         """
-        parked = self._open(id, by)
-        if not may_decide(by, parked.caller.principal, parked.caller.app):
+        asked = await self._open(id, by)
+        if not may_decide(by, asked.principal, asked.question.app):
             raise NotAllowed("A person answers this, logged in to the console, or one who may `approve` for others.")
         present = approve and self._presence is not None and assertion is not None
         if present and self._presence is not None:
-            await self._presence.touched(by, parked.question, assertion, lasting=grant)
-        return await self._take(parked, approve, by, way, grant=grant, present=present)
+            await self._presence.touched(by, asked.question, assertion, lasting=grant)
+        return await self._take(asked, approve, by, way, grant=grant, present=present)
 
     async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
         """Return what a security key must sign for a yes of `by`, None if no touch is needed. Raises `Refusal`."""
-        parked = self._open(id, by)
-        return None if self._presence is None else await self._presence.asking(by, parked.question, lasting=grant)
+        asked = await self._open(id, by)
+        return None if self._presence is None else await self._presence.asking(by, asked.question, lasting=grant)
 
     async def trusted(
         self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None
@@ -70,18 +67,18 @@ class ApprovalAnswers:
 
         Raises `Refusal` like `give`.
         """
-        parked = self._open(id, None)
-        if digest not in (None, parked.question.digest):
+        asked = await self._open(id, None)
+        if digest not in (None, asked.question.digest):
             raise Refusal(Reason.APPROVAL_EXPIRED, "The question is about another call than the one that was shown.")
         by = Principal("gateway", "approvals", f"{way}:{name[:200]}" if name else way)
-        return await self._take(parked, approve, by, way, grant=False, present=False)
+        return await self._take(asked, approve, by, way, grant=False, present=False)
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None:
         """Take a yes or no from a trusted client of `by` whose person typed the code of this question."""
-        parked = self._open(id, None)
-        if parked.caller.principal.id != by.id:
+        asked = await self._open(id, None)
+        if asked.principal.id != by.id:
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        await self._take(parked, approve, by, "elicitation", grant=False, present=False)
+        await self._take(asked, approve, by, "elicitation", grant=False, present=False)
 
     async def revoke(self, id: str, by: Principal) -> Grant:
         """End a grant. Raises `KeyError` if there is no such grant, or `by` may not end it."""
@@ -93,31 +90,29 @@ class ApprovalAnswers:
         record.note(grant=id, rule=grant.rule, decision="revoked", message=grant.message)
         await record.open(binding=False)
         try:
-            self._grants.revoke(id)
+            await self._grants.revoke(id)
         except KeyError:  # a plugin was notified, and the grant ended meanwhile
             await record.close(status=404)
             raise
         await record.close(status=200)
         return grant
 
-    def _open(self, id: str, by: Principal | None) -> Parked:
-        """Return the parked call; a missing question and another person's give the same refusal."""
-        parked = next((parked for parked in self._approvals.open() if parked.question.id == id), None)
-        if parked is None or (by is not None and not sees(by, parked.caller.principal, parked.caller.app)):
+    async def _open(self, id: str, by: Principal | None) -> OpenQuestion:
+        """Return the open question; a missing question and another person's give the same refusal."""
+        asked = await self._approvals.question(id)
+        if asked is None or (by is not None and not sees(by, asked.principal, asked.question.app)):
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        return parked
+        return asked
 
     async def _take(
-        self, parked: Parked, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
+        self, asked: OpenQuestion, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
     ) -> ApprovalState:
-        question = parked.question
+        question = asked.question
         if approve and self._presence is not None and not present:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
-        if (
-            self._approvals.state(question.id) is not ApprovalState.OPEN
-        ):  # another answer arrived while the key was verified
+        if await self._approvals.question(question.id) is None:  # another answer arrived while the key was verified
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
         record = self._recorder.start("approval", caller, safe=not approve)
@@ -132,13 +127,11 @@ class ApprovalAnswers:
         )
         if approve:  # a yes that cannot be recorded is void, like a call; a no always counts
             await record.open()
-        if (
-            self._approvals.state(question.id) is not ApprovalState.OPEN
-        ):  # another answer arrived while plugins were notified
+        state = await self._approvals.answer(question.id, approve, by.id)
+        if state is None:  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        state = self._approvals.answer(question.id, approve, by.id)
-        given = self._grants.give(question, parked.caller.principal, by.id) if grant else None
+        given = await self._grants.give(question, asked.principal, by.id) if grant else None
         record.note(decision=state.value)
         if given is not None:
             record.note(grant=given.id, until=given.expires)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
 from gateway.model import Caller, Principal, Question
+from gateway.ports.approvals import Grant
 
 MOST = 100
 """Grants of one principal; the oldest is evicted first."""
@@ -29,33 +29,15 @@ BOUNDS: Final = (
 (_GRANTS,) = BOUNDS
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Calls of `principal` under one rule of one version of an app's policy run without a question until `expires`.
-
-    `rule` is a method and a route, or a tool with the digest of its definition; times are in seconds since the epoch.
-    """
-
-    id: str
-    principal: Principal
-    app: str
-    rule: str
-    policy_version: str
-    message: str
-    by: str
-    created: float
-    expires: float
-
-
-class Grants:
-    """The grants of a gateway. `clock` gives seconds since the epoch."""
+class MemoryGrants:
+    """The port `Grants` of one process, in memory. `clock` gives seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._grants: dict[str, Grant] = {}
         self._watchers: set[Callable[[], None]] = set()
 
-    def give(self, question: Question, principal: Principal, by: str) -> Grant:
+    async def give(self, question: Question, principal: Principal, by: str) -> Grant:
         """Store a grant for the rule of `question`. Raises ValueError if the policy allows no grant."""
         if question.grant is None or not question.rule:
             raise ValueError("The policy allows no grant here.")
@@ -79,7 +61,7 @@ class Grants:
         self._notify()
         return grant
 
-    def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
+    async def covering(self, caller: Caller, rule: str, policy_version: str) -> Grant | None:
         """Return the grant under which a call may run without a question, if any."""
         wanted = (caller.principal.id, caller.app, rule, policy_version)
         held = (
@@ -96,7 +78,7 @@ class Grants:
         self._grants = {id: grant for id, grant in self._grants.items() if grant.created <= now < grant.expires}
         return list(self._grants.values())
 
-    def revoke(self, id: str) -> Grant:
+    async def revoke(self, id: str) -> Grant:
         """End a grant now. Raises `KeyError` if there is none."""
         grant = self._grants.pop(id)
         self._notify()

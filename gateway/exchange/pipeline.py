@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approve import Parked, Pending
 from gateway.exchange.decided_request import BackendAnswer, Leg, decided
 from gateway.exchange.filter import filtered, hidden
 from gateway.exchange.idempotency import Idempotency
@@ -30,6 +29,7 @@ from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy, without
+from gateway.ports.approvals import Parked, Pending
 from gateway.traces import Trace, read_trace
 
 log = logging.getLogger(__name__)

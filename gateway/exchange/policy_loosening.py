@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked
 from gateway.model import Caller
 from gateway.policy import Policy
 from gateway.policy.diff import Change, Turn
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, Parked
 
 WAITS = "waits for a person's approval, on the console: until then the policy of before holds"
 DECLINED = "a person declined what it opens: the policy of before holds until the file changes"
@@ -23,7 +23,7 @@ class Loosening:
         self._asked: dict[tuple[str, str], Parked] = {}
         self._stop = approvals.watch(self._look)
 
-    def verdict(self, caller: Caller, old: Policy, new: Policy, changes: Sequence[Change]) -> str | None:
+    async def verdict(self, caller: Caller, old: Policy, new: Policy, changes: Sequence[Change]) -> str | None:
         """Return None if `new` may take effect now, else the reason. Raises `Refusal` if no question can be asked."""
         opened = [change for change in changes if change.turn is Turn.OPENED]
         if not opened:
@@ -35,9 +35,9 @@ class Loosening:
         ask = _ask(old, new, opened)
         if known is not None and known.state is ApprovalState.APPROVED:
             del self._asked[key]
-            self._approvals.take(known, ask.digest, ask.policy_version)
+            await self._approvals.dispatch(known, ask.digest, ask.policy_version)
             return None
-        pending = self._approvals.park(ask, caller)
+        pending = await self._approvals.park(ask, caller)
         self._asked[key] = self._approvals.find(pending.question.id, caller)
         return WAITS
 

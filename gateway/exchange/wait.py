@@ -11,12 +11,11 @@ from msgspec import structs
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import STILL_WAITS, ApprovalStep
-from gateway.exchange.approve import Approvals, ApprovalState, Ask, Parked, Pending
 from gateway.exchange.decided_request import Leg
-from gateway.exchange.grants import Grants
 from gateway.exchange.record import Record
 from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy
+from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
 
 TakenUp = Callable[[Parked], Awaitable[Response]]
 """Resumes a parked request after a person has answered."""
@@ -25,9 +24,9 @@ TakenUp = Callable[[Parked], Awaitable[Response]]
 class Waiting:
     """Requests that wait for a person. `approval_url` followed by an id is the URL of one question."""
 
-    def __init__(self, approvals: Approvals, approval_url: str, grants: Grants | None = None) -> None:
+    def __init__(self, approvals: Approvals, approval_url: str, grants: Grants) -> None:
         self._approvals = approvals
-        self._step = ApprovalStep(approvals, grants if grants is not None else Grants(), approval_url)
+        self._step = ApprovalStep(approvals, grants, approval_url)
 
     async def approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
@@ -38,11 +37,11 @@ class Waiting:
             return None
         if parked is None:
             ask = _ask(message, leg, policy)
-            if self._step.granted(ask, caller, record):
+            if await self._step.granted(ask, caller, record):
                 return None
             # An answer that several callers may poll is not streamed.
             request = structs.replace(leg.request, stream=False)
-            return Pending(self._step.park(ask, caller, record, request))
+            return Pending(await self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
         await self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
         return None

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import ApprovalState
 from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
+from gateway.ports.approvals import ApprovalState
 from gateway.proving import shows
 
 TIMESTAMP = "webmcp-gateway-timestamp"

@@ -17,13 +17,12 @@ from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import ApprovalStep, digest_of
-from gateway.exchange.approve import Approvals, Ask
-from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Effect, Initiator, Principal, Tell, ViewTool, Visit
 from gateway.policy import Decision, Policy, decide_tool
+from gateway.ports.approvals import Approvals, Ask, Grants
 from gateway.views.arguments import UNSAYABLE, first_problem
 from gateway.views.later import Later
 from gateway.views.registry import Views
@@ -58,13 +57,13 @@ class Forwarder:
         limiter: Limiter,
         recorder: Recorder,
         approval_url: str = "",
-        grants: Grants | None = None,
+        grants: Grants,
         absences: Absences | None = None,
     ) -> None:
         self._absences = absences if absences is not None else Absences()
         self._views = views
         self._approvals = approvals
-        self._step = ApprovalStep(approvals, grants if grants is not None else Grants(), approval_url)
+        self._step = ApprovalStep(approvals, grants, approval_url)
         self._limiter = limiter
         self._recorder = recorder
         self._later = Later(views.spawn)
@@ -247,7 +246,8 @@ class Forwarder:
         told: dict[str, Visit] = {}
 
         def look() -> None:
-            asked = {question.id: question for question in self._approvals.open_questions() if question.cause == cause}
+            questions = [one.question for one in self._approvals.open()]
+            asked = {question.id: question for question in questions if question.cause == cause}
             for id in told.keys() - asked.keys():
                 tell(replace(told.pop(id), over=True))
             for id in asked.keys() - told.keys():

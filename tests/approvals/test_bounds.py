@@ -13,12 +13,13 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 from msgspec import structs
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals, ApprovalState, Ask
+from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
-from gateway.exchange.grants import Grants
+from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Caller, Door, Initiator, Principal
+from gateway.ports.approvals import ApprovalState, Ask
 from gateway.stores.journal import Journal
 from gateway.telemetry import Metrics
 from tests.approvals.page import shown
@@ -177,16 +178,16 @@ class Room:
     """The approvals of a gateway, and the check of who may answer them."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self.approvals = Approvals(120.0, clock, steady=clock)
-        self.grants = Grants(clock)
+        self.approvals = MemoryApprovals(120.0, clock, steady=clock)
+        self.grants = MemoryGrants(clock)
         self.journal = Journal(folder / "journal")
         recorder = Recorder(self.journal, Hooks([], folder), OnFailure.CONTINUE, Metrics())
         self.answers = ApprovalAnswers(self.approvals, self.grants, recorder)
 
-    def asked(self, principal: Principal) -> str:
+    async def asked(self, principal: Principal) -> str:
         """A question of `principal`."""
         caller = Caller(principal, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v1")
-        return self.approvals.park(ASK, caller).question.id
+        return (await self.approvals.park(ASK, caller)).question.id
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ async def test_who_may_answer(tmp_path: Path, asker: Principal, by: Principal, m
     """The person themself in a browser, and approvers, may answer; for others the question does not exist."""
     room = Room(tmp_path, Clock())
     async with room.journal:
-        id = room.asked(asker)
+        id = await room.asked(asker)
         assert bool(room.answers.questions(by)) == (may is not None)
         if may:
             assert await room.answers.give(id, True, by, "console") is ApprovalState.APPROVED
@@ -222,18 +223,18 @@ async def test_a_grant_ends_in_time_and_is_its_principals_alone(tmp_path: Path) 
     clock = Clock()
     room = Room(tmp_path, clock)
     async with room.journal:
-        await room.answers.give(room.asked(ANN), True, ANN_THERE, "console", grant=True)
+        await room.answers.give(await room.asked(ANN), True, ANN_THERE, "console", grant=True)
         caller = Caller(ANN, "cart", Door.MCP, Initiator.MODEL, "model-call", view="v2")
         (grant,) = room.answers.grants(ANN_THERE)
-        assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is grant
+        assert await room.grants.covering(caller, ASK.rule, ASK.policy_version) is grant
         for other in (structs.replace(caller, principal=TOKEN), structs.replace(caller, app="notes")):
-            assert room.grants.covering(other, ASK.rule, ASK.policy_version) is None
-        assert room.grants.covering(caller, "DELETE /api/cart", ASK.policy_version) is None
-        assert room.grants.covering(caller, ASK.rule, "sha256:2") is None
+            assert await room.grants.covering(other, ASK.rule, ASK.policy_version) is None
+        assert await room.grants.covering(caller, "DELETE /api/cart", ASK.policy_version) is None
+        assert await room.grants.covering(caller, ASK.rule, "sha256:2") is None
         with pytest.raises(KeyError):
             await room.answers.revoke(grant.id, BOB_THERE)
         clock.now += 601
-        assert room.grants.covering(caller, ASK.rule, ASK.policy_version) is None
+        assert await room.grants.covering(caller, ASK.rule, ASK.policy_version) is None
         assert room.answers.grants(ANN_THERE) == []
 
 

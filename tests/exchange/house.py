@@ -14,10 +14,11 @@ from msgspec import structs
 
 from gateway.credentials import Token
 from gateway.errors import Refusal
-from gateway.exchange.approve import Approvals
+from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.fetched import Fetched, Ownership
+from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
@@ -130,7 +131,7 @@ class House:
 
     exchange: Exchange
     shop: Shop
-    approvals: Approvals
+    approvals: MemoryApprovals
     journal: Journal
     database: Database
     streams: Streams
@@ -186,13 +187,13 @@ async def built(
         hooks, metrics = Hooks([], folder), Metrics()
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
         source = Fetched("shop-service", obtain, tokens, ownership, now=clock)
-        approvals = Approvals(120)
+        approvals = MemoryApprovals(120)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
             limiter=Limiter(Quotas(database), clock=clock, now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
-            waiting=Waiting(approvals, "http://console.test/approvals/"),
+            waiting=Waiting(approvals, "http://console.test/approvals/", MemoryGrants()),
             recorder=recorder,
             sender=Sender(
                 Authenticator({"shop-service": source}),

@@ -266,7 +266,7 @@ async def test_a_models_call_waits_and_a_pages_does_not(house: House) -> None:
     assert (told["message"], told["url"]) == ("Remove tea?", f"http://console.test/approvals/{told['id']}")
     assert len(house.shop.sent) == 1
     assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 202
-    house.approvals.answer(told["id"], True, "ann")
+    await house.approvals.answer(told["id"], True, "ann")
     assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 200
     assert (await house.exchange.resume(told["id"], MODEL, wait=0)).status == 200
     assert len(house.shop.sent) == 2
@@ -278,7 +278,7 @@ async def test_two_who_ask_at_once_share_one_run(house: House) -> None:
     request = Request("DELETE", "/api/carts/tea")
     first = json.loads((await house.exchange.run(request, MODEL)).body)["id"]
     assert json.loads((await house.exchange.run(request, MODEL)).body)["id"] == first
-    house.approvals.answer(first, True, "ann")
+    await house.approvals.answer(first, True, "ann")
     answers = await asyncio.gather(*(house.exchange.resume(first, MODEL, wait=1) for _ in range(2)))
     assert [answer.status for answer in answers] == [200, 200]
     assert len(house.shop.sent) == 1
@@ -288,7 +288,7 @@ async def test_a_cancelled_question_runs_nothing(house: House) -> None:
     """Even if a person says yes afterwards."""
     id = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)["id"]
     assert reason(await house.exchange.resume(id, MODEL, wait=0, cancel=True)) == Reason.APPROVAL_EXPIRED
-    house.approvals.answer(id, True, "ann")
+    await house.approvals.answer(id, True, "ann")
     assert reason(await house.exchange.resume(id, MODEL, wait=0)) == Reason.APPROVAL_EXPIRED
     assert house.shop.sent == []
 
@@ -296,7 +296,7 @@ async def test_a_cancelled_question_runs_nothing(house: House) -> None:
 async def test_another_view_cannot_take_the_question_up(house: House) -> None:
     """Nor learn that it exists."""
     id = json.loads((await house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL)).body)["id"]
-    house.approvals.answer(id, True, "ann")
+    await house.approvals.answer(id, True, "ann")
     stolen = await house.exchange.resume(id, replace(MODEL, view="v2"), wait=0)
     assert reason(stolen) == Reason.APPROVAL_EXPIRED
     assert house.shop.sent == []
@@ -306,12 +306,12 @@ async def test_a_call_that_waits_in_itself_ends_with_its_caller(house: House) ->
     """Cancelled while it waits: the question is void."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.exchange.run(Request("DELETE", "/api/carts/tea"), MODEL, wait=60))
-        while not (found := house.approvals.open_questions()):
+        while not (found := house.approvals.open()):
             await asyncio.sleep(0)
-        question = found[0]
+        question = found[0].question
         call.cancel()
-    house.approvals.answer(question.id, True, "ann")
-    assert house.approvals.open_questions() == []
+    await house.approvals.answer(question.id, True, "ann")
+    assert house.approvals.open() == []
     assert house.shop.sent == []
 
 

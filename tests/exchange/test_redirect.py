@@ -125,7 +125,7 @@ async def test_an_approval_does_not_go_along(tmp_path: Path) -> None:
         house.shop.answer = moving(307, "/v2/api/asked/8")
         waiting = await house.exchange.run(replace(ADD, url="/api/asked/7"), MODEL)
         id = waiting.header("gateway-pending") or ""
-        house.approvals.answer(id, True, "ann")
+        await house.approvals.answer(id, True, "ann")
         assert reason(await house.exchange.resume(id, MODEL, wait=0)) == Reason.REDIRECT_DENIED
         assert [request.url for request in house.shop.sent] == ["http://shop.test/v2/api/asked/7"]
 

@@ -439,7 +439,7 @@ async def test_what_a_person_approved_is_answered_whole(house: House, shop: Stre
     shop.answer = lambda request: Response(200, TEXT, b"x" * 300_000)
     waiting = await house.exchange.run(Request("DELETE", "/api/carts/tea", stream=True), MODEL)
     id = waiting.header("gateway-pending") or ""
-    house.approvals.answer(id, True, "ann")
+    await house.approvals.answer(id, True, "ann")
     for _ in range(2):
         answer = await house.exchange.resume(id, MODEL, wait=0)
         assert (answer.status, len(answer.body), answer.part) == (200, 300_000, None)

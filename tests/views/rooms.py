@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.exchange.approve import Approvals
+from gateway.exchange.approve import MemoryApprovals
+from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -26,7 +27,7 @@ class Rooms:
 
     forwarder: Forwarder
     views: Views
-    approvals: Approvals
+    approvals: MemoryApprovals
     journal: Journal
 
     def outcomes(self) -> list[dict[str, Any]]:
@@ -43,7 +44,9 @@ async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
         Database(f"sqlite:///{folder}/gateway.db") as database,
         Views({"cart": AppRules("Cart", policy)}) as views,
     ):
-        approvals = Approvals(120)
+        approvals = MemoryApprovals(120)
         recorder = Recorder(journal, Hooks([], folder), OnFailure.REFUSE_UNSAFE)
-        forwarder = Forwarder(views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder)
+        forwarder = Forwarder(
+            views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder, grants=MemoryGrants()
+        )
         yield Rooms(forwarder, views, approvals, journal)

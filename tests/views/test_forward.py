@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult, TextContent
 
-from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Door, Initiator, Principal
 from gateway.policy import Per, Policy, Quota, ReportMode, Window, parse_policy
+from gateway.ports.approvals import Ask
 from gateway.views import forward, registry, session
 from gateway.views.view import AppRules, View
 from tests.views.pages import JsonObject, Page, connect, text, until
@@ -293,15 +293,15 @@ async def test_a_tool_that_asks_runs_once_a_person_said_yes(house: House) -> Non
     """The question contains the values; a repeated call joins it, and runs once."""
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
-        await until(lambda: bool(house.approvals.open_questions()))
-        (question,) = house.approvals.open_questions()
+        await until(lambda: bool(house.approvals.open()))
+        (question,) = [one.question for one in house.approvals.open()]
         parked = house.approvals.find(question.id, house.views.caller_of(house.view, Door.MCP))
         second = tasks.create_task(house.call("cart_clear", {"what": "everything"}))
         await until(lambda: parked.holding == 2)
-        assert len(house.approvals.open_questions()) == 1
+        assert len(house.approvals.open()) == 1
         assert question.message == "Clear everything?"
         assert house.calls == []
-        house.approvals.answer(question.id, True, "ann")
+        await house.approvals.answer(question.id, True, "ann")
     assert sorted([first.result().is_error, second.result().is_error]) == [False, True]
     assert house.calls == [("clear", {"what": "everything"})]
 
@@ -310,11 +310,11 @@ async def test_a_tool_that_changed_after_the_question_does_not_run(house: House)
     """Only the tool that the person saw may run."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
-        await until(lambda: bool(house.approvals.open_questions()))
+        await until(lambda: bool(house.approvals.open()))
         _, execute = house.page.tools["clear"]
         house.page.register("clear", execute, description="something else now")
         await until(lambda: any(tool.description == "something else now" for tool in house.view.tools))
-        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+        await house.approvals.answer(house.approvals.open()[0].question.id, True, "ann")
     assert call.result().is_error
     assert house.calls == []
 
@@ -323,9 +323,9 @@ async def test_a_call_is_not_let_go_under_another_policy_than_the_one_that_asked
     """The person approved what the older policy asked."""
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_clear", {"what": "x"}))
-        await until(lambda: bool(house.approvals.open_questions()))
+        await until(lambda: bool(house.approvals.open()))
         under(house, replace(POLICY, version="another"))
-        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+        await house.approvals.answer(house.approvals.open()[0].question.id, True, "ann")
     assert "its policy changed after it was approved" in said(call.result())
     assert house.calls == []
 
@@ -359,16 +359,16 @@ async def test_the_deadline_stands_still_while_a_person_is_asked(house: House, m
 
     async def run(arguments: JsonObject) -> JsonObject:
         caller = house.views.caller_of(house.view, Door.BRIDGE)
-        id = house.approvals.park(ask, caller).question.id
+        id = (await house.approvals.park(ask, caller)).question.id
         await house.approvals.wait(id, caller, 5)
         return text("a person answered")
 
     house.page.tools["wait"] = (house.page.tools["wait"][0], run)
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(house.call("cart_wait"))
-        await until(lambda: bool(house.approvals.open_questions()))
+        await until(lambda: bool(house.approvals.open()))
         await asyncio.sleep(1.2)
-        house.approvals.answer(house.approvals.open_questions()[0].id, True, "ann")
+        await house.approvals.answer(house.approvals.open()[0].question.id, True, "ann")
     assert said(call.result()) == "a person answered"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import Ask
 from gateway.model import LOCAL, Initiator
+from gateway.ports.approvals import Ask
 from gateway.views import later, relay
 from gateway.views.relay import PollAnswer, RelayEvent
 from tests.views.asking import DONE, OTHER, House, attached, housed, said, status
@@ -128,7 +128,7 @@ async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
     """A model that collects repeatedly learns that a person is asked."""
     first = await house.call()
     caller = house.views.caller(LOCAL, None, house.view.proof())
-    house.approvals.park(Ask("Remove it?", "DELETE", "/api/1", "digest", "v1"), caller)
+    await house.approvals.park(Ask("Remove it?", "DELETE", "/api/1", "digest", "v1"), caller)
     second = await house.forwarder.collect(LOCAL, (first.structured_content or {})["call"])
     assert "The page has not answered yet" in said(first)
     assert "waits for a person" in said(second)
@@ -187,9 +187,9 @@ async def test_a_tool_that_was_told_within_a_second_runs(house: House) -> None:
 async def test_a_tool_that_asks_a_person_does_so_before_the_view_hears_of_it(house: House) -> None:
     """The rules of a tool hold by relay as over the bridge."""
     calling = house.call("cart_clear")
-    await until(lambda: len(house.approvals.open_questions()) == 1)
+    await until(lambda: len(house.approvals.open()) == 1)
     assert (await house.view.poll(0)).events == ()
-    house.approvals.answer(house.approvals.open_questions()[0].id, False, "console")
+    await house.approvals.answer(house.approvals.open()[0].question.id, False, "console")
     assert (await calling).is_error
 
 

@@ -21,8 +21,8 @@ from gateway.config import Places, record_places
 from gateway.documents import parse_duration
 from gateway.doors.refused_callers import CODES
 from gateway.errors import Reason, StartError
-from gateway.exchange.approve import ApprovalState
 from gateway.model import AuditRecord, Effect, Initiator
+from gateway.ports.approvals import ApprovalState
 from gateway.stores.heads import key_of, keys_beside, known_keys
 from gateway.stores.journal import NOTE, UNKNOWN
 from gateway.stores.lines import Line, read_line

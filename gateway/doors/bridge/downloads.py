@@ -10,9 +10,9 @@ from aiohttp import web
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import json_of, refused
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approve import ApprovalState
 from gateway.exchange.record import Recorder
 from gateway.model import Door, Json, Principal
+from gateway.ports.approvals import ApprovalState
 from gateway.views.registry import Views
 
 _MOST = 16

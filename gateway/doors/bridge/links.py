@@ -12,10 +12,10 @@ from gateway.bounds import Area, Bound
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approve import ApprovalState
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Door, Effect, Json, Principal
 from gateway.policy import decide_link
+from gateway.ports.approvals import ApprovalState
 from gateway.views.registry import Views
 from gateway.views.view import View
 

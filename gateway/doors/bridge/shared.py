@@ -12,10 +12,10 @@ from gateway.bounds import Area, Bound
 from gateway.doors.bridge.tickets import Tickets
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Standing
-from gateway.exchange.approve import Approvals
 from gateway.exchange.streams import Streams
 from gateway.mcp.view_calls import ViewServer
 from gateway.model import Principal, Resource
+from gateway.ports.approvals import Approvals
 from gateway.proving import digest
 from gateway.shares import Shares
 from gateway.views.registry import Views

@@ -11,9 +11,7 @@ from gateway.backends.connect import Connections
 from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
 from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
-from gateway.exchange.approve import Approvals
 from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Recorder
@@ -31,6 +29,7 @@ from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
+from gateway.ports.approvals import Approvals, Grants
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 

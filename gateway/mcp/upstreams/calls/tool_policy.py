@@ -17,9 +17,7 @@ from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import ApprovalStep, digest_of
-from gateway.exchange.approve import Approvals, Ask
 from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.grants import Grants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
@@ -31,6 +29,7 @@ from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Caller, Effect, Tell
 from gateway.owned import Owned
 from gateway.policy import Decision, Policy, decide_tool
+from gateway.ports.approvals import Approvals, Ask, Grants
 from gateway.traces import Trace
 
 ROUNDS = 10_000
