@@ -105,7 +105,7 @@ class _Source:
                 "%s cannot be asked whether credentials still hold: %s. What is open on the strength of those ends "
                 "after %g seconds without an answer",
                 self.name,
-                why,
+                str(why).removesuffix(".") or f"no answer within {ANSWER:g} seconds",
                 UNCHECKED,
             )
         self._pause = min(max(2 * self._pause, LOOK), LONGEST_PAUSE)

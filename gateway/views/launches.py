@@ -94,6 +94,11 @@ class Launches:
             if launch.expires > self._clock()
         )
 
+    def chosen(self, principal: Principal, app: str) -> bool:
+        """Whether a model chose the content of a view of `app` that no page has attached as yet."""
+        mine = map(self._given.__getitem__, self._of.get(principal, ()))
+        return any(launch.chosen and not launch.came and launch.app == app for launch in mine)
+
     def _drop(self, value: str) -> None:
         launch = self._given.pop(value)
         self._of[launch.principal].pop(value)

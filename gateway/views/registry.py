@@ -108,9 +108,11 @@ class Views:
 
         `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.
         """
-        if chosen:  # an open page may receive the launch value as well
+        if chosen:  # an open page may receive the launch value as well, and one that opens may attach with another
             for view in self._launched(principal, app):
                 view.taint.model_reported(self._clock())
+            given = Taint(tainted="model-call-reported", ended=self._clock())
+            self._taints.leave((principal.id, app), given)
         return self._launches.give(principal, app, chosen=chosen)
 
     def attach(
@@ -139,7 +141,7 @@ class Views:
                 self.close(was)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
             waiting.came = True
-            if waiting.chosen:
+            if waiting.chosen or self._launches.chosen(principal, waiting.app):
                 self._reported(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 

@@ -193,6 +193,20 @@ async def test_a_dead_issuer_is_asked_less_often(room: Room) -> None:
     assert dead.asked == 9
 
 
+@pytest.mark.parametrize(
+    ("how", "said"), [(DOWN[0], "hold: It does not answer. What"), (None, "hold: no answer within 0.1 seconds. What")]
+)
+async def test_the_log_tells_why_an_issuer_says_nothing(
+    room: Room, how: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one sentence, also if it does not answer at all."""
+    monkeypatch.setattr(module, "ANSWER", 0.1)
+    standing = room.standing(Told({"x": how}))
+    room.stream(standing, f"{INTROSPECTED}:x")
+    await standing.look()
+    assert said in caplog.text
+
+
 async def test_tokens_that_hang_keep_no_others_waiting(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than are checked concurrently, in a check with a time limit: the next checks reach all."""
     monkeypatch.setattr(module, "ROUND", 0.2)

@@ -263,6 +263,32 @@ async def test_what_a_model_chose_reaches_pages_that_are_there(views: Views, clo
     assert tab.asks() is Initiator.MODEL
 
 
+async def test_what_a_model_chose_taints_the_page_that_attaches_with_an_older_launch_value(
+    views: Views, clock: Clock
+) -> None:
+    """A page keeps launch values, and decides with which one it attaches; each chosen view counts."""
+    old = Tab(views)
+    old.close()
+    for _ in range(2):
+        views.open(LOCAL, "cart", chosen=True)
+    for _ in range(2):
+        clock.now += GRACE + 1
+        again = Tab(views, old.launch)
+        assert again.asks() is Initiator.MODEL
+        clock.now += GRACE + 1
+        assert again.asks(gesture=0.0) is Initiator.PERSON
+        again.close()
+
+
+async def test_what_a_model_chose_outlives_its_launch_value(tmp_path: Path, clock: Clock) -> None:
+    """A restart forgets the launch values, not that the next page may show what a model chose."""
+    async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
+        async with Views(RULES, clock, taints=TaintStore(database)) as views:
+            views.open(LOCAL, "cart", chosen=True)
+        async with Views(RULES, clock, taints=TaintStore(database)) as views:
+            assert Tab(views).asks() is Initiator.MODEL
+
+
 async def test_launch_values_that_are_forgotten_open_nothing(
     views: Views, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
