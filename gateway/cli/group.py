@@ -50,6 +50,10 @@ class CommandGroup(click.Group):
             raise Unusable(str(error)) from error
         except StartError as error:
             raise Unusable(f"webmcp-gateway cannot start: {error}") from error
+        except OSError as error:
+            if not isinstance(error.filename, str):
+                raise
+            raise Unusable(f"{error.filename}: cannot be used: {error.strerror}") from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ def load_config(path: Path, environ: Mapping[str, str]) -> Config:
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
-    reader = _Reader(path.resolve(), path.parent, environ)
+    reader = _Reader(Path(os.path.realpath(path)), path.parent, environ)
     try:
         with read(_text(path), str(path), empty=True) as root:
             config = reader.config(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ def record_places(path: Path, environ: Mapping[str, str]) -> Places:
         text = read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
-    folder = path.resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     report = Report([])
     root = report.section(load(text, str(path)))
     stores, audit = root.section("stores"), root.section("audit")

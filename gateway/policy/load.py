@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -114,10 +115,10 @@ def _uncollected() -> Iterator[None]:
 
 def _beside(policy: Path) -> Callable[[str], str]:
     """Return a reader of files in or below the policy's folder."""
-    folder = policy.resolve().parent
+    folder = Path(os.path.realpath(policy)).parent
 
     def found(name: str) -> str:
-        path = (folder / name).resolve()
+        path = Path(os.path.realpath(folder / name))  # `resolve` raises RuntimeError for a loop of links
         if not path.is_relative_to(folder):
             raise ValueError(f'"{name[:80]}" is outside of the folder of the policy')
         try:
