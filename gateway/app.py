@@ -24,6 +24,7 @@ from gateway.bounds import reported
 from gateway.built import built
 from gateway.callers.nouns import told_by_proxies
 from gateway.config import Config, Notices, Reading, UpstreamApp
+from gateway.config.nouns import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.downloads import DownloadDoor
@@ -100,7 +101,7 @@ class _Gateway:
         self._config = config
         self._live = live
         self._metrics = Metrics()
-        self._connections = Connections()
+        self._connections = Connections(use_aiohttp=config.server.http_client is HttpClientKind.AIOHTTP)
         self._notices = Notices()
         self._database = Database(config.database.reveal())
         self._records = Records(self._database)

@@ -17,6 +17,7 @@ import aiohttp
 from aiohappyeyeballs import AddrInfoType as AddrInfo
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
+from yarl import URL
 
 from gateway import __version__
 from gateway.backends.reaper import Reaper
@@ -59,7 +60,7 @@ class Network(Protocol):
 
 
 class AddressDenied(PermissionError):
-    """An address that its network setting does not allow; an OSError, so that aiohttp passes it to `translated`."""
+    """An address that its network setting does not allow; an OSError, so that aiohttp passes it on."""
 
     def __init__(self) -> None:
         super().__init__("the address is not allowed")
@@ -94,14 +95,22 @@ class Connections:
     """All outgoing connections, pooled by network and origin, and the reaper of the processes that are started.
 
     An async context manager. `resolver` resolves names (the system's by default); `tls` replaces the default TLS
-    context, which verifies certificates against the system's authorities.
+    context, which verifies certificates against the system's authorities. With `use_aiohttp`, requests are sent by
+    aiohttp's client instead of the gateway's own.
     """
 
-    def __init__(self, *, resolver: AbstractResolver | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        resolver: AbstractResolver | None = None,
+        tls: ssl.SSLContext | None = None,
+        use_aiohttp: bool = False,
+    ) -> None:
+        self.use_aiohttp = use_aiohttp
         self._given_resolver = resolver
         self._tls = tls
         self._resolver: AbstractResolver | None = None
-        self._sessions: dict[tuple[Network, ssl.SSLContext | None], aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[Network, ssl.SSLContext | None, int], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
         self.in_turn = InTurn()
         self.reaper = Reaper()
@@ -123,8 +132,10 @@ class Connections:
         if resolver is not None and self._given_resolver is None:
             await resolver.close()
 
-    def open(self, network: Network, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-        """Return the session whose every connection goes to an address that `network` allows.
+    def open(
+        self, network: Network, tls: ssl.SSLContext | None = None, each: int = CONNECTIONS_PER_HOST
+    ) -> aiohttp.ClientSession:
+        """Return the session whose every connection goes to an address that `network` allows, `each` to one origin.
 
         It uses no proxy of the environment, stores no cookies, and raises `Refusal` if a connection fails. `tls`
         replaces the TLS context of all. Raises `Refusal` (`backend-unavailable`) before the start and after the end of
@@ -132,9 +143,10 @@ class Connections:
         """
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
-        session = self._sessions.get((network, tls))
+        key = network, tls, each
+        session = self._sessions.get(key)
         if session is None:
-            session = self._sessions[network, tls] = self._new_session(network, self._resolver, tls or self._tls)
+            session = self._sessions[key] = self._new_session(network, self._resolver, tls or self._tls, each)
         return session
 
     async def dial(
@@ -174,14 +186,14 @@ class Connections:
         self._dialled.pop(protocol, None)
 
     def _new_session(
-        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None
+        self, network: Network, resolver: AbstractResolver, tls: ssl.SSLContext | None, each: int
     ) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             resolver=_VettedResolver(resolver, network),
             socket_factory=_VettedSockets(network),
             ssl=tls or True,
             limit=0,
-            limit_per_host=CONNECTIONS_PER_HOST,
+            limit_per_host=each,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
         # aiohttp has no public name for the reader of WebSockets.
@@ -197,8 +209,8 @@ class Connections:
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
             max_headers=HEADER_FIELDS,
-            middlewares=(translated,),
-            trace_configs=[_staying()],
+            middlewares=(translate_errors,),
+            trace_configs=[_no_redirects()],
         )
 
 
@@ -219,7 +231,7 @@ class _VettedSockets:
         return made
 
 
-def _staying() -> aiohttp.TraceConfig:
+def _no_redirects() -> aiohttp.TraceConfig:
     """Refuse redirects: aiohttp follows those of a WebSocket, with all header fields."""
 
     async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
@@ -302,7 +314,9 @@ def _default_tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def translated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def translate_errors(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
     """Send a request and raise `Refusal` if no response head arrives.
 
     A safe request is repeated once if its connection proves to be closed (RFC 9110 9.2.2); aiohttp would do this for
@@ -312,22 +326,22 @@ async def translated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         return await handler(request)
     except aiohttp.ClientConnectionError as error:
         if request.method not in _RETRIED or _never_connected(error):
-            raise refusal(request, error) from error
+            raise refusal(request.url, error) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise refusal(request, error) from error
+        raise refusal(request.url, error) from error
     try:
         return await handler(request)
     except (aiohttp.ClientError, OSError) as error:
-        raise refusal(request, error) from error
+        raise refusal(request.url, error) from error
 
 
 def _never_connected(error: aiohttp.ClientConnectionError) -> bool:
     return isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
 
 
-def refusal(request: aiohttp.ClientRequest, error: aiohttp.ClientError | OSError) -> Refusal:
+def refusal(url: URL, error: aiohttp.ClientError | OSError) -> Refusal:
     """Return the caller's refusal; it contains the configured host, never the address that it resolved to."""
-    place = f"{request.url.raw_host}:{request.url.port}"
+    place = f"{url.raw_host}:{url.port}"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
             return _denied(place)

@@ -14,24 +14,64 @@ from typing import Final, Protocol
 
 from yarl import URL
 
+from gateway.backends.aiohttp_client import AiohttpClient
 from gateway.backends.body import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
-from gateway.backends.connection_pool import RETRIED, Lost, Wires
+from gateway.backends.connection_pool import ConnectionPool
 from gateway.backends.fields import FRAMING, NAME, follows, head, length_kept, silence
-from gateway.backends.http1 import Malformed, ResponseHead, ResponseReader
+from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseHead, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 from gateway.policy.headers import EVENT_ID, LAST_EVENT_ID
 
-AHEAD: Final = 256 * 1024
+BUFFER_BYTES: Final = 256 * 1024
 """Bytes of a body that may be buffered; beyond that the connection is not read (backpressure)."""
 
 
-class Incoming:
+class HttpClient(Protocol):
+    """Requests to one origin, each with the bytes of its head, `data`, and its body."""
+
+    async def fetch(self, method: str, data: bytes, limit: int, timeout: float, body: bytes = b"") -> ResponseReader:
+        """Return the complete response. `timeout` is in seconds, for all of it.
+
+        A safe request is repeated once if its connection proves to be closed (RFC 9110 9.2.2). Raises `Refusal` and
+        TimeoutError.
+        """
+        ...
+
+    async def send(self, data: bytes, reading: ResponseReader, body: bytes = b"") -> None:
+        """Send a request; `reading` takes the response, completely or until it has enough.
+
+        The caller sets a timeout. Raises `Refusal` without a connection, `Lost` without a response, and `Malformed`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close idle connections."""
+        ...
+
+
+def http_client(
+    connections: Connections,
+    network: Network,
+    origin: Origin,
+    name: str,
+    tls: ssl.SSLContext | None = None,
+    size: int = CONNECTIONS_PER_HOST,
+) -> HttpClient:
+    """Return the client for one origin with at most `size` connections, as `server.http_client` chooses it.
+
+    `network` allows their addresses; `name` is the origin's name in messages.
+    """
+    client = AiohttpClient if connections.use_aiohttp else ConnectionPool
+    return client(connections, network, origin, name, tls, size)
+
+
+class StreamedResponse:
     """The response to one request with `method`: its head, then its body in pieces."""
 
     def __init__(self, method: str, limit: int) -> None:
-        self.reading = ResponseReader(method, limit, self._taker)
+        self.reading = ResponseReader(method, limit, self._open_body)
         self._changed = asyncio.Event()
         self._pieces: deque[bytes] = deque()
         self._size = 0
@@ -40,7 +80,7 @@ class Incoming:
     async def head(self) -> ResponseHead:
         """Return the head. Raises `Lost`, `Malformed` and `Refusal`."""
         while not self.reading.in_body and self._ended is None:
-            await self._change()
+            await self._wait()
         self._check()
         return self.reading.head
 
@@ -52,22 +92,22 @@ class Incoming:
     async def next(self) -> bytes:
         """Return the buffered bytes of the body, still coded; empty at its end. Raises `Malformed`."""
         while not self._pieces and self._ended is None:
-            await self._change()
+            await self._wait()
         if not self._pieces:
             self._check()
-        came = b"".join(self._pieces)
+        data = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
         if isinstance(self.reading.until, asyncio.Future) and not self.reading.until.done():
             self.reading.until.set_result(None)
-        return came
+        return data
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body."""
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > AHEAD:
-            self.reading.held, self.reading.until = True, asyncio.get_running_loop().create_future()
+        if self._size > BUFFER_BYTES:
+            self.reading.paused, self.reading.until = True, asyncio.get_running_loop().create_future()
         self._changed.set()
 
     def close(self) -> bytes:
@@ -79,7 +119,7 @@ class Incoming:
         self._ended = task
         self._changed.set()
 
-    def _taker(self, _: ResponseReader, __: str) -> Incoming:
+    def _open_body(self, _: ResponseReader, __: str) -> StreamedResponse:
         self._changed.set()
         return self
 
@@ -87,19 +127,21 @@ class Incoming:
         if self._ended is not None:
             self._ended.result()
 
-    async def _change(self) -> None:
+    async def _wait(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
 
 @asynccontextmanager
-async def arriving(wires: Wires, method: str, data: bytes, limit: int, body: bytes = b"") -> AsyncIterator[Incoming]:
+async def open_response(
+    client: HttpClient, method: str, data: bytes, limit: int, body: bytes = b""
+) -> AsyncIterator[StreamedResponse]:
     """Yield the response to the request with the head `data`; the rest of it is discarded at the end of the block."""
-    incoming = Incoming(method, limit)
-    task = asyncio.create_task(wires.carry(data, incoming.reading, body))
-    task.add_done_callback(incoming.end)
+    response = StreamedResponse(method, limit)
+    task = asyncio.create_task(client.send(data, response.reading, body))
+    task.add_done_callback(response.end)
     try:
-        yield incoming
+        yield response
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -134,8 +176,8 @@ class HttpBackend:
         self._spec = spec
         self._connections = connections
         self._tls = tls
-        self._wires: dict[Origin, Wires] = {}
-        self._streams: dict[Origin, Wires] = {}  # the callers bound their number: they delay no other request
+        self._pools: dict[Origin, HttpClient] = {}
+        self._stream_pools: dict[Origin, HttpClient] = {}  # their number is bounded by callers
 
     async def send(self, request: Outbound) -> Response:
         """Return the backend's response: decompressed, without framing and `content-encoding` fields.
@@ -144,52 +186,52 @@ class HttpBackend:
         `backend-unreachable`, `backend-timeout`, `backend-protocol`, `response-too-large`, `address-denied`, and
         `bad-request` for a request that cannot be sent as it is.
         """
-        origin, data = _written(request)
-        wires = self._to(origin, self._wires, CONNECTIONS_PER_HOST)
+        origin, data = _request_head(request)
+        pool = self._pool(origin, self._pools, CONNECTIONS_PER_HOST)
         try:
-            read = await wires.ask(request.method, data, request.response_limit, request.timeout, request.body)
+            read = await pool.fetch(request.method, data, request.response_limit, request.timeout, request.body)
         except TimeoutError as error:
-            raise self._late(request.timeout) from error
+            raise self._timed_out(request.timeout) from error
         found = read.head
         length = length_kept(request.method, found.length if found.coding is None else None)
-        return head(found.status, found.shown, found.reason, self._spec.name, read.body(), length)
+        return head(found.status, found.end_to_end, found.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
         """Close idle connections; those in use end with their exchange, all of them with `Connections`."""
-        for wires in (*self._wires.values(), *self._streams.values()):
-            wires.close()
+        for pool in (*self._pools.values(), *self._stream_pools.values()):
+            pool.close()
 
     @asynccontextmanager
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """Yield the response while it arrives, with the same limits; `timeout` is for the head, `silence` after it."""
-        async with AsyncExitStack() as held:
-            async with self._in_time(request.timeout):
-                incoming, found = await self._begun(request, held)
+        async with AsyncExitStack() as stack:
+            async with self._limited(request.timeout):
+                response, found = await self._open(request, stack)
             length = found.length if found.coding is None else None
-            answer = head(found.status, found.shown, found.reason, self._spec.name, length=length)
+            answer = head(found.status, found.end_to_end, found.reason, self._spec.name, length=length)
             decoder = Decoder(found.coding or "", request.response_limit)
             if follows(request.method, found.status):
                 decoder.expect(length)
-            yield Arriving(answer, self._pieces(incoming, decoder, silence(answer, request.timeout)))
+            yield Arriving(answer, self._pieces(response, decoder, silence(answer, request.timeout)))
 
-    def _to(self, origin: Origin, kept: dict[Origin, Wires], places: int) -> Wires:
-        wires = kept.get(origin)
-        if wires is None:
-            wires = Wires(self._connections, self._spec.network, origin, self._spec.name, self._tls, places)
-            kept[origin] = wires
-        return wires
+    def _pool(self, origin: Origin, pools: dict[Origin, HttpClient], size: int) -> HttpClient:
+        pool = pools.get(origin)
+        if pool is None:
+            pool = http_client(self._connections, self._spec.network, origin, self._spec.name, self._tls, size)
+            pools[origin] = pool
+        return pool
 
-    async def _begun(self, request: Outbound, held: AsyncExitStack) -> tuple[Incoming, ResponseHead]:
-        """Return a response whose head has arrived; `held` ends it."""
-        origin, data = _written(request)
-        wires = self._to(origin, self._streams, sys.maxsize)
+    async def _open(self, request: Outbound, stack: AsyncExitStack) -> tuple[StreamedResponse, ResponseHead]:
+        """Return a response whose head has arrived; `stack` ends it."""
+        origin, data = _request_head(request)
+        pool = self._pool(origin, self._stream_pools, sys.maxsize)
 
-        async def ask() -> tuple[Incoming, ResponseHead]:
-            asked = arriving(wires, request.method, data, request.response_limit, request.body)
-            incoming = await held.enter_async_context(asked)
-            return incoming, await incoming.head()
+        async def ask() -> tuple[StreamedResponse, ResponseHead]:
+            asked = open_response(pool, request.method, data, request.response_limit, request.body)
+            response = await stack.enter_async_context(asked)
+            return response, await response.head()
 
-        with self._read():
+        with self._translated_errors():
             try:
                 return await ask()
             except Lost:
@@ -197,32 +239,32 @@ class HttpBackend:
                     raise
             return await ask()
 
-    async def _pieces(self, incoming: Incoming, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
+    async def _pieces(self, response: StreamedResponse, decoder: Decoder, timeout: float) -> AsyncIterator[bytes]:
         while True:
-            async with self._in_time(timeout):
-                with self._read():
-                    came = await incoming.next()
-            if not came:
-                if incoming.until_close:
+            async with self._limited(timeout):
+                with self._translated_errors():
+                    data = await response.next()
+            if not data:
+                if response.until_close:
                     decoder.check_end()
                 return
-            for piece in decoder.feed(came):
+            for piece in decoder.feed(data):
                 if piece:
                     yield piece
 
     @asynccontextmanager
-    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+    async def _limited(self, seconds: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise self._late(seconds) from error
+            raise self._timed_out(seconds) from error
 
-    def _late(self, seconds: float) -> Refusal:
+    def _timed_out(self, seconds: float) -> Refusal:
         return Refusal(Reason.BACKEND_TIMEOUT, f"backend {self._spec.name!r} did not answer within {seconds:g} s")
 
     @contextmanager
-    def _read(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except Lost as error:
@@ -238,14 +280,14 @@ def _can_be_sent(name: str, value: str) -> bool:
     return _SENT_VALUE.match(value) is not None or (name == LAST_EVENT_ID and EVENT_ID.fullmatch(value) is not None)
 
 
-def _unsendable(name: str) -> Refusal:
+def _cannot_be_sent(name: str) -> Refusal:
     return Refusal(Reason.BAD_REQUEST, f"the header {name!r} holds characters that cannot be sent")
 
 
-def _written(request: Outbound) -> tuple[Origin, bytes]:
+def _request_head(request: Outbound) -> tuple[Origin, bytes]:
     """Return a request's origin, and its head as sent. Raises `Refusal` (`bad-request`)."""
     method, body = request.method, request.body
-    origin, host, target = place(request.url)
+    origin, host, target = split_url(request.url)
     if not _METHOD.match(method):
         raise Refusal(Reason.BAD_REQUEST, f"the method {method!r} cannot be sent")
     lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: {ACCEPT_ENCODING}"]
@@ -254,7 +296,7 @@ def _written(request: Outbound) -> tuple[Origin, bytes]:
         if name in FRAMING or name == "accept-encoding":
             continue
         if not _is_name(name) or not _can_be_sent(name, value):
-            raise _unsendable(name)
+            raise _cannot_be_sent(name)
         named = named or name == "user-agent"
         lines.append(f"{name}: {value}")
     if not named:
@@ -271,7 +313,7 @@ def _is_name(name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def place(text: str) -> tuple[Origin, str, str]:
+def split_url(text: str) -> tuple[Origin, str, str]:
     """Return a URL's origin, its `Host` field, and its unchanged path and query. Raises `Refusal`."""
     parts = _URL.match(text)
     if parts is None:

@@ -28,19 +28,19 @@ TRAILERS: Final = 1000
 INTERIM: Final = 1000
 """Interim responses before the final one."""
 
-CHUNKS: Final = 200
+CHUNKS_SLICE: Final = 200
 """Chunks that are parsed in one time slice."""
 
-CODED: Final = 16 * 1024
+CODED_SLICE: Final = 16 * 1024
 """Bytes of a compressed body that are decoded in one time slice: the output may be two hundred times as large."""
 
-REMEMBERED: Final = 1024
+CACHED_HEAD_BYTES: Final = 1024
 """Bytes of the longest head that is cached: a backend repeats the same one, for a second at least."""
 
 _START: Final = b"HTTP/1."
 _STATUS: Final = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_MEANT: Final = re.compile(rb"(?i)[\0\r]|content.length|transfer.encoding")
+_MAY_FRAME: Final = re.compile(rb"(?i)[\0\r]|content.length|transfer.encoding")
 """An invalid line that may be two, or contain the body's length, is not ignored."""
 
 _LENGTH: Final = re.compile(r"0*([0-9]{1,18})", re.ASCII)
@@ -51,6 +51,14 @@ _NO_CODING: Final = frozenset({"", "identity"})
 _BODILESS: Final = frozenset({204, 304})
 
 
+RETRIED: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that are repeated once if the connection proves to be closed (RFC 9110 9.2.2)."""
+
+
+class Lost(ConnectionError):
+    """The connection ended before any byte of a response."""
+
+
 class Malformed(ValueError):
     """Bytes that are not a valid response; the message tells why."""
 
@@ -59,8 +67,8 @@ class Malformed(ValueError):
 class ResponseHead:
     """The head of a response, with its framing and connection state (RFC 9112 6.3, 9.3).
 
-    `length` is None without a content length, `coding` is its `content-encoding`. `shown` are the fields without those
-    of the connection.
+    `length` is None without a content length, `coding` is its `content-encoding`. `end_to_end` are the fields without
+    those of the connection.
     """
 
     status: int
@@ -70,19 +78,19 @@ class ResponseHead:
     length: int | None = None
     coding: str | None = None
     reusable: bool = False
-    shown: Headers = ()
+    end_to_end: Headers = ()
 
 
 _NO_HEAD: Final = ResponseHead(0, "")
 
 
-class Awaited(Protocol):
+class Notifier(Protocol):
     """A future, as far as callbacks are concerned."""
 
     def add_done_callback(self, fn: Callable[[Any], object], /) -> None: ...
 
 
-class Taker(Protocol):
+class BodyReader(Protocol):
     """A consumer of a body."""
 
     def feed(self, data: bytes) -> None:
@@ -97,31 +105,33 @@ class Taker(Protocol):
 class ResponseReader:
     """Parses the response to one request with `method`; its body may have `limit` bytes.
 
-    `taker` creates the consumer of the body once the head is complete: by default a `Body`, which decodes and stores it
-    within the limit. `begun`: something arrived. `reusable`: the connection can carry another request, once `feed` has
-    returned True. Raises `Malformed`, and `Refusal` as `Body` does.
+    `open_body` creates the consumer of the body once the head is complete: by default a `Body`, which decodes and
+    stores it within the limit. `begun`: something arrived. `reusable`: the connection can carry another
+    request, once `feed` has returned True. Raises `Malformed`, and `Refusal` as `Body` does.
     """
 
-    def __init__(self, method: str, limit: int, taker: Callable[[ResponseReader, str], Taker] | None = None) -> None:
+    def __init__(
+        self, method: str, limit: int, open_body: Callable[[ResponseReader, str], BodyReader] | None = None
+    ) -> None:
         self.begun = False
         self.complete = False
         self.enough = False
         """Set by the consumer of the body: the rest is not needed."""
-        self.held = False
+        self.paused = False
         """Parsing is paused: after many chunks or much compressed data, or by the consumer of the body."""
-        self.until: Awaited | None = None
+        self.until: Notifier | None = None
         """The future that a pause waits for; None to only let other tasks run."""
         self.reusable = False
         self.head = _NO_HEAD
         self._method = method
         self._limit = limit
-        self._kept = b""
-        self._at = 0  # start of the unparsed part of `_kept`: cutting it off each time would cost more with each piece
+        self._received = b""
+        self._position = 0  # of the unparsed part: cutting off what was parsed would cost more with each piece
         self._trailers = 0
         self._interim = 0
         self._chunks = 0
-        self._taker = taker
-        self._body: Taker | None = None
+        self._open_body = open_body
+        self._body: BodyReader | None = None
         self._plain: bytes | None = None
         self._left = 0
         self._step: Callable[[ResponseReader], bool] = ResponseReader._head  # a bound method would be a reference cycle
@@ -131,18 +141,30 @@ class ResponseReader:
         """Parse received bytes; return True once the response is complete."""
         self.begun = True
         if data:
-            self._kept = self._kept[self._at :] + data if len(self._kept) > self._at else data
-            self._at = 0
+            self._received = self._received[self._position :] + data if len(self._received) > self._position else data
+            self._position = 0
         while self._step(self):
             pass
         self.complete = self._step is ResponseReader._done
-        if self.complete and len(self._kept) > self._at:
+        if self.complete and len(self._received) > self._position:
             self.reusable = False  # the backend sent more than was requested
         return self.complete
 
-    def go_on(self) -> None:
+    def begin(self, head: ResponseHead) -> None:
+        """Take a head that another parser has read; `feed` takes the body without its framing then."""
+        self.begun, self._method = True, "GET" if head.status in _BODILESS else self._method
+        self.head = head
+        self._frame(head)
+        if self._step is not ResponseReader._done:
+            self._until_close, self._step = not head.chunked and head.length is None, ResponseReader._rest
+
+    def finish(self) -> None:
+        """The other parser has reached the end of the response."""
+        self.complete = True
+
+    def resume(self) -> None:
         """End the pause."""
-        self.held, self.until, self._chunks = False, None, 0
+        self.paused, self.until, self._chunks = False, None, 0
 
     def eof(self) -> bool:
         """The connection has ended: return True if that also ends the response."""
@@ -167,33 +189,33 @@ class ResponseReader:
         return self._body.close() if self._body is not None else b""
 
     @property
-    def _over(self) -> int:
+    def _unparsed(self) -> int:
         """The number of unparsed bytes."""
-        return len(self._kept) - self._at
+        return len(self._received) - self._position
 
-    # Each step consumes from `_kept`, and returns whether the next one may run at once.
+    # Each step consumes from `_received`, and returns whether the next one may run at once.
 
     def _head(self) -> bool:
-        kept, at = self._kept, self._at
-        if not _START.startswith(kept[at : at + len(_START)]):
+        received, at = self._received, self._position
+        if not _START.startswith(received[at : at + len(_START)]):
             raise Malformed("it does not begin with HTTP/1.")
         # A line may end with LF alone, as those of old servers do (RFC 9112 2.2).
-        end, size = kept.find(b"\n\r\n", at), 3
-        bare = kept.find(b"\n\n", at, end if end >= 0 else len(kept))
+        end, size = received.find(b"\n\r\n", at), 3
+        bare = received.find(b"\n\n", at, end if end >= 0 else len(received))
         if bare >= 0:
             end, size = bare, 2
-        if (end - at if end >= 0 else self._over) > HEAD_BYTES:
+        if (end - at if end >= 0 else self._unparsed) > HEAD_BYTES:
             raise Malformed("its head is too long")
         if end < 0:
             return False
-        said = kept[at:end]
-        head = _read_head(said) if len(said) <= REMEMBERED else _read_head.__wrapped__(said)
-        self._at = end + size
+        raw = received[at:end]
+        head = _parse_head(raw) if len(raw) <= CACHED_HEAD_BYTES else _parse_head.__wrapped__(raw)
+        self._position = end + size
         if head.status < 200:
             self._interim += 1
             if self._interim > INTERIM:
                 raise Malformed("it has too many interim answers")
-            return self._over > 0
+            return self._unparsed > 0
         self.head = head
         self._frame(head)
         return self._step is not ResponseReader._done
@@ -203,15 +225,15 @@ class ResponseReader:
         self.reusable = head.reusable
         length = head.length
         if self._method == "HEAD" or head.status in _BODILESS:
-            if head.chunked or length or self._over:
+            if head.chunked or length or self._unparsed:
                 self.reusable = False  # an unexpected body must not answer the next request
             self._step = ResponseReader._done
             return
-        self._body = self._taker(self, head.coding or "") if self._taker is not None else None
-        kept = self._body is None
-        if kept and length is not None and head.coding is None and self._over >= length <= self._limit:
-            end = self._at + length
-            self._plain, self._at = self._kept[self._at : end], end
+        self._body = self._open_body(self, head.coding or "") if self._open_body is not None else None
+        stored = self._body is None
+        if stored and length is not None and head.coding is None and self._unparsed >= length <= self._limit:
+            end = self._position + length
+            self._plain, self._position = self._received[self._position : end], end
             self._step = ResponseReader._done
             return
         self._body = self._body or Body(head.coding or "", self._limit)
@@ -225,19 +247,19 @@ class ResponseReader:
             self._step = ResponseReader._rest
 
     def _counted(self) -> bool:
-        if not self._take():
+        if not self._feed_body():
             return False
         self._step = ResponseReader._done
         return False
 
     def _rest(self) -> bool:
-        self._left = self._over
-        self._take()
+        self._left = self._unparsed
+        self._feed_body()
         return False
 
     def _chunk_size(self) -> bool:
-        self.held = self.held or self._chunks >= CHUNKS
-        if self.held:
+        self.paused = self.paused or self._chunks >= CHUNKS_SLICE
+        if self.paused:
             return False
         line = self._line()
         if line is None:
@@ -251,17 +273,17 @@ class ResponseReader:
         return True
 
     def _chunk(self) -> bool:
-        if not self._take():
+        if not self._feed_body():
             return False
         self._step = ResponseReader._chunk_end
         return True
 
     def _chunk_end(self) -> bool:
-        if self._over < 2:
+        if self._unparsed < 2:
             return False
-        if not self._kept.startswith(b"\r\n", self._at):
+        if not self._received.startswith(b"\r\n", self._position):
             raise Malformed("a chunk does not end where it said")
-        self._at += 2
+        self._position += 2
         self._step = ResponseReader._chunk_size
         return True
 
@@ -280,36 +302,43 @@ class ResponseReader:
         return False
 
     def _line(self) -> bytes | None:
-        end = self._kept.find(b"\r\n", self._at)
-        if (end - self._at if end >= 0 else self._over) > LINE_BYTES:
+        end = self._received.find(b"\r\n", self._position)
+        if (end - self._position if end >= 0 else self._unparsed) > LINE_BYTES:
             raise Malformed("a line is too long")
         if end < 0:
             return None
-        line, self._at = self._kept[self._at : end], end + 2
+        line, self._position = self._received[self._position : end], end + 2
         return line
 
-    def _take(self) -> bool:
+    def _feed_body(self) -> bool:
         """Pass up to `_left` bytes to the body; return True if none are missing."""
-        if self._body is not None and self._over:
-            size = self._left if self.head.coding is None else min(self._left, CODED)
-            piece = self._kept[self._at : self._at + size]
-            self._at += len(piece)
+        if self._body is not None and self._unparsed:
+            size = self._left if self.head.coding is None else min(self._left, CODED_SLICE)
+            piece = self._received[self._position : self._position + size]
+            self._position += len(piece)
             self._left -= len(piece)
             self._body.feed(piece)
-            self.held = self.held or (self._left > 0 and self._over > 0)
+            self.paused = self.paused or (self._left > 0 and self._unparsed > 0)
         return self._left == 0
 
 
 @lru_cache(maxsize=64)
-def _read_head(said: bytes) -> ResponseHead:
+def _parse_head(raw: bytes) -> ResponseHead:
     """Parse a head without its empty line; of an interim response (RFC 9110 15.2) only the status."""
-    lines = [line.removesuffix(b"\r") for line in said.split(b"\n")]
+    lines = [line.removesuffix(b"\r") for line in raw.split(b"\n")]
     version, status, reason = _status_line(lines[0])
     if 100 <= status < 200:
         if status == 101:
             raise Malformed(f"it answered with the status {status}")
         return ResponseHead(status, reason)
-    headers = _fields(_unfolded(lines[1:]))
+    return framed(version != b"0", status, reason, _fields(_unfold(lines[1:])))
+
+
+def framed(persistent: bool, status: int, reason: str, headers: Headers) -> ResponseHead:
+    """Return the head with these fields, and the framing that they declare; `persistent` is false for HTTP/1.0.
+
+    Raises `Malformed` for framing that could be read in two ways.
+    """
     coding = length = connection = content_coding = None
     for name, value in headers:
         if name == "transfer-encoding":
@@ -321,7 +350,7 @@ def _read_head(said: bytes) -> ResponseHead:
         elif name == "content-encoding":
             content_coding = value if content_coding is None else f"{content_coding}, {value}"
     chunked = coding is not None and coding not in _NO_CODING
-    if chunked and (coding != "chunked" or version == b"0"):
+    if chunked and (coding != "chunked" or not persistent):
         raise Malformed("it has a transfer-encoding other than chunked")
     if chunked and length is not None:
         raise Malformed("it has a content-length beside chunks")
@@ -332,8 +361,8 @@ def _read_head(said: bytes) -> ResponseHead:
         chunked=chunked,
         length=length,
         coding=content_coding if content_coding is not None and is_coded(content_coding) else None,
-        reusable=version != b"0" and coding in (None, "chunked") and "close" not in (connection or "").lower(),
-        shown=without_framing(headers),
+        reusable=persistent and coding in (None, "chunked") and "close" not in (connection or "").lower(),
+        end_to_end=without_framing(headers),
     )
 
 
@@ -357,7 +386,7 @@ def _status_line(line: bytes) -> tuple[bytes, int, str]:
     return found[1], int(found[2]), (found[3] or b"").strip(b" ").decode("latin-1")
 
 
-def _unfolded(lines: list[bytes]) -> list[bytes]:
+def _unfold(lines: list[bytes]) -> list[bytes]:
     """Return the lines with folded fields joined by spaces (RFC 9112 5.2), without those that precede the first field.
 
     A recipient must consume these without further processing (2.2).
@@ -378,7 +407,7 @@ def _fields(lines: list[bytes]) -> Headers:
     fields = []
     for line in lines:
         found = _FIELD.fullmatch(line)
-        if found is None and _MEANT.search(line):
+        if found is None and _MAY_FRAME.search(line):
             raise Malformed("it has a broken header field")
         if found is not None:
             fields.append((found[1].decode("ascii").lower(), found[2].rstrip(b" \t").decode("latin-1")))

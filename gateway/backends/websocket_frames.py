@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final
 
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import WebSocketReader
+from aiohttp.http import RawResponseMessage, WebSocketReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.eventloop.fair_share import MOMENT, InTurn
@@ -31,13 +33,33 @@ LONGEST: Final = 1.0
 class Handler(ResponseHandler):
     """Aiohttp's end of a client connection; also slices frames that arrive with the opening response of a WebSocket.
 
-    `flooded`: it was ended because of a message of too many fragments.
+    A connection on which more arrives than was requested is closed: aiohttp would take it for the answer to the next
+    request. `flooded`: it was ended because of a message of too many fragments.
     """
 
     def __init__(self, in_turn: InTurn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._in_turn = in_turn
         self._frames: _Frames | None = None
+        self._requested = False
+
+    def set_response_params(self, **params: Any) -> None:
+        self._requested = True
+        super().set_response_params(**params)
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        message, body = data
+        self._requested = self._requested and message.code < HTTPStatus.OK
+        if body is EMPTY_PAYLOAD and (message.chunked or message.headers.get("content-length", "0") != "0"):
+            self.force_close()  # a body where there is none
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        read = self._payload is None or self._payload.is_eof()
+        if data and read and not (self._requested or self._upgraded or self._frames):
+            self.close()
+        else:
+            super().data_received(data)
 
     def set_parser(self, parser: Any, payload: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         self._frames = _Frames(self, parser, self._in_turn, LONGEST)

@@ -19,7 +19,16 @@ from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import exempt
 from gateway.config.encryption import encryption_key
 from gateway.config.mcp import read_mcp
-from gateway.config.nouns import App, Config, Origins, ServerSettings, StorageKind, Unproven, UpstreamApp
+from gateway.config.nouns import (
+    App,
+    Config,
+    HttpClientKind,
+    Origins,
+    ServerSettings,
+    StorageKind,
+    Unproven,
+    UpstreamApp,
+)
 from gateway.config.secrets import misplaced
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.sources import stamp
@@ -289,6 +298,7 @@ def _server(section: Section) -> ServerSettings:
         client_header=ClientHeader(header) if header else None,
         busy_poll=section.flag("busy_poll", False),
         fast_path=section.flag("fast_path", True),
+        http_client=HttpClientKind(section.choice("http_client", HttpClientKind, DEFAULTS["server.http_client"])),
         connections=section.integer("connections", int(DEFAULTS["server.connections"]), minimum=1),
         connections_each=section.integer("connections_each", int(DEFAULTS["server.connections_each"]), minimum=1),
         requests_each=section.integer("requests_each", int(DEFAULTS["server.requests_each"]), minimum=1),

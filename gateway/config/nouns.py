@@ -31,6 +31,13 @@ class StorageKind(StrEnum):
     GATEWAY = "gateway"
 
 
+class HttpClientKind(StrEnum):
+    """The client that sends the gateway's own requests: its own, or aiohttp's."""
+
+    GATEWAY = "gateway"
+    AIOHTTP = "aiohttp"
+
+
 @dataclass(frozen=True, slots=True)
 class Origins:
     """The origins of three isolated kinds of site; `apps` contains `{app}`."""
@@ -60,6 +67,7 @@ class ServerSettings:
     client_header: ClientHeader | None = None
     busy_poll: bool = False
     fast_path: bool = True
+    http_client: HttpClientKind = HttpClientKind.GATEWAY
     connections: int = 10_000
     connections_each: int = 1000
     requests_each: int = 1000

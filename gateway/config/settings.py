@@ -54,6 +54,12 @@ SETTINGS: Final = (
         "Read plain requests without the machinery of aiohttp's server; the answers are the same.",
     ),
     Setting(
+        "server.http_client",
+        "gateway",
+        "The HTTP client for backends, issuers, webhooks, collectors and upstreams: gateway (its own, which takes less "
+        "CPU time), or aiohttp.",
+    ),
+    Setting(
         "server.connections",
         "10000",
         "Connections of clients that may be open; fewer if the process may open fewer files.",

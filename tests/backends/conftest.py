@@ -11,8 +11,14 @@ from gateway.backends.http import HttpBackend
 from tests.backends.peers import Shop
 
 
+@pytest.fixture(params=["gateway", "aiohttp"])
+def http_client(request: pytest.FixtureRequest) -> str:
+    """Each value of `server.http_client`."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def backend() -> AsyncIterator[HttpBackend]:
-    """A backend that may connect to loopback."""
-    async with Connections() as connections:
+async def backend(http_client: str) -> AsyncIterator[HttpBackend]:
+    """A backend that may connect to loopback, with either HTTP client."""
+    async with Connections(use_aiohttp=http_client == "aiohttp") as connections:
         yield HttpBackend(Shop(), connections)

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from gateway.backends.body import Body
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT
 from gateway.backends.http import HttpBackend
-from gateway.backends.http1 import CHUNKS, CODED, INTERIM, Malformed, ResponseReader
+from gateway.backends.http1 import CHUNKS_SLICE, CODED_SLICE, INTERIM, Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Headers, Outbound
 from tests.backends.peers import OK, Peer, answered, raw_peer, read_head, refused
@@ -96,11 +96,16 @@ async def test_headers_that_cannot_be_sent(backend: HttpBackend, pair: tuple[str
     assert await refused(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
 
 
-async def test_a_character_of_a_header_is_a_byte(backend: HttpBackend) -> None:
-    """Isomorphic encoding as in `fetch` (Fetch, "isomorphic encode"); an event ID may have control characters too."""
-    sent_headers = (("x-a", "\xe9"), ("last-event-id", "a\x01\xc3\xa9"))
-    head = await sent(backend, headers=sent_headers)
-    assert [line in head.split(b"\r\n") for line in (b"x-a: \xe9", b"last-event-id: a\x01\xc3\xa9")] == [True, True]
+@pytest.mark.parametrize("pair", [("x-a", "\xe9"), ("x-a", "\xc3\xa9"), ("last-event-id", "a\x01\xc3\xa9")])
+async def test_a_character_of_a_header_is_a_byte(backend: HttpBackend, http_client: str, pair: tuple[str, str]) -> None:
+    """Isomorphic encoding as in `fetch` (Fetch, "isomorphic encode"); an event ID may have control characters too.
+
+    aiohttp's client writes UTF-8 without control characters: other bytes are refused, not changed.
+    """
+    if http_client == "aiohttp" and pair[1] != "\xc3\xa9":
+        assert await refused(backend, OK, Outbound("GET", "", (pair,))) is Reason.BAD_REQUEST
+    else:
+        assert f"{pair[0]}: {pair[1]}".encode("latin-1") in (await sent(backend, headers=(pair,))).split(b"\r\n")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ async def test_others_have_their_turn_between_many_small_chunks(
     whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n"
     assert (await answered(backend, whole)).body == b"x" * 30_000
     beside.cancel()
-    assert 0 < longest <= CHUNKS
+    assert 0 < longest <= CHUNKS_SLICE
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
@@ -265,11 +270,11 @@ async def test_others_have_their_turn_while_much_is_decompressed(backend: HttpBa
     whole = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n" + head + b"\r\n\r\n" + sent
     reading, rounds = ResponseReader("GET", 2**20), 1
     complete = reading.feed(whole)
-    while reading.held:
-        reading.go_on()
+    while reading.paused:
+        reading.resume()
         complete, rounds = reading.feed(b""), rounds + 1
     assert (complete or reading.eof(), reading.body()) == (True, body)
-    assert rounds >= len(packed) / CODED > 5
+    assert rounds >= len(packed) / CODED_SLICE > 5
     assert (await answered(backend, whole)).body == body
 
 

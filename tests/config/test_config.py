@@ -61,6 +61,7 @@ def test_the_smallest_configuration_has_the_documented_defaults(folder: Path) ->
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8080)
     assert config.server.public_url == "http://localhost:8080"
     assert not config.server.busy_poll
+    assert config.server.http_client == "gateway"
     assert config.server.origins.console == "http://gateway.localhost:8080"
     assert config.server.origins.app("cart") == "http://cart.localhost:8080"
     assert config.server.origins.sandbox == "http://sandbox.localhost:8080"
@@ -84,6 +85,7 @@ def test_everything_can_be_set(folder: Path) -> None:
         """\
 server:
   listen: "[::1]:9000"
+  http_client: aiohttp
   public_url: https://gateway.example.com
   origins:
     console: https://gateway.example.com
@@ -108,6 +110,7 @@ plugins: [my_package.approver, plugins/mock.py]
 """,
     )
     assert (config.server.host, config.server.port) == ("::1", 9000)
+    assert config.server.http_client == "aiohttp"
     assert config.server.public_url == "https://gateway.example.com"
     assert config.server.origins.app("cart") == "https://cart.apps.example.net"
     app = config.apps["cart"]

@@ -35,7 +35,7 @@ async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
     credentials = Credentials(cast(Any, None), cast(Any, None), lambda: None)
     answer = HttpAnswer("POST", 2**20, StreamPosition(None), take, credentials, Moments(in_turn))
     answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
-    assert answer.reading.held
+    assert answer.reading.paused
     await answer.ended()
     assert taken == [*range(COUNT)]
     assert in_turn.times > 5

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
-from gateway.backends.connection_pool import Lost
+from gateway.backends.http1 import Lost
 from gateway.errors import Reason
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import TooLarge, encoded

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from gateway.backends.body import Body
-from gateway.backends.http1 import ResponseReader, Taker
+from gateway.backends.http1 import BodyReader, ResponseReader
 from gateway.event_stream import Event, EventReader
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import LONG, decode
@@ -61,7 +61,7 @@ class HttpAnswer:
         moments: Moments,
         other: Callable[[Event], None] | None = None,
     ) -> None:
-        self.reading = ResponseReader(method, limit, self._taker)
+        self.reading = ResponseReader(method, limit, self._open_body)
         self.failed: UpstreamLost | None = None
         self._slow: asyncio.Task[None] | None = None
         self._limit = limit
@@ -95,7 +95,7 @@ class HttpAnswer:
         with self._credentials.hiding() as echo:
             return await read(self.reading.body(), self._moments, echo)
 
-    def _taker(self, reading: ResponseReader, coding: str) -> Taker:
+    def _open_body(self, reading: ResponseReader, coding: str) -> BodyReader:
         if reading.head.status != 200 or self.kind != EVENTS or coding.lower() not in ("", "identity"):
             return Body(coding, self._limit)
         return _Events(self, EventReader(self._limit))
@@ -131,7 +131,7 @@ class HttpAnswer:
 
     def _hold(self, events: Iterator[Event | None]) -> None:
         self._slow = asyncio.ensure_future(self._slowly(events))
-        self.reading.held, self.reading.until = True, self._slow
+        self.reading.paused, self.reading.until = True, self._slow
 
     async def _slowly(self, events: Iterator[Event | None]) -> None:
         """Process further events in turns; long ones are parsed in pieces, and the stream is not read meanwhile."""

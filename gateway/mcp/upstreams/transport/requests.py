@@ -10,9 +10,8 @@ from typing import Final
 from yarl import URL
 
 from gateway.backends.connect import Connections, Network, Origin
-from gateway.backends.connection_pool import Lost, Wires
-from gateway.backends.http import place
-from gateway.backends.http1 import Malformed
+from gateway.backends.http import http_client, split_url
+from gateway.backends.http1 import Lost, Malformed
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
@@ -90,7 +89,7 @@ class Requests:
         self._url = url
         self._host = host
         self._head = self._to(target)
-        self._wires = Wires(connections, network, origin, host)
+        self._client = http_client(connections, network, origin, host)
         self._credentials = credentials
 
     async def ask(
@@ -120,7 +119,7 @@ class Requests:
 
     def close(self) -> None:
         """Close the connections."""
-        self._wires.close()
+        self._client.close()
 
     async def _once(
         self, method: str, body: bytes | None, fields: Mapping[str, str], answer: HttpAnswer, url: str
@@ -131,7 +130,7 @@ class Requests:
             credential = await self._credentials.inject(method, url)
             data = _written(method, head, {**fields, **dict(credential.headers)}, body)
             try:
-                await self._wires.carry(data, answer.reading)
+                await self._client.send(data, answer.reading)
             except Malformed as error:
                 if not answer.resumable:
                     raise
@@ -169,8 +168,8 @@ def origin_of(url: str) -> Origin:
 
 
 def _placed(url: str) -> tuple[Origin, str, str]:
-    """Return `place` of a URL in any valid spelling."""
-    return place(with_path(str(URL(url).with_fragment(None))))
+    """Return `split_url` of a URL in any valid spelling."""
+    return split_url(with_path(str(URL(url).with_fragment(None))))
 
 
 def _written(method: str, head: str, fields: Mapping[str, str], body: bytes | None) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from gateway.backends.connect import USER_AGENT, Connections, Network
-from gateway.backends.connection_pool import Lost
+from gateway.backends.http1 import Lost
 from gateway.event_stream import Event
 from gateway.eventloop.fair_share import Moments
 from gateway.jsontext.decoding import encoded
