@@ -45,6 +45,7 @@ from gateway.doors.revocation import Standing
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.server_name import name_server
 from gateway.doors.unread import Unread
+from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.excess import Excess
 from gateway.exchange.idempotency import Idempotency
@@ -52,12 +53,13 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
+from gateway.exchange.tool_calls import ToolCalls
 from gateway.exchange.wait import Waiting
 from gateway.fastpath.application import McpGate
 from gateway.hooks import Hooks
 from gateway.mcp.server import Before, Face, message_limit
 from gateway.mcp.storage import StorageTool
-from gateway.mcp.upstreams.calls.calling import ShownIn
+from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Principal
@@ -129,13 +131,15 @@ class _Gateway:
         circuits = Circuits()
         self._streams = Streams()
         limiter = Limiter(Quotas(self._database))
+        asking = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
+        calls = ToolCalls(asking, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences)
         self._apps = Apps()
         self._packed = self._apps.part(lambda app: app.packed)
         self._exchange = Exchange(
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self._database)),
-            waiting=Waiting(self._approvals, self._approving.page, self._approving.grants),
+            waiting=Waiting(asking),
             recorder=self._recorder,
             sender=Sender(
                 self._accounts.authenticator, self._accounts.jars, circuits, absences=self._accounts.absences
@@ -166,15 +170,7 @@ class _Gateway:
             self._notices,
             lambda: [asdict(app.card) for app in self._apps.values()],
         )
-        self._forwarder = Forwarder(
-            self._views,
-            approvals=self._approvals,
-            limiter=limiter,
-            recorder=self._recorder,
-            approval_url=self._approving.page,
-            grants=self._approving.grants,
-            absences=self._accounts.absences,
-        )
+        self._forwarder = Forwarder(self._views, calls)
         self._storage = StorageTool(self._accounts.storage)
         self._bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
@@ -198,16 +194,13 @@ class _Gateway:
             config.upstreams,
             connections=self._connections,
             authenticator=self._accounts.authenticator,
-            approvals=self._approvals,
-            grants=self._approving.grants,
-            limiter=limiter,
+            calls=calls,
             recorder=self._recorder,
             absences=self._accounts.absences,
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
-            page=self._approving.page,
             shown_in=self._shown_in,
-            held=self._standing.held,
+            revocation=self._standing.held,
             runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,

@@ -129,7 +129,7 @@ def _refusal(refusal: Refusal) -> web.Response:
 
 
 async def _ended(record: Record, refusal: Refusal) -> web.Response:
-    await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+    await record.refuse(refusal)
     return _refusal(refusal)
 
 

@@ -99,7 +99,7 @@ async def _closing(record: Record) -> AsyncIterator[None]:
     try:
         yield
     except Refusal as refusal:
-        await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+        await record.refuse(refusal)
         raise
     except LoginTooOld:
         await record.close(status=401, detail="the login is too old")

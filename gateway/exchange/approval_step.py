@@ -23,6 +23,9 @@ PATIENCE: Final = 50.0
 AS_LONG_AS_IT_IS_OPEN: Final = math.inf
 """For callers whose connection is known to be open: the question ends at the time that its rule sets."""
 
+UNPROVEN: Final = "unproven-view"
+"""Evidence of a request whose view is unproven: its client may not take a typed code."""
+
 STILL_WAITS: Final = "This call still waits for a person's approval. Repeat the very same call to go on waiting."
 
 

@@ -86,24 +86,23 @@ class Absences:
             tell(replace(visit, over=True))
             self._changed()
 
-    async def until_there(
-        self,
-        refusal: Refusal,
-        ask: Callable[[], Awaitable[T]],
-        caller: Caller,
-        credential: str,
-        tell: Tell | None = None,
+    async def wait_for(
+        self, ask: Callable[[], Awaitable[T]], caller: Caller, credential: str, tell: Tell | None = None
     ) -> T:
-        """Return the result of `ask` once the person has connected the missing account.
+        """Return the result of `ask`, which needs the account, once the person has connected a missing one.
 
-        Raises `refusal` if no account can be connected, or none was in time.
+        Raises the `Refusal` of `ask` if no account can be connected, or none was in time.
         """
-        if refusal.connect_url is not None:
-            with self.needed(caller, credential, refusal.connect_url, tell) as need:
+        try:
+            return await ask()
+        except Refusal as refusal:
+            missing = refusal
+        if missing.connect_url is not None:
+            with self.needed(caller, credential, missing.connect_url, tell) as need:
                 while need is not None and await need.again():
                     with suppress(Refusal):  # not there yet
                         return await ask()
-        raise refusal
+        raise missing
 
     def connected(self, credential: str, person: str) -> None:
         """An account was connected: wake the requests that wait for it."""

@@ -181,7 +181,7 @@ class Exchange:
         except Refusal as refusal:
             return await _answered(refusal, record, request.url)
         except asyncio.CancelledError:
-            await record.close(status=STATUS[Reason.CANCELLED], reason=Reason.CANCELLED)
+            await record.cancel()
             raise
         except (Exception, SystemExit):  # a plugin's backend may raise anything: caller and record get an answer
             log.exception("the request %s failed", record.id)
@@ -242,5 +242,5 @@ def _came(request: Request) -> Trace | None:
 
 async def _answered(refusal: Refusal, record: Record, url: str) -> Response:
     """Close the record with a refusal and return its answer."""
-    await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+    await record.refuse(refusal)
     return problem(refusal, record.id, url)

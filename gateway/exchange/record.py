@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from anyio import CancelScope
 
 from gateway.client_address import CLIENT
-from gateway.errors import Reason, Refusal
+from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
 from gateway.hooks import Hooks
 from gateway.model import AuditRecord, Caller, Json
@@ -188,6 +188,14 @@ class Record:
         if not self._opened and (lasting or not self.safe or self._recorder.tells_all):
             self._opened = True
             await self._recorder.write(self, "intent", binding=binding)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Write the refusal as the outcome."""
+        await self.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
+
+    async def cancel(self) -> None:
+        """Write that the caller gave up as the outcome."""
+        await self.close(status=STATUS[Reason.CANCELLED], reason=Reason.CANCELLED)
 
     async def close(self, *, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
         """Write the outcome, once."""

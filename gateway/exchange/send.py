@@ -167,12 +167,7 @@ class Sender:
             record.note(circuit=BreakerState.OPEN)
             raise
         inject = partial(self._authenticator.inject, name, caller.principal, leg.canonical.method, url)
-        try:
-            injected = await inject()
-        except Refusal as refusal:
-            if name is None:
-                raise
-            injected = await self._absences.until_there(refusal, inject, caller, name, tell)
+        injected = await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
         way = SendTarget(leg, backend, spec, caller, url, inject, held)
         if obligations.retry is None and obligations.circuit is None:
             return await self._authenticated(way, injected, obligations.timeout, record)
@@ -203,13 +198,9 @@ class Sender:
     async def ready(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
         """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""
         name = _for(leg, spec).credential
-        if name is None:
-            return
-        ready = partial(self._authenticator.ready, name, caller.principal)
-        try:
-            await ready()
-        except Refusal as refusal:
-            await self._absences.until_there(refusal, ready, caller, name, tell)
+        if name is not None:
+            ready = partial(self._authenticator.ready, name, caller.principal)
+            await self._absences.wait_for(ready, caller, name, tell)
 
     async def _authenticated(
         self, way: SendTarget, injected: Injected, timeout: float, record: Record

@@ -15,18 +15,18 @@ from gateway.exchange.decided_request import Leg
 from gateway.exchange.record import Record
 from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy
-from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
+from gateway.ports.approvals import ApprovalState, Ask, Parked, Pending
 
 TakenUp = Callable[[Parked], Awaitable[Response]]
 """Resumes a parked request after a person has answered."""
 
 
 class Waiting:
-    """Requests that wait for a person. `approval_url` followed by an id is the URL of one question."""
+    """Requests that wait for a person; `step` asks."""
 
-    def __init__(self, approvals: Approvals, approval_url: str, grants: Grants) -> None:
-        self._approvals = approvals
-        self._step = ApprovalStep(approvals, grants, approval_url)
+    def __init__(self, step: ApprovalStep) -> None:
+        self._approvals = step.approvals
+        self._step = step
 
     async def approve(
         self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record

@@ -1,4 +1,4 @@
-"""The model's call of a page's tool: find the view, decide, limit, check, approve, record, call, clean the result."""
+"""The model's call of a page's tool: find the view, take the steps of every call, run it in the page."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
 from mcp import MCPError
 from mcp import types as mcp
-from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approval_step import ApprovalStep, digest_of
-from gateway.exchange.limit import Limiter
-from gateway.exchange.missing_accounts import Absences
-from gateway.exchange.record import Record, Recorder
-from gateway.model import Caller, Door, Effect, Initiator, Principal, Tell, ViewTool, Visit
-from gateway.policy import Decision, Policy, decide_tool
-from gateway.ports.approvals import Approvals, Ask, Grants
-from gateway.views.arguments import UNSAYABLE, first_problem
+from gateway.exchange.approval_step import digest_of
+from gateway.exchange.record import Record
+from gateway.exchange.tool_calls import ToolCalls
+from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
+from gateway.policy import Decision, decide_tool
+from gateway.traces import Trace, arriving
+from gateway.views.arguments import first_problem
 from gateway.views.later import Later
 from gateway.views.registry import Views
 from gateway.views.view import View
@@ -37,42 +36,137 @@ GONE = "its view was closed, loaded again, or went to another page"
 OPEN = "Open its app, then try again; list_view_tools names what is offered now."
 """Advice to a model for a tool that no view offers."""
 
-UNPROVEN = "unproven-view"
-"""Evidence of a request whose view is unproven: its client may not take a typed code."""
-
 log = logging.getLogger(__name__)
 
-Arguments = Mapping[str, Any]
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class PageToolCall:
+    """A call of the tool `tool` of the page of `view`, with the steps that are special to tools of pages."""
+
+    views: Views
+    calls: ToolCalls
+    view: View
+    tool: ViewTool
+    caller: Caller
+    arguments: Mapping[str, Any]
+
+    fields: ClassVar[Mapping[str, Json]] = {}
+    step: ClassVar[str] = "page"
+    typed: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The page's name of the tool."""
+        return self.tool.page_name
+
+    def decide(self) -> tuple[Decision, str | None]:
+        """Decide under the policy of the app."""
+        policy = self.views.apps[self.view.app].policy
+        return decide_tool(policy, self.name, self.caller, self.arguments, time.time()), policy.version
+
+    def check(self) -> None:
+        """Check the arguments against the page's schema."""
+        problem = first_problem(self.tool.input_schema, self.arguments)
+        if problem is not None:
+            raise Refusal(Reason.BAD_REQUEST, problem)
+
+    def counts_for(self) -> Caller:
+        """The caller itself."""
+        return self.caller
+
+    async def prepare(self, record: Record) -> None:
+        """Do nothing: the page is open."""
+
+    def definition(self) -> Sequence[str] | None:
+        """Return title, description and schema of the tool as the page offers it now."""
+        tool = next((tool for tool in self.view.tools if tool.page_name == self.name), None)
+        return _definition(tool) if tool is not None else None
+
+    def rule(self) -> str:
+        """Return the tool with the digest of its definition."""
+        return f"tool {self.name} {digest_of('tool', self.caller.app, '', self.name, *_definition(self.tool), '')}"
+
+    def policy_version(self) -> str:
+        """Return the version of the app's policy; empty once the app was removed."""
+        rules = self.views.apps.get(self.view.app)
+        return rules.policy.version if rules is not None else ""
+
+    async def run(self, id: str, trace: Trace | None) -> mcp.CallToolResult:
+        """Return the page's result, without parts that reach beyond it, or the error that it does not fit the schema.
+
+        While the call runs, the view's requests count as caused by it.
+        """
+        if self.view.calls is None:
+            raise Refusal(
+                Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
+            )
+        rule = self.views.apps[self.view.app].policy.tools.get(self.name)
+        seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
+        try:
+            await self.views.call_begins(self.view, id)
+            async with self._deadline(seconds) as begin:
+
+                def started() -> None:
+                    self.views.call_started(self.view, id)
+                    begin()
+
+                with arriving(dict(trace.headers()) if trace is not None else None):
+                    result = await self.view.calls.call(self.tool, self.arguments, started)
+        except TimeoutError as error:
+            raise _unanswered(f"not within {seconds:g} seconds") from error
+        except MCPError as error:
+            message = error.error.message
+            raise _unanswered(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
+        finally:
+            self.views.call_ended(self.view, id)
+        return clean_result(conforming(self.tool, result))
+
+    def status(self, result: mcp.CallToolResult) -> int:
+        """Return 500 for an error of the page."""
+        return 500 if result.is_error else 200
+
+    def refused(self, refusal: Refusal, id: str) -> mcp.CallToolResult:
+        """Return a refusal in words for the model."""
+        return failed(refusal, id)
+
+    def failure(self, error: Exception) -> str | None:
+        """Return None: `run` turns the errors of pages into refusals."""
+        return None
+
+    @asynccontextmanager
+    async def _deadline(self, seconds: float) -> AsyncIterator[Callable[[], None]]:
+        """Limit the page's time to answer to `seconds`, from the call of the yielded function.
+
+        The time is suspended while a person is asked about a request of the view.
+        """
+        clock = asyncio.get_running_loop().time
+        async with AsyncExitStack() as stack:
+            limit = await stack.enter_async_context(asyncio.timeout(None))
+
+            def adjust() -> None:
+                if not limit.expired():  # rescheduling an expired timeout would raise an error at the answering person
+                    limit.reschedule(None if self.calls.asks_about(self.view.id) else clock() + seconds)
+
+            def begin() -> None:
+                adjust()
+                stack.callback(self.calls.watch(adjust))
+
+            yield begin
 
 
 class Forwarder:
-    """Runs model calls in live views. `approval_url` followed by an id is the URL of one question."""
+    """Runs model calls in live views; `calls` takes their steps."""
 
-    def __init__(
-        self,
-        views: Views,
-        *,
-        approvals: Approvals,
-        limiter: Limiter,
-        recorder: Recorder,
-        approval_url: str = "",
-        grants: Grants,
-        absences: Absences | None = None,
-    ) -> None:
-        self._absences = absences if absences is not None else Absences()
+    def __init__(self, views: Views, calls: ToolCalls) -> None:
         self._views = views
-        self._approvals = approvals
-        self._step = ApprovalStep(approvals, grants, approval_url)
-        self._limiter = limiter
-        self._recorder = recorder
+        self._calls = calls
         self._later = Later(views.spawn)
 
     async def call(
         self,
         principal: Principal,
         name: str,
-        arguments: Arguments,
+        arguments: Mapping[str, Any],
         *,
         app: str | None,
         view: str | None = None,
@@ -84,22 +178,20 @@ class Forwarder:
         a person that the call leads to; such a call waits until the question is over.
         """
         try:
-            target, tool = await self._found(principal, name, app, view)
+            target, tool = await self._tool(principal, name, app, view)
         except Refusal as refusal:
             return failed(refusal)
-        taint = target.taint.cause(self._views.now())
-        caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id, cause=taint.id)
-        record = self._recorder.start("tool", structs.replace(caller, cause=None), safe=False)
-        record.note(method="tools/call", tool=tool.page_name)
-        with self._telling(tell, record.id), self._absences.telling(record.id, tell):
-            refused = await self._closed(record, self._admitted(target, tool, arguments, caller, record, tell))
-            if refused is not None:
-                return refused
-            work = self._run_and_close(target, tool, arguments, record)
-            if target.relay is None:
-                return await work
-            typed = tool.output_schema is not None
-            return await self._later.run(principal, target.relay, work, lambda: self._asks_about(target), typed=typed)
+        caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id)
+        call = PageToolCall(self._views, self._calls, target, tool, caller, arguments)
+        relay = target.relay
+        if relay is None:
+            return await self._calls.call(call, tell)
+
+        def carry(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
+            asks = partial(self._calls.asks_about, target.id)
+            return self._later.run(principal, relay, running, asks, typed=tool.output_schema is not None)
+
+        return await self._calls.call(call, tell, carry=carry)
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
         """Return the result of a call that still ran when it was answered; failures as in `call`."""
@@ -108,159 +200,7 @@ class Forwarder:
         except Refusal as refusal:
             return failed(refusal)
 
-    async def _closed(self, record: Record, step: Coroutine[Any, Any, T]) -> T | mcp.CallToolResult:
-        """Return the result of `step`; if it is refused or cancelled, close the record with that."""
-        try:
-            return await step
-        except Refusal as refusal:
-            await record.close(status=refusal.status, reason=refusal.reason, detail=refusal.detail)
-            return failed(refusal, record.id)
-        except asyncio.CancelledError:
-            self._approvals.cancel_caused(record.id)
-            await record.close(status=499, reason=Reason.CANCELLED)
-            raise
-
-    async def _run_and_close(
-        self, view: View, tool: ViewTool, arguments: Arguments, record: Record
-    ) -> mcp.CallToolResult:
-        result = await self._closed(record, self._run(view, tool, arguments, record.id))
-        record.mark("page")
-        result = _conforming(tool, result)
-        await record.close(status=500 if result.is_error else 200)  # no effect if it is already closed
-        return clean_result(result)
-
-    async def _admitted(
-        self, view: View, tool: ViewTool, arguments: Arguments, caller: Caller, record: Record, tell: Tell | None
-    ) -> None:
-        """Run the steps up to the open record. Raises `Refusal`."""
-        record.note(request_size=_size(arguments))
-        policy = self._views.apps[view.app].policy
-        decision = decide_tool(policy, tool.page_name, caller, arguments, time.time())
-        record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=policy.version)
-        record.mark("decide")
-        if decision.effect is Effect.DENY:
-            raise decision.refusal()
-        problem = first_problem(tool.input_schema, arguments)
-        if problem is not None:
-            raise Refusal(Reason.BAD_REQUEST, problem)
-        if decision.obligations.reported:
-            record.report(*decision.reasons)
-        if exceeded := await self._limiter.take(decision.obligations, caller):
-            record.report(*exceeded)
-        record.mark("limit")
-        await self._approve(policy, decision, view, tool, arguments, caller, record, tell)
-        record.mark("approve")
-        record.note(arguments=_shown(arguments))
-        await record.open()
-
-    async def _run(self, view: View, tool: ViewTool, arguments: Arguments, id: str) -> mcp.CallToolResult:
-        if view.calls is None:
-            raise Refusal(
-                Reason.CONNECTION_LOST, "The view is closed or reloads. Call list_view_tools, then try again."
-            )
-        rule = self._views.apps[view.app].policy.tools.get(tool.page_name)
-        seconds = DEADLINE if rule is None or rule.timeout is None else rule.timeout
-        try:
-            await self._views.call_begins(view, id)
-            async with self._deadline(view, seconds) as begin:
-
-                def started() -> None:
-                    self._views.call_started(view, id)
-                    begin()
-
-                return await view.calls.call(tool, arguments, started)
-        except TimeoutError as error:
-            raise _unanswered(f"not within {seconds:g} seconds") from error
-        except MCPError as error:
-            said = error.error.message
-            raise _unanswered(GONE if said == Reason.CONNECTION_LOST else said[:300]) from error
-        finally:
-            self._views.call_ended(view, id)
-
-    @asynccontextmanager
-    async def _deadline(self, view: View, seconds: float) -> AsyncIterator[Callable[[], None]]:
-        """Limit the page's time to answer to `seconds`, from the call of the yielded function.
-
-        The time is suspended while a person is asked about a request of the view.
-        """
-        clock = asyncio.get_running_loop().time
-        async with AsyncExitStack() as stack:
-            limit = await stack.enter_async_context(asyncio.timeout(None))
-
-            def adjust() -> None:
-                if not limit.expired():  # rescheduling an expired timeout would raise an error at the answering person
-                    limit.reschedule(None if self._asks_about(view) else clock() + seconds)
-
-            def begin() -> None:
-                adjust()
-                stack.callback(self._approvals.watch(adjust))
-                stack.callback(self._absences.watch(adjust))
-
-            yield begin
-
-    def _asks_about(self, view: View) -> bool:
-        """Whether a person is asked about a request of `view`."""
-        return self._approvals.asks_about(view.id) or self._absences.asks_about(view.id)
-
-    async def _approve(
-        self,
-        policy: Policy,
-        decision: Decision,
-        view: View,
-        tool: ViewTool,
-        arguments: Arguments,
-        caller: Caller,
-        record: Record,
-        tell: Tell | None,
-    ) -> None:
-        message = decision.obligations.confirm
-        if message is None:
-            return
-        body = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
-        ask = Ask(
-            message,
-            "tools/call",
-            tool.page_name,
-            _digest(caller, tool, body),
-            policy.version,
-            body=body.encode(),
-            grant=decision.obligations.grant,
-            patience=decision.obligations.patience,
-            rule=f"tool {tool.page_name} {_digest(structs.replace(caller, view=None), tool, '')}",
-        )
-
-        def now() -> tuple[str, str]:
-            """Return the current digest and version, which may have changed during the wait."""
-            current = next((current for current in view.tools if current.page_name == tool.page_name), None)
-            version = self._views.apps[view.app].policy.version
-            return (_digest(caller, current, body) if current else "", version)
-
-        await self._step.tool(ask, caller, record, now, tell, typed=caller.evidence != UNPROVEN)
-
-    @contextmanager
-    def _telling(self, tell: Tell | None, cause: str) -> Iterator[None]:
-        """Notify the client of questions about the page's requests with this `cause`, and of their end."""
-        if tell is None:
-            yield
-            return
-        told: dict[str, Visit] = {}
-
-        def look() -> None:
-            questions = [one.question for one in self._approvals.open()]
-            asked = {question.id: question for question in questions if question.cause == cause}
-            for id in told.keys() - asked.keys():
-                tell(replace(told.pop(id), over=True))
-            for id in asked.keys() - told.keys():
-                told[id] = self._step.visit(asked[id], typed=asked[id].evidence != UNPROVEN)
-                tell(told[id])
-
-        stop = self._approvals.watch(look)
-        try:
-            yield
-        finally:
-            stop()
-
-    async def _found(
+    async def _tool(
         self, principal: Principal, name: str, app: str | None, handle: str | None
     ) -> tuple[View, ViewTool]:
         """Find view and tool; if the name is unknown, first read the announced tool changes of pages."""
@@ -306,7 +246,7 @@ class Forwarder:
         return found[0]
 
 
-def _conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
+def conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
     """Return `result` if it fits the output schema of `tool`, else an error: clients refuse a mismatch (MCP, Tools)."""
     if tool.output_schema is None or result.is_error:
         return result
@@ -353,19 +293,5 @@ def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
     return mcp.CallToolResult(content=[text], is_error=True)
 
 
-def _digest(caller: Caller, tool: ViewTool, body: str) -> str:
-    shown = [tool.title, tool.description, json.dumps(tool.input_schema, sort_keys=True)]
-    return digest_of("tool", caller.app, caller.view or "", tool.page_name, *shown, body)
-
-
-def _size(arguments: Arguments) -> int:
-    """Return the arguments' characters as JSON. Raises `Refusal` if they nest too deeply for any JSON text."""
-    try:
-        return len(json.dumps(arguments))
-    except RecursionError as error:
-        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
-
-
-def _shown(arguments: Arguments) -> dict[str, Any] | str:
-    size = _size(arguments)
-    return dict(arguments) if size <= 2048 else f"{size} bytes"
+def _definition(tool: ViewTool) -> tuple[str, ...]:
+    return tool.title, tool.description, json.dumps(tool.input_schema, sort_keys=True)

@@ -15,6 +15,7 @@ from gateway.bounds import Area, Bound
 from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import Precedence
+from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
 from gateway.views.initiator import CLAIMED, Cause, Store, Taint, Taints
@@ -293,7 +294,7 @@ class Views:
             self._reported(view)
         cause = view.taint.cause(self._clock())
         if not view.proven:
-            cause = Cause(Initiator.MODEL, "unproven-view", cause.id)
+            cause = Cause(Initiator.MODEL, UNPROVEN, cause.id)
         return Caller(view.principal, view.app, door, cause.initiator, cause.evidence, view.id, view.proven, cause.id)
 
     async def call_begins(self, view: View, id: str) -> None:

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from gateway.credentials import Token
 from gateway.errors import Refusal
+from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.circuit import Circuits
@@ -193,7 +194,7 @@ async def built(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
             limiter=Limiter(Quotas(database), clock=clock, now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
-            waiting=Waiting(approvals, "http://console.test/approvals/", MemoryGrants()),
+            waiting=Waiting(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
             recorder=recorder,
             sender=Sender(
                 Authenticator({"shop-service": source}),

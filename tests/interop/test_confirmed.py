@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.session import ClientRequestContext
 
-from gateway.mcp.upstreams.calls import tool_policy
+from gateway.mcp.upstreams.calls import upstream_calls
 from tests.interop.probe import Probe, text
 from tests.interop.serving import gateway, over_http
 from tests.interop.test_approved_calls import answered
@@ -158,7 +158,7 @@ async def test_a_call_that_its_upstream_wants_again_is_let_through_once(tmp_path
 @pytest.mark.bound("calls that an upstream wants to have repeated")
 async def test_a_call_that_is_not_remembered_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many calls with a next round are pending already."""
-    monkeypatch.setattr(tool_policy, "ROUNDS_EACH", 0)
+    monkeypatch.setattr(upstream_calls, "ROUNDS_EACH", 0)
     assert await visited(tmp_path, "rate-limited") == 1
 
 

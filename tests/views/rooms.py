@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import OnFailure, Recorder
+from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
 from gateway.policy import Policy
 from gateway.stores.journal import Journal
@@ -46,7 +48,6 @@ async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
     ):
         approvals = MemoryApprovals(120)
         recorder = Recorder(journal, Hooks([], folder), OnFailure.REFUSE_UNSAFE)
-        forwarder = Forwarder(
-            views, approvals=approvals, limiter=Limiter(Quotas(database)), recorder=recorder, grants=MemoryGrants()
-        )
+        step = ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")
+        forwarder = Forwarder(views, ToolCalls(step, limiter=Limiter(Quotas(database)), recorder=recorder))
         yield Rooms(forwarder, views, approvals, journal)

@@ -19,8 +19,8 @@ from gateway.mcp import absent
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
-from gateway.mcp.upstreams.calls.calling import complete, refused
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
+from gateway.mcp.upstreams.calls.upstream_calls import complete, refused
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.accounts import CONNECT
 from gateway.mcp.upstreams.catalog.listing import KEYS, described, visibility

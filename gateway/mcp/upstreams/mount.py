@@ -16,12 +16,11 @@ from gateway.errors import Refusal
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicitation import ElicitingCalls
 from gateway.mcp.identity import current_principal
-from gateway.mcp.upstreams.calls.calling import Held, ShownIn, ToolCalls
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.calls.eras import modern_result
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
-from gateway.mcp.upstreams.calls.tool_policy import ToolGate
+from gateway.mcp.upstreams.calls.upstream_calls import CallServices, ShownIn, UpstreamCaller
 from gateway.mcp.upstreams.catalog import accounts, listing
 from gateway.mcp.upstreams.catalog.pages import with_runtime
 from gateway.mcp.upstreams.catalog.pagination import whole
@@ -37,8 +36,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 class Proxy:
     """The outermost middleware of a mount, before the SDK's own handlers.
-    `calls` are the calls whose clients can ask a person, `shown_in` finds the view that shows what a tool opens; `held`
-    keeps calls that continue without a connection.
+    `services` are what the calls of all upstreams share, `eliciting` the calls whose clients can ask a person;
+    `shown_in` finds the view that shows what a tool opens.
     """
 
     follows = True
@@ -47,16 +46,15 @@ class Proxy:
         self,
         upstream: Upstream,
         *,
-        gate: ToolGate,
+        services: CallServices,
         runtime: str,
-        calls: ElicitingCalls[Message],
+        eliciting: ElicitingCalls[Message],
         shown_in: ShownIn,
-        held: Held,
     ) -> None:
         self.upstream = upstream
         self.relay = UpstreamRelay(upstream)
         self._runtime = runtime
-        self._tool_calls = ToolCalls(upstream, self.relay, gate, calls, shown_in, held, self._tool)
+        self._tools = UpstreamCaller(upstream, self.relay, services, eliciting, shown_in, self._tool)
         self._following = Following(upstream)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message]]] = {
@@ -123,7 +121,7 @@ class Proxy:
 
     def may_ask(self, name: str) -> bool:
         """Whether a call of the tool may send the client's person to a page."""
-        return self._tool_calls.may_ask(name)
+        return self._tools.may_ask(name)
 
     async def _answered(self, client: UpstreamClient, answering: Awaitable[Message]) -> Message:
         try:
@@ -142,7 +140,7 @@ class Proxy:
 
     async def close(self) -> None:
         """End the calls that wait for a client to return, or for a person."""
-        self._tool_calls.close()
+        self._tools.close()
         await self.relay.close()
 
     async def list_tools(self, client: UpstreamClient, params: Message) -> Message:
@@ -161,7 +159,7 @@ class Proxy:
         """Return the result of a call; the gateway's refusals are results, too.
         With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
-        return await self._tool_calls.call(client, params, context)
+        return await self._tools.call(client, params, context)
 
     async def read_resource(self, client: UpstreamClient, params: Message) -> Message:
         """Return a resource, with the view runtime in an app if configured."""

@@ -12,14 +12,19 @@ from gateway.config import Notice, NoticeKind, Notices, same_connection, same_up
 from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
 from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Recorder
+from gateway.exchange.tool_calls import ToolCalls
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.server import Face
-from gateway.mcp.upstreams.calls.calling import Held, ShownIn, refused
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.calls.tool_policy import ToolGate
+from gateway.mcp.upstreams.calls.upstream_calls import (
+    CallServices,
+    RepeatedCalls,
+    RevocationWatch,
+    ShownIn,
+    refused,
+)
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import rule_of
 from gateway.mcp.upstreams.catalog.offers import ROOM
@@ -29,7 +34,6 @@ from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.link import LinkState
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Door, Initiator, Principal
-from gateway.ports.approvals import Approvals, Grants
 from gateway.stores.upstream_tools import UpstreamTools, key_of
 from gateway.telemetry import level
 
@@ -50,10 +54,9 @@ class Mounted:
 
 class Upstreams:
     """The upstreams by name.
-    `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `page` with an id is the page
-    where a person answers one question; `asking` defines which clients may send them there. `shown_in` finds, for an
-    upstream, the view in a host page of the gateway that shows one of its apps. `held` keeps calls that continue
-    without a connection.
+    `face` makes the mount of one, behind its proxy; `tasks` is entered while they run. `asking` defines which clients
+    may send their person to a page. `shown_in` finds, for an upstream, the view in a host page of the gateway that
+    shows one of its apps. `revocation` watches over calls that continue without a connection.
     """
 
     def __init__(
@@ -62,16 +65,13 @@ class Upstreams:
         *,
         connections: Connections,
         authenticator: Authenticator,
-        approvals: Approvals,
-        grants: Grants,
-        limiter: Limiter,
+        calls: ToolCalls,
         recorder: Recorder,
         absences: Absences,
         tools: UpstreamTools,
         asking: Asking,
-        page: str,
         shown_in: Callable[[str], ShownIn],
-        held: Held,
+        revocation: RevocationWatch,
         runtime: str,
         tasks: asyncio.TaskGroup,
         notices: Notices,
@@ -89,17 +89,7 @@ class Upstreams:
         self._tools = tools
         self._asking = asking
         self._shown_in = shown_in
-        self._held = held
-        self._gate = ToolGate(
-            approvals=approvals,
-            grants=grants,
-            limiter=limiter,
-            recorder=recorder,
-            authenticator=authenticator,
-            absences=absences,
-            page=page,
-            spec_now=self._spec,
-        )
+        self._services = CallServices(calls, authenticator, absences, RepeatedCalls(), self._spec, revocation)
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
@@ -256,11 +246,10 @@ class Upstreams:
         )
         proxy = Proxy(
             upstream,
-            gate=self._gate,
+            services=self._services,
             runtime=self._runtime,
-            calls=ElicitingCalls(self._tasks, self._asking, refused),
+            eliciting=ElicitingCalls(self._tasks, self._asking, refused),
             shown_in=self._shown_in(spec.name),
-            held=self._held,
         )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))
 

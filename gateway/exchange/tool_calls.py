@@ -1,0 +1,283 @@
+"""The steps of a call of a tool, of a page or an upstream: decide, limit, approve, record, run, close the record.
+
+The page's requests take the same steps in `pipeline`, and share the approval step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
+
+from gateway.errors import Reason, Refusal
+from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
+from gateway.exchange.limit import Limiter
+from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.record import Record, Recorder
+from gateway.exchange.stream import failed
+from gateway.jsontext.portable import DEPTH_LIMIT, dump, is_deep, sayable
+from gateway.jsontext.writing import is_large, written
+from gateway.model import Caller, Effect, Json, Tell, Visit
+from gateway.policy import Decision
+from gateway.ports.approvals import Ask
+from gateway.traces import Trace
+
+RECORDED: Final = 2048
+"""Bytes of the largest arguments that the audit log contains."""
+
+UNSAYABLE: Final = f"arguments: a number is too large for JSON, or values are nested deeper than {DEPTH_LIMIT}."
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+Carry = Callable[[Coroutine[Any, Any, T]], Awaitable[T]]
+"""Awaits a running call, or what its client gets in place of the result while the call goes on in the background."""
+
+_in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False).encode
+
+
+class ToolCall(Protocol[T]):
+    """One call of a tool, as `views` or `mcp.upstreams` carries it out. Its steps raise `Refusal`."""
+
+    @property
+    def name(self) -> str:
+        """The owner's name of the tool."""
+        ...
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, which is asked about and recorded."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments."""
+        ...
+
+    @property
+    def fields(self) -> Mapping[str, Json]:
+        """The fields of the record that are special to the owner of the tool."""
+        ...
+
+    @property
+    def step(self) -> str:
+        """The name of the run among the record's steps."""
+        ...
+
+    @property
+    def typed(self) -> bool:
+        """Whether a trusted client may ask its person for a typed code."""
+        ...
+
+    def decide(self) -> tuple[Decision, str | None]:
+        """Return the decision, and the version of the policy that made it."""
+        ...
+
+    def check(self) -> None:
+        """Check an allowed call before it counts."""
+        ...
+
+    def counts_for(self) -> Caller:
+        """Return the caller whose limits the call counts against."""
+        ...
+
+    async def prepare(self, record: Record) -> None:
+        """Get what the call needs before a person is asked: approving a call that cannot be sent is useless."""
+        ...
+
+    def definition(self) -> Sequence[str] | None:
+        """Return the texts that define the tool as it is offered now; None if it is not offered any more."""
+        ...
+
+    def rule(self) -> str:
+        """Return the rule that a grant would cover; empty if the tool cannot be granted for a while."""
+        ...
+
+    def policy_version(self) -> str:
+        """Return the version of the policy that applies now."""
+        ...
+
+    async def run(self, id: str, trace: Trace | None) -> T:
+        """Run the call whose record is `id`; `trace` is to be propagated, if it is wanted."""
+        ...
+
+    def status(self, result: T) -> int:
+        """Return the HTTP status that describes a result in the record."""
+        ...
+
+    def refused(self, refusal: Refusal, id: str) -> T:
+        """Return a refusal as a result; `id` is that of its record."""
+        ...
+
+    def failure(self, error: Exception) -> str | None:
+        """Return what the record says about an error that the tool's owner reports; None if it is unexpected."""
+        ...
+
+
+class ToolCalls:
+    """Runs calls of tools. `step` asks persons, `absences` are the calls that wait for an account."""
+
+    def __init__(
+        self, step: ApprovalStep, *, limiter: Limiter, recorder: Recorder, absences: Absences | None = None
+    ) -> None:
+        self._step = step
+        self._limiter = limiter
+        self._recorder = recorder
+        self._absences = absences if absences is not None else Absences()
+
+    async def call(self, call: ToolCall[T], tell: Tell | None = None, *, carry: Carry[T] | None = None) -> T:
+        """Return the result of a call. Every refusal is a result, too, and whatever happens is recorded.
+
+        `tell` notifies the client of each question to a person that the call leads to; such a call waits until the
+        question is over. `carry` awaits the call once it is admitted. Raises the errors that the tool's owner reports.
+        """
+        record = self._recorder.start("tool", call.caller, safe=False)
+        record.note(method="tools/call", tool=call.name[:200], **call.fields)
+        with self._notifying(tell, record.id), self._absences.telling(record.id, tell):
+            refused = await self._recorded(call, record, self._admit(call, record, tell))
+            if refused is not None:
+                return refused
+            running = self._recorded(call, record, self._run(call, record))
+            return await (running if carry is None else carry(running))
+
+    def asks_about(self, view: str) -> bool:
+        """Whether a person is asked about a request of `view`."""
+        return self._step.approvals.asks_about(view) or self._absences.asks_about(view)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` whenever `asks_about` may have changed; the returned function unregisters it."""
+        stops = self._step.approvals.watch(callback), self._absences.watch(callback)
+
+        def stop() -> None:
+            for one in stops:
+                one()
+
+        return stop
+
+    async def _admit(self, call: ToolCall[T], record: Record, tell: Tell | None) -> None:
+        """Run the steps up to the open record. Raises `Refusal`."""
+        size = await _size(call.arguments)
+        decision, version = call.decide()
+        record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
+        record.note(request_size=size, arguments=dict(call.arguments) if size <= RECORDED else f"{size} bytes")
+        record.mark("decide")
+        if decision.effect is Effect.DENY:
+            raise decision.refusal()
+        call.check()
+        if decision.obligations.reported:
+            record.report(*decision.reasons)
+        record.report(*await self._limiter.take(decision.obligations, call.counts_for()))
+        record.mark("limit")
+        await call.prepare(record)
+        if decision.obligations.confirm is not None:
+            await self._approve(decision.obligations.confirm, decision, version or "", call, record, tell)
+            record.mark("approve")
+        await record.open()
+
+    async def _approve(
+        self, message: str, decision: Decision, version: str, call: ToolCall[T], record: Record, tell: Tell | None
+    ) -> None:
+        """Return once a person has approved the call of the tool as shown. Raises `Refusal`."""
+        body, rule = _in_one_form(call.arguments), call.rule()
+        digest = _digest(call, body)
+        if not digest:
+            raise Refusal(Reason.CONNECTION_LOST, f"The tool {call.name[:128]!r} is not offered any more.")
+        ask = Ask(
+            message,
+            "tools/call",
+            call.name,
+            digest,
+            version,
+            body=body.encode("utf-8", "replace"),
+            grant=decision.obligations.grant if rule else None,
+            patience=decision.obligations.patience,
+            rule=rule,
+        )
+
+        def now() -> tuple[str, str]:
+            """Return digest and policy version again, which may have changed while the person decided."""
+            return _digest(call, body), call.policy_version()
+
+        await self._step.tool(ask, call.caller, record, now, tell, typed=call.typed)
+
+    async def _run(self, call: ToolCall[T], record: Record) -> T:
+        trace = record.span.going_out(call.step)
+        result = await call.run(record.id, trace if record.span.wanted else None)
+        record.mark(call.step)
+        await record.close(status=call.status(result))
+        return result
+
+    async def _recorded(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
+        """Return the result of `steps`; close the record if they end in another way."""
+        try:
+            return await steps
+        except Refusal as refusal:
+            await record.refuse(refusal)
+            return call.refused(refusal, record.id)
+        except asyncio.CancelledError:
+            self._step.approvals.cancel_caused(record.id)
+            await record.cancel()
+            raise
+        except Exception as error:
+            known = call.failure(error)
+            if known is not None:
+                await record.close(status=502, detail=known)
+                raise
+            log.exception("the call %s of the tool %s failed", record.id, call.name[:200])
+            fault = failed()
+            await record.refuse(fault)
+            return call.refused(fault, record.id)
+
+    @contextmanager
+    def _notifying(self, tell: Tell | None, cause: str) -> Iterator[None]:
+        """Notify the client of questions about requests that the call `cause` leads to, and of their end."""
+        if tell is None:
+            yield
+            return
+        known: dict[str, Visit] = {}
+        approvals = self._step.approvals
+
+        def look() -> None:
+            now = {one.question.id: one.question for one in approvals.open() if one.question.cause == cause}
+            for id in known.keys() - now.keys():
+                tell(replace(known.pop(id), over=True))
+            for id in now.keys() - known.keys():
+                known[id] = self._step.visit(now[id], typed=now[id].evidence != UNPROVEN)
+                tell(known[id])
+
+        stop = approvals.watch(look)
+        try:
+            yield
+        finally:
+            stop()
+
+
+def _digest(call: ToolCall[T], body: str) -> str:
+    """Return the digest of the call of the tool as it is offered now; empty if it is not offered any more."""
+    caller, definition = call.caller, call.definition()
+    if definition is None:
+        return ""
+    return digest_of("tool", caller.app, caller.view or "", call.name, *definition, body)
+
+
+async def _size(arguments: Mapping[str, Any]) -> int:
+    """Return the bytes of the arguments as JSON. Raises `Refusal` if no message or record can represent them."""
+    values = dict(arguments)
+    try:
+        if is_large(values):
+            return await asyncio.to_thread(_size_in_pieces, values)
+        return len(sayable(values).encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
+
+
+def _size_in_pieces(values: dict[str, Any]) -> int:
+    if is_deep(values):
+        raise ValueError("nested too deep")
+    return sum(len(piece.encode()) for piece in written(values, dump))
