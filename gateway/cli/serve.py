@@ -20,7 +20,7 @@ from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.nouns import TokenAuth
 from gateway.cli import descriptors, lock, logs, stopping
 from gateway.cli.options import config_option
-from gateway.cli.token.link import login_link
+from gateway.cli.token.database import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
 from gateway.eventloop import busy_poll

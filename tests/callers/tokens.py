@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from gateway.cli.token.link import login_link
+from gateway.cli.token.database import login_link
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
 from tests.world import World

@@ -8,11 +8,11 @@ credential = CommandGroup(
     name="credential",
     purpose="List, connect, test and revoke credentials; change the key of stored tokens.",
     commands_in={
-        "list": "gateway.cli.credential.list:list_credentials",
-        "connect": "gateway.cli.credential.connect:connect",
-        "test": "gateway.cli.credential.test:test",
-        "revoke": "gateway.cli.credential.revoke:revoke",
-        "rotate-key": "gateway.cli.credential.rotate_key:rotate_key",
+        "list": "gateway.cli.credential.commands:list_credentials",
+        "connect": "gateway.cli.credential.commands:connect",
+        "test": "gateway.cli.credential.commands:test",
+        "revoke": "gateway.cli.credential.commands:revoke",
+        "rotate-key": "gateway.cli.credential.commands:rotate_key",
     },
 )
 

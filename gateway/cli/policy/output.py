@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 from rich.console import Console
@@ -22,6 +23,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON."
 def console(*, err: bool = False) -> Console:
     """Return a console without highlighting and line wrapping."""
     return Console(highlight=False, soft_wrap=True, stderr=err)
+
+
+def minute(seconds: float) -> str:
+    """Return a time in UTC, to the minute; `seconds` are since the epoch."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def write_json(value: Json) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 from rich.table import Table
 
 from gateway.assembly.credentials import Accounts
-from gateway.cli.credential.opened import run
+from gateway.cli.credential.accounts import run
 from gateway.cli.options import config_option
-from gateway.cli.policy.output import console, json_option, write_json
+from gateway.cli.policy.output import console, json_option, minute, write_json
 from gateway.stores.page_storage import StoredPage
 
 
@@ -33,6 +32,6 @@ def list_storage(path: Path, as_json: bool) -> None:
         return
     table = Table("app", "person", "characters", "changed", box=None, pad_edge=False)
     for one in found:
-        changed = datetime.fromtimestamp(one.changed, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        changed = minute(one.changed)
         table.add_row(one.app, one.person, f"{one.size:,}", changed)
     console().print(table if found else "No page keeps anything.")

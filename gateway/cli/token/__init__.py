@@ -8,10 +8,10 @@ token = CommandGroup(
     name="token",
     purpose="Make, list and revoke the gateway's own tokens, and links that log a person in to the console.",
     commands_in={
-        "create": "gateway.cli.token.create:create",
-        "list": "gateway.cli.token.list:list_tokens",
-        "revoke": "gateway.cli.token.revoke:revoke",
-        "link": "gateway.cli.token.link:link",
+        "create": "gateway.cli.token.commands:create",
+        "list": "gateway.cli.token.commands:list_tokens",
+        "revoke": "gateway.cli.token.commands:revoke",
+        "link": "gateway.cli.token.commands:link",
     },
 )
 

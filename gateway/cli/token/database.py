@@ -1,19 +1,26 @@
-"""Opens the database of a configuration for one command; the gateway may be running."""
+"""Opens the database of a configuration for a token command, and creates login links; the gateway may be running."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.callers.nouns import TokenAuth
+from gateway.callers.tokens import ISSUER
 from gateway.cli.group import Unusable
 from gateway.config import Config, load_config
 from gateway.config.secrets import Unneeded
+from gateway.model import LOCAL, Principal
+from gateway.stores.sessions import SessionKind, Sessions
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
+
+LINK_LIFE = 600.0
+"""Lifetime of a link in seconds."""
 
 
 def read(path: Path) -> Config:
@@ -30,11 +37,18 @@ def need_tokens(config: Config) -> None:
 def run(config: Config, work: Callable[[Database], Awaitable[T]]) -> T:
     """Return the result of `work` on the open database. Raises `Unusable` if it is down, and StartError."""
 
-    async def opened() -> T:
+    async def work_on_database() -> T:
         async with Database(config.database.reveal()) as database:
             return await work(database)
 
     try:
-        return asyncio.run(opened())
+        return asyncio.run(work_on_database())
     except OSError as error:
         raise Unusable(str(error)) from error
+
+
+async def login_link(config: Config, database: Database, person: str = LOCAL.subject) -> str:
+    """Return a new link that logs `person` in. Raises OSError if the database is down."""
+    principal = Principal(ISSUER, "console", person, session=True)
+    code = await Sessions(database).put(SessionKind.LINK, principal, now=time.time(), life=LINK_LIFE)
+    return f"{config.server.origins.console}/login/link?code={code.reveal()}"

@@ -1,0 +1,270 @@
+"""The `credential` commands: list, connect, test and revoke credentials, and replace the encryption key."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+from rich.table import Table
+
+from gateway.assembly.credentials import Accounts
+from gateway.cli.credential.accounts import is_connected, kind, named, person_option, principal, run
+from gateway.cli.group import Unusable
+from gateway.cli.options import config_option
+from gateway.cli.policy.output import FAILED, console, json_option, minute, write_json
+from gateway.credentials import OAuth, Token
+from gateway.credentials import revoke as revocation
+from gateway.errors import Refusal
+from gateway.exchange.run_flow import Obtaining, drive
+from gateway.model import Json
+from gateway.stores.sealing import new_key
+from gateway.stores.tokens import ListedToken
+
+
+@click.command("list")
+@config_option()
+@json_option
+def list_credentials(path: Path, as_json: bool) -> None:
+    """List the credentials of gateway.yaml, with the tokens that are stored for them; never the tokens themselves.
+
+    Example: webmcp-gateway credential list --json
+    """
+
+    async def find_rows(accounts: Accounts) -> list[_Row]:
+        stored = await accounts.store.list()
+        return [
+            _Row(name, kind(spec), is_connected(spec), tuple(one for one in stored if one.credential == name))
+            for name, spec in accounts.specs.items()
+        ]
+
+    rows = run(path, find_rows)
+    if as_json:
+        write_json([_row_json(row) for row in rows])
+        return
+    table = Table("credential", "type", "person", "account", "expires", box=None, pad_edge=False)
+    for row in rows:
+        for token in row.tokens or (None,):
+            who = (token.principal or "", _account(token) or "", _date(token)) if token is not None else ("", "", "")
+            table.add_row(row.name, row.type, *who)
+    console().print(table if rows else "There is no credential.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One credential, and its stored tokens."""
+
+    name: str
+    type: str
+    per_person: bool
+    tokens: tuple[ListedToken, ...]
+
+
+def _row_json(row: _Row) -> Json:
+    return {
+        "name": row.name,
+        "type": row.type,
+        "per_person": row.per_person,
+        "tokens": [_token_json(one) for one in row.tokens],
+    }
+
+
+def _token_json(one: ListedToken) -> Json:
+    kept = one.kept
+    return {
+        "person": one.principal or None,
+        "account": _account(one),
+        "expires": kept.token.expires_at if kept is not None else None,
+        "refreshes": kept is not None and kept.token.refresh is not None,
+        "changed": one.changed,
+        "key": one.key,
+        "readable": kept is not None,
+    }
+
+
+def _account(one: ListedToken) -> str | None:
+    account = one.kept.token.account if one.kept is not None else None
+    return account.label if account is not None else None
+
+
+def _date(one: ListedToken) -> str:
+    if one.kept is None:
+        return "no key opens it"
+    expires = one.kept.token.expires_at
+    if expires is None:
+        return ""
+    renewed = " (renewed then)" if one.kept.token.refresh is not None else ""
+    return minute(expires) + renewed
+
+
+@click.command()
+@click.argument("name")
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@config_option()
+@json_option
+def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
+    """Print the address of the console's page on which a person connects an account for credential NAME.
+
+    The gateway must be running; the page asks for a login to the console where there are logins, and starts nothing
+    before a button is pressed.
+
+    Example: webmcp-gateway credential connect calendar --open
+    """
+
+    async def find_url(accounts: Accounts) -> str:
+        if not is_connected(named(accounts, name)):
+            raise Unusable(f"{name} is the gateway's own: there is nothing to connect. Try `credential test {name}`.")
+        return f"{accounts.console}/connect/{quote(name, safe='')}"
+
+    url = run(path, find_url)
+    write_json({"connect_url": url}) if as_json else click.echo(url)
+    if opens:
+        click.launch(url)
+
+
+@click.command()
+@click.argument("name")
+@person_option
+@config_option()
+@json_option
+@click.pass_context
+def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) -> None:
+    """Get a token for credential NAME as a request would, and say what came; nothing secret is shown.
+
+    For an account of a person their stored token is taken, and renewed if it has expired.
+
+    Exit code 0 if it works, 1 if not, 2 if the configuration cannot be used.
+
+    Example: webmcp-gateway credential test shop-service
+    """
+
+    async def try_credential(accounts: Accounts) -> dict[str, Json]:
+        spec = named(accounts, name)
+        caller = principal(person)
+        tested: dict[str, Json] = {"name": name, "type": kind(spec)}
+        try:
+            if isinstance(spec, OAuth):
+                if is_connected(spec):
+                    token = await accounts.fetched[name].token(caller)
+                else:
+                    obtain = Obtaining(spec, accounts.servers[name], accounts.fetched)
+                    token = await obtain(caller, None, time.time())
+                return {**tested, "ok": True, **_token_summary(token)}
+            injected = await accounts.authenticator.inject(name, caller, "GET", "https://backend.invalid/")
+            return {**tested, "ok": True, "headers": [field for field, _ in injected.headers]}
+        except Refusal as refusal:
+            return {**tested, "ok": False, "reason": refusal.reason.value, "detail": refusal.detail}
+
+    result = run(path, try_credential)
+    if as_json:
+        write_json(result)
+    elif result["ok"]:
+        rest = ", ".join(f"{key} {value}" for key, value in result.items() if key not in ("name", "type", "ok"))
+        click.echo(f"{name}: works ({result['type']}; {rest})")
+    else:
+        click.echo(f"{name}: {result['reason']}: {result['detail']}", err=True)
+    if not result["ok"]:
+        ctx.exit(FAILED)
+
+
+def _token_summary(token: Token) -> dict[str, Json]:
+    lasts = round(token.expires_at - time.time()) if token.expires_at is not None else None
+    return {
+        "token_type": token.token_type,
+        "expires_in": lasts,
+        "scope": token.scope,
+        "account": token.account.label if token.account is not None else None,
+    }
+
+
+@click.command()
+@click.argument("name")
+@person_option
+@click.option("--all", "everybody", is_flag=True, help="The accounts of all persons, and the gateway's own tokens.")
+@config_option()
+@json_option
+def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -> None:
+    """Forget the stored tokens of credential NAME, and tell its server that they are no longer wanted.
+
+    A running gateway takes notice within five seconds.
+
+    Example: webmcp-gateway credential revoke calendar --person "https://login.example.com|alice"
+    """
+
+    async def revoke_stored(accounts: Accounts) -> list[Json]:
+        spec = named(accounts, name)
+        stored = [one for one in await accounts.store.list() if one.credential == name]
+        results: list[Json] = []
+        for one in stored:
+            if not everybody and one.principal not in (person, ""):
+                continue
+            await accounts.store.delete(name, one.principal)
+            revoked = isinstance(spec, OAuth) and await _revoke_at_server(accounts, spec, one)
+            results.append({"person": one.principal or None, "revoked": revoked})
+        return results
+
+    result = run(path, revoke_stored)
+    if as_json:
+        write_json({"forgotten": result})
+        return
+    revoked = sum(1 for one in result if isinstance(one, dict) and one["revoked"])
+    click.echo(f"{name}: {len(result)} forgotten, {revoked} revoked at the server")
+
+
+async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -> bool:
+    if one.kept is None:
+        return False
+    try:
+        return await drive(revocation(spec, one.kept.token, time.time()), accounts.servers[spec.name])
+    except Refusal as refusal:
+        click.echo(refusal.detail, err=True)
+        return False
+
+
+@click.command("rotate-key")
+@click.option("--print", "prints", is_flag=True, help="Print a new key and do nothing else.")
+@click.option("--reseal", is_flag=True, help="Make no new key: seal with the first that there is.")
+@config_option()
+@json_option
+def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
+    """Make a new key for stored tokens, what pages keep and logins, and seal all of it anew.
+
+    The gateway may be running.
+
+    The key before stays in its place until the next rotation, for processes that still hold it. A key in the
+    environment is not ours to change: put what --print gives in front of it, separated by a space, restart the
+    gateway, and call this with --reseal.
+
+    Example: webmcp-gateway credential rotate-key
+    """
+    if prints:
+        click.echo(new_key())
+        return
+
+    async def reseal_all(accounts: Accounts) -> dict[str, Json]:
+        if not reseal:
+            accounts.ring.rotate()
+        done, lost = await accounts.store.reseal()
+        pages, lost_pages = await accounts.storage.reseal()
+        logins, lost_logins = await accounts.hints.reseal()
+        tokens: dict[str, Json] = {"key": accounts.ring.ids[0], "sealed": done, "unreadable": lost}
+        kept: dict[str, Json] = {"pages": pages, "unreadable_pages": lost_pages}
+        return {**tokens, **kept, "logins": logins, "unreadable_logins": lost_logins}
+
+    result = run(path, reseal_all)
+    if as_json:
+        write_json(result)
+        return
+    click.echo(f"The key is {result['key']}; {result['sealed']} tokens were sealed with it.")
+    if result["pages"]:
+        click.echo(f"So was what {result['pages']} pages keep.")
+    if result["logins"]:
+        click.echo(f"So were the ID tokens of {result['logins']} logins.")
+    if result["unreadable_logins"]:
+        click.echo(f"{result['unreadable_logins']} logins will end here alone, and not at their issuer.")
+    if result["unreadable_pages"]:
+        click.echo(f"What {result['unreadable_pages']} pages keep can be opened with no key: see `storage delete`.")
+    if result["unreadable"]:
+        click.echo(f"{result['unreadable']} tokens can be opened with no key: their accounts must be connected anew.")

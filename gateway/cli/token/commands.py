@@ -1,0 +1,165 @@
+"""The `token` commands: create, list and revoke the gateway's tokens, and create login links."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from gateway.callers.nouns import TokenGrant
+from gateway.callers.tokens import capability_problem, name_problem
+from gateway.cli.group import Unusable
+from gateway.cli.options import config_option
+from gateway.cli.policy.output import console, json_option, minute, write_json
+from gateway.cli.token.database import login_link, need_tokens, read, run
+from gateway.documents import parse_duration
+from gateway.model import LOCAL, Json
+from gateway.stores.issued import IssuedTokens, NameTaken
+
+LONGEST = 366 * 24 * 3600.0
+"""Longest lifetime of a token in seconds."""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--can", "capabilities", multiple=True, help="A capability; can be repeated.  [default: mcp]")
+@click.option("--app", "apps", multiple=True, help="Makes `bridge` and `app` hold for this app alone; can be repeated.")
+@click.option("--person", default=LOCAL.subject, show_default=True, help="On whose behalf its holder acts.")
+@click.option(
+    "--shared", is_flag=True, help="Nobody stands behind it: no credentials of a person's, no tools of views by name."
+)
+@click.option("--expires", default="90d", show_default=True, help="How long it is good: 12h, 90d; at most 366d.")
+@config_option()
+@json_option
+def create(
+    name: str,
+    capabilities: tuple[str, ...],
+    apps: tuple[str, ...],
+    person: str,
+    shared: bool,
+    expires: str,
+    path: Path,
+    as_json: bool,
+) -> None:
+    """Make a token NAME and print it. It is shown this once; the gateway keeps a hash of it.
+
+    Capabilities: mcp, bridge, app, approve, audit:read, admin. One for mcp cannot have approve or admin.
+
+    Example: webmcp-gateway token create claude --can mcp --expires 30d
+    """
+    config = read(path)
+    need_tokens(config)
+    wanted = _for_apps(capabilities or ("mcp",), apps)
+    owner = None if shared else person
+    for problem in (name_problem(name), name_problem(owner) if owner is not None else None, capability_problem(wanted)):
+        if problem is not None:
+            raise Unusable(problem)
+    for app in apps:
+        if app not in config.apps:
+            raise Unusable(f"--app {app}: there is no such app; there is {', '.join(config.apps)}")
+    now = time.time()
+    until = now + _seconds(expires)
+    try:
+        token = run(config, lambda database: IssuedTokens(database).create(name, wanted, owner, now=now, expires=until))
+    except NameTaken:
+        raise Unusable(f"there is a token {name!r} already: revoke it first, or take another name") from None
+    if as_json:
+        write_json(
+            {"name": name, "token": token.reveal(), "capabilities": [*wanted], "person": owner, "expires": until}
+        )
+    else:
+        click.echo(token.reveal())
+        click.echo("Keep it: it is not shown again. Send it as `Authorization: Bearer …`.", err=True)
+
+
+def _for_apps(capabilities: tuple[str, ...], apps: tuple[str, ...]) -> list[str]:
+    found = [
+        f"{capability}:{app}" if app and capability in ("bridge", "app") else capability
+        for capability in capabilities
+        for app in (apps or ("",))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise Unusable(f"--expires {text}: {error}") from error
+    if not 0 < seconds <= LONGEST:
+        raise Unusable(f"--expires {text}: more than nothing, and at most 366d")
+    return seconds
+
+
+@click.command("list")
+@click.option("--all", "also_ended", is_flag=True, help="Those too that are revoked or expired.")
+@config_option()
+@json_option
+def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
+    """List the tokens that can be used, the newest first.
+
+    Example: webmcp-gateway token list --all
+    """
+    now = time.time()
+    grants = run(read(path), lambda database: IssuedTokens(database).listed())
+    found = [grant for grant in grants if also_ended or grant.good(now)]
+    if as_json:
+        write_json([_grant_json(grant, now) for grant in found])
+        return
+    table = Table("name", "state", "expires", "on behalf of", "may", box=None, pad_edge=False)
+    for grant in found:
+        may = ", ".join(sorted(grant.capabilities))
+        table.add_row(grant.name, _state(grant, now), minute(grant.expires), grant.person or "nobody (shared)", may)
+    console().print(table if found else "There is no token.")
+
+
+def _grant_json(grant: TokenGrant, now: float) -> Json:
+    return {
+        "id": grant.id,
+        "name": grant.name,
+        "state": _state(grant, now),
+        "capabilities": list[Json](sorted(grant.capabilities)),
+        "person": grant.person,
+        "created": grant.created,
+        "expires": grant.expires,
+        "revoked": grant.revoked,
+    }
+
+
+def _state(grant: TokenGrant, now: float) -> str:
+    if grant.revoked is not None:
+        return "revoked"
+    return "good" if grant.good(now) else "expired"
+
+
+@click.command()
+@click.argument("name")
+@config_option()
+def revoke(name: str, path: Path) -> None:
+    """End the token NAME. A running gateway refuses it within five seconds.
+
+    Example: webmcp-gateway token revoke claude
+    """
+    if not run(read(path), lambda database: IssuedTokens(database).revoke(name, time.time())):
+        raise Unusable(f"there is no token {name!r} that could be used; `token list --all` shows the others")
+    click.echo(f"Revoked {name}.")
+
+
+@click.command()
+@click.option("--person", default=LOCAL.subject, show_default=True, help="Who is then logged in.")
+@config_option()
+def link(person: str, path: Path) -> None:
+    """Print an address that logs a person in to the console: once, within ten minutes.
+
+    The person `local` is the gateway's own, and may do everything; another sees and answers what is their own.
+
+    Example: webmcp-gateway token link --person alice
+    """
+    config = read(path)
+    need_tokens(config)
+    problem = name_problem(person)
+    if problem is not None:
+        raise Unusable(problem)
+    click.echo(run(config, lambda database: login_link(config, database, person)))
