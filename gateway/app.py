@@ -22,7 +22,7 @@ from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import reported
 from gateway.built import built
-from gateway.callers.nouns import told_by_proxies
+from gateway.callers.methods import told_by_proxies
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.nouns import HttpClientKind
 from gateway.doors import mcp as mcp_door

@@ -9,13 +9,12 @@ from itertools import chain
 from gateway.assembly.apps import Apps
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
-from gateway.callers.nouns import Blocks, OAuthIssuer, ProxyAuth
+from gateway.callers.methods import Blocks, OAuthIssuer, ProxyAuth
 from gateway.config import Config
 from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
-from gateway.doors.login.login import LoginDoor
-from gateway.doors.login.site_login import Visits
+from gateway.doors.login.login import LoginDoor, Visits
 from gateway.stores.id_tokens import Hints
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sessions import Sessions

@@ -1,13 +1,14 @@
-"""The capabilities of a logged-in person."""
+"""The capabilities of a logged-in person, and the form in which the person of a login is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gateway.callers.nouns import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.methods import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.errors import Unidentified
-from gateway.model import LOCAL, Principal
+from gateway.model import LOCAL, Json, Principal
 
 EVERYBODY = frozenset({"bridge", "app"})
 """The capabilities of a login by the gateway's own links."""
@@ -64,3 +65,37 @@ def display_name(principal: Principal) -> str:
 def is_open(methods: Sequence[Method]) -> bool:
     """Return whether `local` is the only possible principal."""
     return all(isinstance(method, NoAuth) for method in methods)
+
+
+CLAIMS = 16 * 1024
+"""Maximum characters of claims stored with a login; larger claims are omitted."""
+
+
+def told(principal: Principal) -> dict[str, Json]:
+    """Return the stored fields of a principal."""
+    claims = json.dumps(dict(principal.claims))
+    return {
+        "issuer": principal.issuer,
+        "client": principal.client,
+        "subject": principal.subject,
+        "roles": list[Json](sorted(principal.roles)),
+        "claims": json.loads(claims) if len(claims) <= CLAIMS else {},
+    }
+
+
+def principal_of(kept: Mapping[str, Json], expires: float, proof: str = "") -> Principal:
+    """Return the principal of a login that ends at `expires`, or when `proof` is revoked."""
+    return Principal(
+        issuer=str(kept["issuer"]),
+        client=str(kept["client"]),
+        subject=str(kept["subject"]),
+        roles=_texts(kept["roles"]),
+        claims=claims if isinstance(claims := kept["claims"], dict) else {},
+        session=True,
+        expires=expires,
+        proof=proof,
+    )
+
+
+def _texts(value: Json) -> frozenset[str]:
+    return frozenset(map(str, value)) if isinstance(value, list) else frozenset()

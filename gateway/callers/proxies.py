@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
-from gateway.callers.nouns import Blocks, ClientHeader
+from gateway.callers.methods import Blocks, ClientHeader
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gateway.callers.nouns import CAPABILITIES, NOT_AT_MCP, TokenGrant
+from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.proving import digest
@@ -20,6 +20,24 @@ PER_APP = ("bridge", "app")
 
 _TOKEN = re.compile(r"wmg_([A-Za-z0-9]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGrant:
+    """A token that the gateway issued; `person` None means that it is shared. Times are since the epoch."""
+
+    id: str
+    name: str
+    capabilities: frozenset[str]
+    person: str | None
+    created: float
+    expires: float
+    revoked: float | None = None
+    digest: bytes = field(default=b"", repr=False)
+
+    def good(self, now: float) -> bool:
+        """Return whether it is neither revoked nor expired."""
+        return self.revoked is None and now < self.expires
 
 
 @dataclass(frozen=True, slots=True)

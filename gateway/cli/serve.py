@@ -17,7 +17,7 @@ from aiohttp import web
 
 import gateway
 from gateway.app import GATE, RELOAD, build_app
-from gateway.callers.nouns import TokenAuth
+from gateway.callers.methods import TokenAuth
 from gateway.cli import descriptors, lock, logs, stopping
 from gateway.cli.options import config_option
 from gateway.cli.token.database import login_link

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 
-from gateway.callers.nouns import ALGORITHMS, Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.methods import Blocks, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import addresses
 from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS, SETTINGS
+from gateway.credentials import ALGORITHMS
 from gateway.documents import Node, Section, parse_duration
 from gateway.model import Secret
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from gateway.callers.nouns import ClientHeader
+from gateway.callers.methods import ClientHeader
 from gateway.config import addresses
 from gateway.config import audit as record
 from gateway.config.approvals import read_approvals

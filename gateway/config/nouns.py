@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from gateway.callers.nouns import Blocks, ClientHeader, Method, Roles
+from gateway.callers.methods import Blocks, ClientHeader, Method, Roles
 from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
 from gateway.config.mcp import Mcp

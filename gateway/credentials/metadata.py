@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.credentials.nouns import ClientAuthentication, OAuth
 from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failed, is_secure, json_object, origin_of
+from gateway.credentials.specs import ClientAuthentication, OAuth
 from gateway.model import Json, Outbound
 
 TIMEOUT = 5.0

@@ -10,11 +10,10 @@ from email.utils import parsedate_to_datetime
 from typing import Final, TypeGuard
 from urllib.parse import quote, urlencode
 
-from gateway.credentials.assertions import assertion
-from gateway.credentials.dpop import offered_nonce, proof
 from gateway.credentials.metadata import Endpoints
-from gateway.credentials.nouns import Client, ClientAuthentication, OAuth, Token
 from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failed, json_object, number, origin_of
+from gateway.credentials.signing import assertion, offered_nonce, proof
+from gateway.credentials.specs import Client, ClientAuthentication, OAuth, Token
 from gateway.errors import GrantEnded
 from gateway.model import Json, Outbound, Response, Secret, with_path
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.callers.nouns import Method, OAuthIssuer
+from gateway.callers.methods import Method, OAuthIssuer
 from gateway.doors.responses import refused
 from gateway.errors import Unidentified
 

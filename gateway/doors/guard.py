@@ -15,7 +15,7 @@ from gateway.client_address import CLIENT
 from gateway.doors.access import SIGNED, Access, Challenges, Site, access, is_metadata
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.in_flight import InFlight
-from gateway.doors.login.site_login import is_navigation, to_console
+from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.request_view import Asked
 from gateway.doors.responses import refused

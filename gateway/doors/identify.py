@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.callers import tokens as own
-from gateway.callers.nouns import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
 from gateway.doors.access import Access, Site

@@ -9,18 +9,77 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from gateway.bounds import Area, Bound
-from gateway.callers import server
-from gateway.callers.claims import TYPES, check_issuer, of_access_token, of_id_token, person, roles_in
-from gateway.callers.freshness import Freshness
-from gateway.callers.jwt import PublicKey, UnknownKey, Unverified, read, verified
+from gateway.callers import issuer_requests
+from gateway.callers.issuer_tokens import (
+    TYPES,
+    PublicKey,
+    UnknownKey,
+    Unverified,
+    check_issuer,
+    of_access_token,
+    of_id_token,
+    person,
+    read,
+    roles_in,
+    verified,
+)
 from gateway.callers.login import LoginAttempt
-from gateway.callers.nouns import OAuthIssuer, Roles
+from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.doors.introspection_cache import Recent
 from gateway.errors import Unidentified
 from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Json, Principal, Secret
 from gateway.owned import EACH, IN_ALL
 from gateway.proving import digest
+
+FRESH = 600.0
+"""Seconds for which the data are used without a refresh."""
+
+STALE = 3600.0
+"""Seconds for which the data are used while the issuer does not answer."""
+
+PAUSE = 5.0
+"""Seconds between two attempts while the issuer does not answer."""
+
+SURPRISES = 3
+SPACING = 5.0
+"""Unscheduled refreshes, such as for an unknown key: a burst of `SURPRISES`, and one more per `SPACING` seconds.
+
+A refresh serves all callers: even if strangers name many unknown keys, a new one is found within that time.
+"""
+
+
+class Freshness:
+    """The refresh times of one kind of data, in seconds."""
+
+    def __init__(self) -> None:
+        self._got = float("-inf")
+        self._failed = float("-inf")
+        self._spent = float("-inf")
+
+    def due(self, now: float) -> bool:
+        """Return whether a scheduled refresh is due."""
+        return now - self._got >= FRESH and now - self._failed >= PAUSE
+
+    def surprised(self, now: float) -> bool:
+        """Return whether an unscheduled refresh is allowed, and count it."""
+        if now - self._failed < PAUSE or self._spent > now + (SURPRISES - 1) * SPACING:
+            return False
+        self._spent = max(self._spent, now) + SPACING
+        return True
+
+    def usable(self, now: float) -> bool:
+        """Return whether the last data may still be used."""
+        return now - self._got < STALE
+
+    def got(self, now: float) -> None:
+        """Record an answer."""
+        self._got = now
+
+    def failed(self, now: float) -> None:
+        """Record a failure."""
+        self._failed = now
+
 
 T = TypeVar("T")
 
@@ -91,7 +150,7 @@ class Published(Generic[T]):
     def _kept(self) -> T:
         if self._value is not None and self._freshness.usable(self._clock()):
             return self._value
-        raise self._error or server.unavailable("does not answer")
+        raise self._error or issuer_requests.unavailable("does not answer")
 
 
 class Issuer:
@@ -164,12 +223,12 @@ class Issuer:
         """
         found = await self._metadata.get()
         place = back if own is None or found.names_itself else own
-        return server.authorization_url(self._spec, found, attempt, place)
+        return issuer_requests.authorization_url(self._spec, found, attempt, place)
 
     async def logout_url(self, id_token: str | None, back: str) -> str | None:
         """Return the URL that ends a person's login at the issuer; None if there is none, or it is unknown."""
         try:
-            return server.logout_url(self._spec, await self._metadata.get(), id_token, back)
+            return issuer_requests.logout_url(self._spec, await self._metadata.get(), id_token, back)
         except Unidentified:
             return None
 
@@ -180,8 +239,8 @@ class Issuer:
         Raises `Unidentified`.
         """
         found = await self._metadata.get()
-        code = server.code_of(self._spec, query, named=named or found.names_itself)
-        tokens = await drive(server.redeemed(self._spec, found, code, attempt, back), self._backend)
+        code = issuer_requests.code_of(self._spec, query, named=named or found.names_itself)
+        tokens = await drive(issuer_requests.redeemed(self._spec, found, code, attempt, back), self._backend)
         id_token = read(tokens.id_token)
         if id_token is None:
             raise Unidentified("The authorization server's ID token is none.")
@@ -189,7 +248,7 @@ class Issuer:
         who = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
             return who, Secret(tokens.id_token)
-        more = await drive(server.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
+        more = await drive(issuer_requests.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
         return person(self._spec, {**more, **claims}, who.subject), Secret(tokens.id_token)
 
     async def _claims(self, token: str, key: bytes, may_ask: Callable[[], bool]) -> dict[str, Json] | None:
@@ -205,7 +264,7 @@ class Issuer:
         found = await self._metadata.get()
         if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
             return None
-        claims = await drive(server.introspection(self._spec, found, token), self._backend)
+        claims = await drive(issuer_requests.introspection(self._spec, found, token), self._backend)
         if claims is None:
             self._bad.put(key, True, REMEMBERED_BAD, NOBODY)
         else:
@@ -221,14 +280,14 @@ class Issuer:
             renewed = await self._keys.anew(keys)
             return verified(token, renewed, self._spec.algorithms)
 
-    async def _ask_metadata(self) -> server.Metadata:
-        return await drive(server.metadata(self._spec), self._backend)
+    async def _ask_metadata(self) -> issuer_requests.Metadata:
+        return await drive(issuer_requests.metadata(self._spec), self._backend)
 
     async def _ask_keys(self) -> tuple[PublicKey, ...]:
         found = await self._metadata.get()
         if found.jwks is None:
-            raise server.unavailable("publishes no keys")
-        return await drive(server.keys(found.jwks), self._backend)
+            raise issuer_requests.unavailable("publishes no keys")
+        return await drive(issuer_requests.keys(found.jwks), self._backend)
 
 
 def _signed(token: str) -> Unverified | None:

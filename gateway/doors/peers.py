@@ -9,7 +9,7 @@ import resource
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.callers.nouns import Blocks
+from gateway.callers.methods import Blocks
 from gateway.callers.proxies import address_of, within
 from gateway.doors.server_name import NAME
 from gateway.doors.token_lookup_limits import subscriber

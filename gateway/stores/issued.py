@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, select, update
 
-from gateway.callers.nouns import TokenGrant
-from gateway.callers.tokens import written
+from gateway.callers.tokens import TokenGrant, written
 from gateway.model import Secret
 from gateway.proving import digest
 from gateway.stores.atomic import whole

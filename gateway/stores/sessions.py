@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Row, delete, func, select
 
 from gateway.bounds import Area, Bound
-from gateway.callers.principals import principal_of, told
+from gateway.callers.people import principal_of, told
 from gateway.model import Principal, Secret
 from gateway.proving import digest
 from gateway.stores.atomic import whole

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
-from gateway.callers.freshness import SPACING, SURPRISES
+from gateway.doors.issuers import SPACING, SURPRISES
 from tests.attacks.corpus import family
 from tests.callers.doors import knocks, statuses
 from tests.callers.issuer import Issuer, issuer, plain

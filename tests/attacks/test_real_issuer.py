@@ -19,10 +19,10 @@ from joserfc.jwk import ECKey
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.callers.freshness import SPACING
-from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
+from gateway.callers.methods import OAuthIssuer, Roles
+from gateway.credentials import ALGORITHMS
 from gateway.doors import issuers
-from gateway.doors.issuers import Issuer
+from gateway.doors.issuers import SPACING, Issuer
 from gateway.errors import Unidentified
 from gateway.policy import parse_network
 from tests.attacks.bridge_door import BridgeDoor

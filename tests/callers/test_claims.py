@@ -8,14 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from gateway.callers.claims import of_access_token, of_id_token, roles_in
-from gateway.callers.freshness import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
+from gateway.callers.issuer_requests import Metadata, logout_url
+from gateway.callers.issuer_requests import metadata as asked_for
+from gateway.callers.issuer_tokens import of_access_token, of_id_token, roles_in
 from gateway.callers.login import LoginAttempt, attempt
-from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
-from gateway.callers.people import as_client, on_console
-from gateway.callers.principals import CLAIMS, principal_of, told
-from gateway.callers.server import Metadata, logout_url
-from gateway.callers.server import metadata as asked_for
+from gateway.callers.methods import OAuthIssuer, Roles
+from gateway.callers.people import CLAIMS, as_client, on_console, principal_of, told
+from gateway.credentials import ALGORITHMS
+from gateway.doors.issuers import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.policy import Network

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.callers.nouns import ALGORITHMS, ClientHeader, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.callers.methods import ClientHeader, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.config import Config, load_config
+from gateway.credentials import ALGORITHMS
 from gateway.errors import DocumentError
 from tests.leaks.marks import MARK
 

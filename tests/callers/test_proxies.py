@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from gateway.callers.nouns import ClientHeader
+from gateway.callers.methods import ClientHeader
 from gateway.callers.proxies import address_of, client_of, is_here, within
 
 TRUSTED = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("127.0.0.0/8"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.callers.nouns import TokenGrant
-from gateway.callers.tokens import capability_problem, name_problem, principal, read, written
+from gateway.callers.tokens import TokenGrant, capability_problem, name_problem, principal, read, written
 from gateway.errors import Unidentified
 
 TOKEN = written("a" * 12, "s" * 43).reveal()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.callers.nouns import NoAuth
+from gateway.callers.methods import NoAuth
 from gateway.config import SETTINGS, Config, load_config
 from gateway.config.credentials import TYPES
 from gateway.config.settings import UNAVAILABLE

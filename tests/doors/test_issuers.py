@@ -16,11 +16,10 @@ import pytest
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.callers import freshness
-from gateway.callers.freshness import SURPRISES
-from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
-from gateway.doors import token_lookup_limits
-from gateway.doors.issuers import REMEMBERED
+from gateway.callers.methods import OAuthIssuer, Roles
+from gateway.credentials import ALGORITHMS
+from gateway.doors import issuers, token_lookup_limits
+from gateway.doors.issuers import REMEMBERED, SURPRISES
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
@@ -150,7 +149,7 @@ async def test_unknown_keys_do_not_make_the_gateway_ask_for_ever(
     guarded: World, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many tokens name an unknown key at the same time."""
-    monkeypatch.setattr(freshness, "SPACING", 3600.0)
+    monkeypatch.setattr(issuers, "SPACING", 3600.0)
     tokens = [evil.sign(evil.claims(guarded.url), kid=f"unknown-{number}") for number in range(40)]
     await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
     assert evil.asked["/jwks"] <= 1 + SURPRISES

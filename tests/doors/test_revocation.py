@@ -13,7 +13,8 @@ import pytest
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.callers.nouns import ALGORITHMS, OAuthIssuer, Roles
+from gateway.callers.methods import OAuthIssuer, Roles
+from gateway.credentials import ALGORITHMS
 from gateway.doors import revocation as module
 from gateway.doors.issuers import INTROSPECTED, REMEMBERED, Issuer
 from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Standing, TokenIssuer

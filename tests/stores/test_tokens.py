@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.credentials import Account, Token
-from gateway.credentials.dpop import new_key as proof_key
+from gateway.credentials.signing import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.fetched import Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from gateway.callers.nouns import TokenGrant
-from gateway.callers.tokens import capability_problem, name_problem
+from gateway.callers.tokens import TokenGrant, capability_problem, name_problem
 from gateway.cli.group import Unusable
 from gateway.cli.options import config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.callers.nouns import TokenAuth
+from gateway.callers.methods import TokenAuth
 from gateway.callers.tokens import ISSUER
 from gateway.cli.group import Unusable
 from gateway.config import Config, load_config

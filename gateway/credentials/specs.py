@@ -11,7 +11,7 @@ from gateway.model import Headers, Principal, Secret
 
 
 class Network(Protocol):
-    """The allowed addresses of the authorization server."""
+    """The allowed addresses of an authorization server; hashable, so that equal networks share connections."""
 
     def allows(self, ip: str) -> bool:
         """Return whether a connection to the address is allowed."""

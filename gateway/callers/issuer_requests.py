@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from gateway.callers.claims import texts
-from gateway.callers.jwt import PublicKey, public_keys
+from gateway.callers.issuer_tokens import PublicKey, public_keys, texts
 from gateway.callers.login import LoginAttempt
-from gateway.callers.nouns import OAuthIssuer
+from gateway.callers.methods import OAuthIssuer
 from gateway.credentials.metadata import well_known
 from gateway.credentials.server_answers import ANSWER_BYTES, Flow, is_secure, number, parsed
 from gateway.errors import Refusal, Unidentified

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
+from gateway.credentials.specs import Network
 from gateway.model import Secret
 
 Blocks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
@@ -20,22 +21,11 @@ class ClientHeader(StrEnum):
     X_FORWARDED_FOR = "x-forwarded-for"
 
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Accepted signature algorithms: never `none`, never a shared secret."""
-
 CAPABILITIES: Final = ("mcp", "bridge", "app", "approve", "audit:read", "admin")
 """All capabilities; `mcp`, `bridge` and `app` open a door, `bridge:<app>` and `app:<app>` that door for one app."""
 
 NOT_AT_MCP: Final = frozenset({"approve", "admin"})
 """Capabilities that callers of `/mcp` never have: a model's client must not answer for the person."""
-
-
-class Network(Protocol):
-    """The allowed addresses of an issuer; hashable, so that equal networks share connections."""
-
-    def allows(self, ip: str) -> bool:
-        """Return whether a connection to the address is allowed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +101,3 @@ class Roles:
         if values & self.admin:
             found.add("admin")
         return frozenset(found)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenGrant:
-    """A token that the gateway issued; `person` None means that it is shared. Times are since the epoch."""
-
-    id: str
-    name: str
-    capabilities: frozenset[str]
-    person: str | None
-    created: float
-    expires: float
-    revoked: float | None = None
-    digest: bytes = field(default=b"", repr=False)
-
-    def good(self, now: float) -> bool:
-        """Return whether it is neither revoked nor expired."""
-        return self.revoked is None and now < self.expires
