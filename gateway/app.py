@@ -24,27 +24,22 @@ from gateway.bounds import reported
 from gateway.built import built
 from gateway.callers.methods import told_by_proxies
 from gateway.config import Config, Notices, Reading, UpstreamApp
-from gateway.config.nouns import HttpClientKind
+from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
+from gateway.doors.admin import Health, MetricsDoor
 from gateway.doors.bridge.bridge import BridgeDoor
-from gateway.doors.bridge.downloads import DownloadDoor
-from gateway.doors.bridge.links import LinkDoor
-from gateway.doors.bridge.shared import Bridged
-from gateway.doors.bridge.tickets import Tickets
+from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
+from gateway.doors.bridge.shared import Bridged, Tickets
 from gateway.doors.bridge.uploads import Bodies
+from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
-from gateway.doors.health import Health
-from gateway.doors.in_flight import InFlight
-from gateway.doors.metrics import MetricsDoor
-from gateway.doors.peers import Peers
 from gateway.doors.refused_callers import RefusedCallers
+from gateway.doors.responses import name_server
 from gateway.doors.revocation import Standing
 from gateway.doors.sandbox import SandboxDoor
-from gateway.doors.server_name import name_server
-from gateway.doors.unread import Unread
 from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.circuit import Circuits
 from gateway.exchange.excess import Excess
@@ -57,8 +52,8 @@ from gateway.exchange.tool_calls import ToolCalls
 from gateway.exchange.wait import Waiting
 from gateway.fastpath.application import McpGate
 from gateway.hooks import Hooks
+from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import Before, Face, message_limit
-from gateway.mcp.storage import StorageTool
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams

@@ -9,14 +9,13 @@ from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
-from gateway.apps.markup import Element, Page
+from gateway.apps.markup import Attribute, Element, Page
 from gateway.apps.page_scripts import PageScripts, removed
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
-from gateway.apps.tags import Attribute
 from gateway.errors import DocumentError, Problem
-from gateway.policy.origins import canonical_origin
+from gateway.policy.destinations import canonical_origin
 
 _SOURCES = {
     "audio": ("src",),

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.apps.markup import text_end
 from gateway.apps.places import Splice
-from gateway.apps.tags import text_end
 
 _INVALID: Final = re.compile(
     r"(?:\\\\|[^\\]|\\[^1-9ux0])*?\\(?:[1-9]|0[0-9]|x(?![0-9a-fA-F]{2})|u(?!\{0*(?:10|[0-9a-fA-F])?[0-9a-fA-F]{1,4}\}|[0-9a-fA-F]{4}))",

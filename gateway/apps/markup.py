@@ -1,14 +1,289 @@
-"""Parses an HTML file into a list of elements with their positions, so that unchanged parts keep their bytes."""
+"""Parses an HTML file into a list of elements with their positions, so that unchanged parts stay byte for byte."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html.entities import html5
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 from gateway.apps.places import Text
-from gateway.apps.tags import SPACE, Attribute, Tag, read, text_end
-from gateway.apps.tree import Tree
+
+SPACE: Final = "\t\n\f\r "
+"""White space of HTML, which is narrower than Python's."""
+
+_NAME = re.compile(rf"[a-zA-Z][^{SPACE}/>]*")
+_BETWEEN = re.compile(rf"[{SPACE}/]*")
+_ATTRIBUTE_NAME = re.compile(rf"=?[^{SPACE}/>=]*")
+_EQUALS = re.compile(rf"[{SPACE}]*=[{SPACE}]*")
+_VALUE = re.compile(rf"""\"(?P<double>[^"]*)\"|'(?P<single>[^']*)'|(?P<bare>(?![\"'])[^{SPACE}>]*)""")
+_REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[a-zA-Z][a-zA-Z0-9]*(?:;|(?![a-zA-Z0-9=])))")
+_COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)
+_BEHIND_NAME = rf"(?=[{SPACE}/>])"
+_SCRIPT_END = f"</script{_BEHIND_NAME}"
+_SCRIPT = {
+    "data": re.compile(f"<!--|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
+    "escaped": re.compile(f"-->|<script{_BEHIND_NAME}|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
+    "double escaped": re.compile(f"-->|{_SCRIPT_END}", re.IGNORECASE | re.ASCII),
+}
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""Names are case-insensitive in ASCII only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute with its decoded value; `start` and `end` are those of its whole text in the file."""
+
+    name: str
+    value: str
+    start: int
+    end: int
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag from `start` to `end`; `closes` for an end tag, `selfclosing` if it ends in `/>`."""
+
+    name: str
+    start: int
+    end: int
+    attributes: Mapping[str, Attribute]
+    closes: bool
+    selfclosing: bool
+
+
+def read(whole: str, at: int, *, cdata: bool) -> Tag | int | None:
+    """Return the tag that begins with the `<` at `at`, or the end of another construct; None at the end of the file.
+
+    `cdata`: a CDATA section is text, as in SVG and MathML; elsewhere it is a comment up to the next `>`.
+    """
+    closes = whole.startswith("</", at)
+    if (name := _NAME.match(whole, at + 1 + closes)) is not None:
+        return _tag(whole, at, name, closes=closes)
+    if whole.startswith("<!--", at):
+        comment = _COMMENT.match(whole, at)
+        return comment.end() if comment is not None else None
+    if not closes and not whole.startswith(("<!", "<?"), at):
+        return at + 1
+    ends = "]]>" if cdata and whole.startswith("<![CDATA[", at) else ">"
+    found = whole.find(ends, at)
+    return found + len(ends) if found >= 0 else None
+
+
+def _tag(whole: str, at: int, name: re.Match[str], *, closes: bool) -> Tag | None:
+    attributes: dict[str, Attribute] = {}
+    place = name.end()
+    while between := _BETWEEN.match(whole, place):
+        place = between.end()
+        if place == len(whole):
+            return None
+        if whole[place] == ">":
+            return Tag(name[0].translate(_LOWER), at, place + 1, attributes, closes, between[0].endswith("/"))
+        if (attribute := _attribute(whole, place)) is None:
+            return None
+        attributes.setdefault(attribute.name, attribute)
+        place = attribute.end
+    return None
+
+
+def _attribute(whole: str, start: int) -> Attribute | None:
+    name = _ATTRIBUTE_NAME.match(whole, start)
+    if name is None:
+        return None
+    end, value = name.end(), ""
+    if equals := _EQUALS.match(whole, end):
+        written = _VALUE.match(whole, equals.end())
+        if written is None:
+            return None
+        end, value = written.end(), unescape(written[written.lastgroup or 0])
+    return Attribute(name[0].translate(_LOWER), value, start, end, whole[start:end])
+
+
+def unescape(value: str) -> str:
+    """Decode the value of an attribute, in which, unlike in text, `&copy=1` is no reference (HTML, 13.2.5.73)."""
+    return _REFERENCE.sub(lambda found: _character(found[0]), value)
+
+
+def _character(reference: str) -> str:
+    return html.unescape(reference) if reference[1] == "#" or reference[1:] in html5 else reference
+
+
+def text_end(whole: str, start: int, name: str) -> int | None:
+    """Return the end of the raw text from `start`, at the end tag of the element `name`; None if there is none."""
+    if name == "script":
+        return _script_end(whole, start)
+    found = re.compile(f"</{name}{_BEHIND_NAME}", re.IGNORECASE | re.ASCII).search(whole, start)
+    return found.start() if found is not None else None
+
+
+def _script_end(whole: str, start: int) -> int | None:
+    # HTML, 13.2.5.4 and 13.2.5.15 to 31: behind `<!--`, a `<script>` takes one end tag for itself.
+    state = "data"
+    while found := _SCRIPT[state].search(whole, start):
+        start = found.end()
+        match (state, found[0].lower()):
+            case (_, "<!--"):
+                state, start = "escaped", found.start() + len("<!")  # its dashes may be those of the `-->`
+            case (_, "-->"):
+                state = "data"
+            case (_, "<script"):
+                state = "double escaped"
+            case ("double escaped", _):
+                state = "escaped"
+            case _:
+                return found.start()
+    return None
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_VOID: Final = _names(
+    "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
+)
+_PAGE: Final = frozenset({"html", "head", "body"})
+"""These exist once, and their end tags close nothing."""
+_LEAVING: Final = _names(
+    "b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li listing menu "
+    "meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var"
+)
+"""Tags that end SVG and MathML content (HTML, 13.2.6.5)."""
+_HTML_WITHIN: Final = frozenset({"svg:foreignobject", "svg:desc", "svg:title"})
+_TEXT_WITHIN: Final = frozenset({"math:mi", "math:mo", "math:mn", "math:ms", "math:mtext"})
+_SCOPES: Final = frozenset(
+    {"applet", "caption", "html", "marquee", "object", "select", "table", "td", "template", "th"}
+    | {*_HTML_WITHIN, *_TEXT_WITHIN, "math:annotation-xml"}
+)
+"""End tags do not reach beyond these (HTML, 13.2.4.2)."""
+_BLOCKS: Final = _names(
+    "address applet article aside blockquote body button caption center col colgroup dd details dialog dir div dl "
+    "dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup html li listing main "
+    "marquee menu nav object ol p pre search section select summary table tbody td template tfoot th thead tr ul"
+)
+"""End tags of other elements do not reach beyond these; theirs reach beyond all but `_SCOPES`."""
+
+_HTML, _SCOPE, _BLOCK = "is of HTML", "is in _SCOPES", "is in _BLOCKS or _SCOPES"
+"""Kinds of elements; no element has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    name: str
+    html_within: bool
+    inert: bool
+
+
+class Tree:
+    """The open elements; those of SVG and MathML are named `svg:…` and `math:…`.
+
+    `_places` indexes them by name and kind, so that no end tag searches all of them.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+        self._inert = 0
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the current node is an element of SVG or MathML."""
+        return bool(self._open) and ":" in self._open[-1].name
+
+    @property
+    def inert(self) -> bool:
+        """Whether the position is in a `<template>` that is not a shadow root's."""
+        return self._inert > 0
+
+    def start(self, tag: Tag) -> str:
+        """Open the element of a start tag, and return its name."""
+        if not self._as_html(tag.name):
+            if not _leaves(tag):
+                name = f"{self._open[-1].name.partition(':')[0]}:{tag.name}"
+                if not tag.selfclosing:
+                    self._push(name, tag)
+                return name
+            self._leave()
+        if tag.name in ("svg", "math"):
+            name = f"{tag.name}:{tag.name}"
+            if not tag.selfclosing:
+                self._push(name, tag)
+            return name
+        name = "img" if tag.name == "image" else tag.name
+        if name not in _VOID | _PAGE:
+            self._push(name, tag)
+        return name
+
+    def end(self, name: str) -> None:
+        """Close the elements that an end tag closes."""
+        if self.foreign and name in ("br", "p"):
+            self._leave()
+        own = max(self._last(f"svg:{name}"), self._last(f"math:{name}"))
+        if own > self._last(_HTML):
+            self._pop_to(own)
+            return
+        stop = -1 if name == "template" else self._last(_SCOPE if name in _BLOCKS else _BLOCK)
+        if (at := self._last(name)) >= max(stop, 0):
+            self._pop_to(at)
+
+    def _last(self, name: str) -> int:
+        """Return the index of the innermost open element of that name or kind; -1 if there is none."""
+        places = self._places.get(name)
+        return places[-1] if places else -1
+
+    def _as_html(self, name: str) -> bool:
+        """Whether a start tag is handled as HTML here."""
+        if not self.foreign or self._open[-1].html_within:
+            return True
+        current = self._open[-1].name
+        if current in _TEXT_WITHIN:
+            return name not in ("mglyph", "malignmark")
+        return current == "math:annotation-xml" and name == "svg"
+
+    def _leave(self) -> None:
+        while self.foreign and not self._open[-1].html_within and self._open[-1].name not in _TEXT_WITHIN:
+            self._pop_to(len(self._open) - 1)
+
+    def _push(self, name: str, tag: Tag) -> None:
+        inert = name == "template" and _value(tag, "shadowrootmode") not in ("open", "closed")
+        within = name in _HTML_WITHIN or (
+            name == "math:annotation-xml" and _value(tag, "encoding") in ("text/html", "application/xhtml+xml")
+        )
+        for known in (name, *_kinds(name)):
+            self._places[known].append(len(self._open))
+        self._open.append(_Open(name, within, inert))
+        self._inert += inert
+
+    def _pop_to(self, at: int) -> None:
+        while len(self._open) > at:
+            gone = self._open.pop()
+            for known in (gone.name, *_kinds(gone.name)):
+                self._places[known].pop()
+            self._inert -= gone.inert
+
+
+def _kinds(name: str) -> Iterator[str]:
+    if ":" not in name:
+        yield _HTML
+    if name in _SCOPES:
+        yield _SCOPE
+    if name in _BLOCKS or name in _SCOPES:
+        yield _BLOCK
+
+
+def _leaves(tag: Tag) -> bool:
+    return tag.name in _LEAVING or (tag.name == "font" and not {"color", "face", "size"}.isdisjoint(tag.attributes))
+
+
+def _value(tag: Tag, name: str) -> str | None:
+    attribute = tag.attributes.get(name)
+    return attribute.value.lower() if attribute is not None else None
+
 
 _TEXTS: Final = frozenset({"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"})
 """Elements with raw text (HTML, 13.2.6.4); <noscript> if scripts run, as in every view."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from gateway.apps import exact_text
 from gateway.apps.files import Folder, Reference, is_embedded
-from gateway.apps.markup import Element, Page
-from gateway.apps.modules import Module, link
+from gateway.apps.markup import Element, Page, parse
+from gateway.apps.modules import SECONDS, Module, link, node
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
@@ -26,9 +31,88 @@ from gateway.apps.scripts import (
 from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
-from gateway.apps.syntax import syntax_problems
-from gateway.apps.waiting import RUN
 from gateway.errors import DocumentError, Problem
+
+_PROGRAM: Final = """
+const { Script } = require("node:vm");
+const found = [];
+for (const [file, code, line, column] of JSON.parse(require("node:fs").readFileSync(0, "utf8"))) {
+  try {
+    new Script(code, { filename: file, lineOffset: line - 1, columnOffset: column - 1 });
+  } catch (error) {
+    const [at, , caret = ""] = error.stack.split("\\n");
+    const on = Number(/\\d+$/.exec(at));
+    const before = Math.max(caret.indexOf("^"), 0); // of a long line only the start is underlined
+    found.push([file, on, before + (on === line ? column : 1), error.message]);
+  }
+}
+process.stdout.write(JSON.stringify(found));
+"""
+_Found: Final = TypeAdapter(list[tuple[str, int, int, str]])
+
+
+def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
+    """Return the syntax errors of `scripts`, as Node reports them; empty without Node."""
+    program = node()
+    if program is None or not scripts:
+        return []
+    try:
+        done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the scripts are its input
+            [program, "-e", _PROGRAM],
+            input=json.dumps([_job(script) for script in scripts]),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        return [Problem(*one) for one in _Found.validate_json(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValidationError):
+        return []  # a failed check is no reason to refuse the page
+
+
+def _job(script: Module) -> tuple[str, str, int, int]:
+    at = script.text.problem(0, "")
+    return at.file, script.source, at.line, at.column
+
+
+WAITS = "webmcp-gateway-waits"
+"""The type of such a script, which no browser runs, and the attribute with its kind: a module, deferred, or neither."""
+
+OF_BACKEND = "webmcp-gateway-"
+"""The prefix of its `src` if it is a file of the backend, which the runtime loads."""
+
+RUN = frozenset({"", "text/javascript", "application/javascript", "application/x-javascript", "text/ecmascript"})
+"""The types of classic scripts."""
+
+
+def waiting(packed: str, after: int) -> str:
+    """Hold back each script of `packed` that begins behind `after`."""
+    found = parse(Text("", packed)).elements
+    runs = [element for element in found if element.start >= after and _runs(element)]
+    return splice(packed, [change for element in runs for change in _waiting(element)])
+
+
+def _runs(element: Element) -> bool:
+    return element.name == "script" and not element.inert and _type(element) in RUN | {"module"}
+
+
+def _type(element: Element) -> str:
+    return (element.get("type") or "").strip().lower()
+
+
+def _waiting(element: Element) -> list[Splice]:
+    # Of two attributes of one name the first counts (HTML, 13.2.5.33).
+    kind = "module" if _type(element) == "module" else "defer" if _deferred(element) else ""
+    place = element.start + len("<script")
+    found = [Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')]
+    if (source := element.attributes.get("src")) is not None:
+        found.append(Splice(source.start, source.start, OF_BACKEND))
+    return found
+
+
+def _deferred(element: Element) -> bool:
+    return "src" in element.attributes and not {"defer", "async"}.isdisjoint(element.attributes)
+
 
 _LOADING = frozenset({"src", "type", "async", "defer", "integrity", "crossorigin", "fetchpriority", "referrerpolicy"})
 

@@ -11,8 +11,23 @@ from typing import Final, NamedTuple
 
 from gateway.apps.exact_text import ends_there, regular_expression, template_call
 from gateway.apps.places import Splice, Text, splice
-from gateway.apps.words import match_of, matches
 from gateway.errors import Problem
+
+
+def matches(text: str, pattern: re.Pattern[str], *words: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of `pattern`, which must begin with one of `words`, word by word."""
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            if match := pattern.match(text, at):
+                yield match
+            at = text.find(word, at + 1)
+
+
+def match_of(text: str, pattern: re.Pattern[str], word: str) -> re.Match[str] | None:
+    """Return the first match."""
+    return next(matches(text, pattern, word), None)
+
 
 _BEFORE_EXPRESSION = frozenset(
     (

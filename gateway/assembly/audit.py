@@ -16,8 +16,7 @@ from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Json
 from gateway.stores.copying import Sink
-from gateway.stores.fill_process import Aside
-from gateway.stores.filler import Filler
+from gateway.stores.filler import Aside, Filler
 from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp_logs import OtlpLogs

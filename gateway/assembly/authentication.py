@@ -15,9 +15,8 @@ from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor, Visits
-from gateway.stores.id_tokens import Hints
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import Sessions
+from gateway.stores.sessions import Hints, Sessions
 from gateway.stores.sql import Database
 
 

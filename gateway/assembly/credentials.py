@@ -23,9 +23,9 @@ from gateway.exchange.run_flow import Obtaining, counted
 from gateway.hooks import Hooks, made
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
-from gateway.stores.id_tokens import Hints
 from gateway.stores.page_storage import PageStorage
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, KeySource, SystemKeyring
+from gateway.stores.sessions import Hints
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
 from gateway.telemetry import Metrics

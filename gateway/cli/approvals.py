@@ -13,9 +13,8 @@ import aiohttp
 import click
 
 from gateway.backends.connect import Connections
-from gateway.cli.group import CommandGroup, Unusable
+from gateway.cli.group import CommandGroup, Unusable, config_option
 from gateway.cli.loopback import Loopback
-from gateway.cli.options import config_option
 from gateway.config import load_config
 from gateway.config.secrets import Unneeded
 from gateway.errors import DocumentError

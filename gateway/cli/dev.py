@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.options import config_option
+from gateway.cli.group import config_option
 from gateway.cli.serve import run
 
 

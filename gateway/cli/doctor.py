@@ -16,7 +16,7 @@ import click
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
-from gateway.cli.options import config_option
+from gateway.cli.group import config_option
 from gateway.cli.policy.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, read_config

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -66,3 +67,19 @@ def _uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def config_option(purpose: str = "The configuration.", name: str = "path") -> Callable[[Command], Command]:
+    """Return the option `--config`, passed to the command as `name`."""
+    return click.option(
+        "--config",
+        "-c",
+        name,
+        type=click.Path(path_type=Path),
+        default=Path("gateway.yaml"),
+        show_default=True,
+        help=purpose,
+    )

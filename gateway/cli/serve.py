@@ -6,11 +6,14 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 from aiohttp import web
@@ -18,14 +21,91 @@ from aiohttp import web
 import gateway
 from gateway.app import GATE, RELOAD, build_app
 from gateway.callers.methods import TokenAuth
-from gateway.cli import descriptors, lock, logs, stopping
-from gateway.cli.options import config_option
+from gateway.cli import lock, logs
+from gateway.cli.group import config_option
 from gateway.cli.token.database import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.errors import StartError
 from gateway.eventloop import busy_poll
+from gateway.exchange.streams import IN_ALL
 from gateway.fastpath.application import FrontRunner
 from gateway.stores.sql import Database
+
+ENOUGH: Final = 4 * IN_ALL
+"""Each open stream has two, to its page and to its backend; as many again are for clients, views and upstreams."""
+
+ENDLESS: Final = 2**20
+"""The requested limit if the system states no maximum: no system with a limit allows more."""
+
+
+def raised() -> str | None:
+    """Raise the limit to the maximum of this process; return a warning if that is too low.
+
+    Most systems default to 1,024, and allow more on request.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = ENDLESS if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        most = soft
+    else:
+        with suppress(OSError, ValueError):  # the system may have a further limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most == resource.RLIM_INFINITY or most >= ENOUGH:
+        return None
+    return (
+        f"only {most} connections and files may be open at a time, where {IN_ALL} streams alone take {2 * IN_ALL}: "
+        f"set the limit to {ENOUGH} (ulimit -Hn, LimitNOFILE= of a systemd unit, --ulimit nofile= of a container)"
+    )
+
+
+DRAIN = 10.0
+"""Seconds to drain after the first signal."""
+
+CLEAN = 10.0
+"""Seconds for aborted exchanges to record their outcome."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """The first signal starts the shutdown, the second aborts the drain; further ones have their default effect."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._came)
+
+    async def wait(self) -> None:
+        """Wait for the first signal."""
+        await self._stop.wait()
+
+    async def end(self, runner: web.BaseRunner) -> None:
+        """Stop accepting, and end running exchanges."""
+        async with asyncio.TaskGroup() as tasks:
+            cutting = tasks.create_task(self._cut_off(runner))
+            await runner.cleanup()
+            cutting.cancel()
+
+    async def _cut_off(self, runner: web.BaseRunner) -> None:
+        """Abort connections after the drain: that cancels their handlers (`handler_cancellation`), which record it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                await self._hurry.wait()
+        server = runner.server
+        for connection in server.connections if server is not None else ():
+            if isinstance(connection.transport, asyncio.Transport):
+                connection.transport.abort()
+
+    def _came(self) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+            return
+        self._hurry.set()
+        for number in SIGNALS:
+            self._loop.remove_signal_handler(number)
+
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +130,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose)
-    if (few := descriptors.raised()) is not None:
+    if (few := raised()) is not None:
         log.warning(few)
     factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)
     with lock.held(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
@@ -70,11 +150,11 @@ async def _serve(
     say: Callable[[str], None],
 ) -> None:
     loop = asyncio.get_running_loop()
-    signals = stopping.Signals(loop)
+    signals = Signals(loop)
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
-    patience = stopping.DRAIN + stopping.CLEAN
+    patience = DRAIN + CLEAN
     runner = FrontRunner(app, app[GATE], drain=patience)
     try:
         await runner.setup()

@@ -1,16 +1,22 @@
 """Loads gateway.yaml and the environment into one frozen Config, and reports all problems at once."""
 
 from gateway.config.approvals import ApprovalSettings, ApprovalWay, PresenceCheck, Webhook
-from gateway.config.audit import Audit, SinkName, Telemetry
+from gateway.config.audit import Audit, Places, SinkName, Telemetry, record_places
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
-from gateway.config.notices import Notice, NoticeKind, Notices
-from gateway.config.nouns import App, Config, EncryptionKey, Origins, ServerSettings, StorageKind, Unproven, UpstreamApp
-from gateway.config.places import Places, record_places
-from gateway.config.restart import restart_problems, same_connection, same_upstream
+from gateway.config.notices import Notice, NoticeKind, Notices, restart_problems, same_connection, same_upstream
 from gateway.config.settings import SETTINGS, Setting
-from gateway.config.sources import watched
 from gateway.config.upstreams import UpstreamSettings
-from gateway.config.watch import Watch
+from gateway.config.values import (
+    App,
+    Config,
+    EncryptionKey,
+    Origins,
+    ServerSettings,
+    StorageKind,
+    Unproven,
+    UpstreamApp,
+)
+from gateway.config.watch import Watch, watched
 
 __all__ = [
     "SETTINGS",

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.documents import Section
 from gateway.policy import Network, parse_network
-from gateway.policy.origins import canonical_url, parse_origin
+from gateway.policy.destinations import canonical_url, parse_origin
 
 
 def network(section: Section, default: str) -> Network:

@@ -1,4 +1,4 @@
-"""Reads `credentials` of gateway.yaml: how the gateway authenticates to backends."""
+"""Reads `credentials` and `stores.encryption_key` of gateway.yaml: how the gateway authenticates to backends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 
 from gateway.config import addresses
 from gateway.config.addresses import network
-from gateway.config.secrets import UNSET, PendingSecret, optional_secret, secret
+from gateway.config.secrets import UNSET, PendingSecret, Unneeded, optional_secret, secret
 from gateway.config.settings import DEFAULTS
+from gateway.config.values import EncryptionKey
 from gateway.credentials import (
     ALGORITHMS,
     AuthorizationCode,
@@ -33,6 +34,33 @@ from gateway.credentials import (
 )
 from gateway.documents import Node, Section
 from gateway.model import Secret
+
+_PLACE = re.compile(r"\$\{(env|file):([^{}]+)\}|keyring")
+
+
+def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -> EncryptionKey:
+    """Return the source of the key; it is read, or created, when the first token is stored."""
+    text = section.text("encryption_key", DEFAULTS["stores.encryption_key"])
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        section.problem(
+            "write ${env:NAME}, ${file:path} or keyring: the key itself never stands here", "encryption_key"
+        )
+        return EncryptionKey()
+    if match[1] == "env":
+        value = environ.get(match[2]) or (UNSET if isinstance(environ, Unneeded) else None)
+        if not value:
+            section.problem(
+                f"the environment variable {match[2]} is not set: export it before you start", "encryption_key"
+            )
+        return EncryptionKey(variable=(match[2], Secret(value or "")))
+    if match[1] == "file":
+        path = folder / match[2]
+        if not path.parent.is_dir():
+            section.problem(f"there is no folder {path.parent}", "encryption_key")
+        return EncryptionKey(file=path)
+    return EncryptionKey(keyring=str(folder))
+
 
 _FIXED: Final = ("bearer", "token")
 _FORM: Final = '{type: header, prefix: Bearer, value: "${env:NAME}"}'

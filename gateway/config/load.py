@@ -16,10 +16,11 @@ from gateway.config.approvals import read_approvals
 from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
-from gateway.config.credentials import exempt
-from gateway.config.encryption import encryption_key
-from gateway.config.mcp import read_mcp
-from gateway.config.nouns import (
+from gateway.config.credentials import encryption_key, exempt
+from gateway.config.secrets import misplaced
+from gateway.config.settings import DEFAULTS, UNAVAILABLE
+from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
+from gateway.config.values import (
     App,
     Config,
     HttpClientKind,
@@ -28,11 +29,9 @@ from gateway.config.nouns import (
     StorageKind,
     Unproven,
     UpstreamApp,
+    read_mcp,
 )
-from gateway.config.secrets import misplaced
-from gateway.config.settings import DEFAULTS, UNAVAILABLE
-from gateway.config.sources import stamp
-from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
+from gateway.config.watch import stamp
 from gateway.credentials import Spec
 from gateway.documents import Section, read, suggestion
 from gateway.documents.files import read_bytes, unreadable

@@ -1,12 +1,62 @@
-"""Detects, by polling, that files have changed since they were read and are stable again."""
+"""Detects, by polling, that files have changed since they were read: the configuration, policies, and packed apps."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Final
+
+_PASSED = re.compile(r"^\.|\.(db|journal)\b")
+_OF_PAGE = re.compile(
+    r"\.([cm]?js|json|css|html?|svg|a?png|jpe?g|jfif|gif|webp|avif|bmp|ico|cur|woff2?|ttf|otf|eot|mp[34]|m4[av]|aac|flac"
+    r"|wav|og[agv]|opus|web[amp]|vtt)$",
+    re.IGNORECASE,
+)
+"""File types that a page may be packed with; a single-file app may have unrelated files beside it."""
+WATCHED: Final = 2_000
+"""Files of a folder that are checked every second; of a larger folder only the page is."""
+
+
+def stamp(source: Path) -> str:
+    """Return a digest that changes with any file of the app."""
+    sha = hashlib.sha256()
+    for path in _walk(source) if source.is_dir() else watched(source):
+        with suppress(OSError):
+            found = path.stat()
+            if not stat.S_ISDIR(found.st_mode):
+                sha.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return sha.hexdigest()
+
+
+def watched(source: Path) -> tuple[Path, ...]:
+    """Return the files and folders to watch: a folder's stamp changes when an entry is added or removed.
+
+    For a single-file app these are the file and page files beside it.
+    """
+    found = tuple(islice(_walk(source if source.is_dir() else source.parent), WATCHED + 1))
+    if source.is_dir():
+        return found if len(found) <= WATCHED else (source, source / "index.html")
+    beside = (path for path in found if _OF_PAGE.search(path.name) and path != source)
+    return (source, *beside) if len(found) <= WATCHED else (source,)
+
+
+def _walk(source: Path) -> Iterator[Path]:
+    """Yield a folder and its contents in a fixed order, except hidden files and those that a gateway writes."""
+    yield source
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for name in (*folders, *sorted(names)):
+            if not _PASSED.search(name):
+                yield Path(folder) / name
+
 
 YOUNG = 2.0
 """Seconds within which a change may not show in the time stamps: file systems count in ticks, some in seconds."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from gateway.caches import recalled
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.exact import MAX_DEPTH, NotExact, dump, exact_json, plainly_exact
 from gateway.jsontext.writing import DEL, SIZE, compact, quoted, written
 from gateway.model import BodyType, Headers, Json, Response
-from gateway.recall import recalled
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
 

@@ -5,13 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
+from multidict import MultiMapping
 
 from gateway.callers.methods import Method, OAuthIssuer
 from gateway.doors.responses import refused
 from gateway.errors import Unidentified
+
+
+class Asked(Protocol):
+    """A request before its handler: aiohttp's, or the fast path's."""
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+        ...
+
+    @property
+    def headers(self) -> MultiMapping[str]:
+        """The header fields, by case-insensitive names."""
+        ...
+
+    @property
+    def remote(self) -> str | None:
+        """The address of the peer."""
+        ...
+
 
 SCRAPED: Final = "/metrics"
 

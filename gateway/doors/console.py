@@ -21,9 +21,8 @@ from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, shown
 from gateway.doors.authorization import lacking, sees_record
-from gateway.doors.bridge.downloads import DownloadDoor
-from gateway.doors.bridge.links import LinkDoor
-from gateway.doors.bridge.tickets import Tickets
+from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
+from gateway.doors.bridge.shared import Tickets
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL

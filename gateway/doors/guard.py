@@ -12,15 +12,13 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client_address import CLIENT
-from gateway.doors.access import SIGNED, Access, Challenges, Site, access, is_metadata
+from gateway.doors.access import SIGNED, Access, Asked, Challenges, Site, access, is_metadata
+from gateway.doors.client_limits import InFlight, growing
 from gateway.doors.identify import CallPlace, Identify
-from gateway.doors.in_flight import InFlight
 from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
-from gateway.doors.request_view import Asked
 from gateway.doors.responses import refused
 from gateway.doors.revocation import Standing
-from gateway.doors.slow_clients import growing
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 

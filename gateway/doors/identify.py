@@ -14,11 +14,9 @@ from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
-from gateway.doors.access import Access, Site
-from gateway.doors.introspection_cache import Recent
-from gateway.doors.issuers import UNAVAILABLE
+from gateway.doors.access import Access, Asked, Site
+from gateway.doors.issuers import UNAVAILABLE, Recent
 from gateway.doors.login.session_cookies import SessionCookies
-from gateway.doors.request_view import Asked
 from gateway.doors.token_lookup_limits import Guess, Guesses
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from gateway.bounds import Area, Bound
+from gateway.caches import EACH, IN_ALL, Owned
 from gateway.callers import issuer_requests
 from gateway.callers.issuer_tokens import (
     TYPES,
@@ -25,12 +26,50 @@ from gateway.callers.issuer_tokens import (
 )
 from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer, Roles
-from gateway.doors.introspection_cache import Recent
 from gateway.errors import Unidentified
 from gateway.exchange.run_flow import drive
 from gateway.model import Backend, Json, Principal, Secret
-from gateway.owned import EACH, IN_ALL
 from gateway.proving import digest
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The recently used values of each owner, each with a lifetime; `bound` as for `Owned`."""
+
+    def __init__(
+        self,
+        each: int = EACH,
+        most: int = IN_ALL,
+        clock: Callable[[], float] = time.monotonic,
+        bound: Bound | None = None,
+    ) -> None:
+        self._clock = clock
+        self._kept: Owned[K, tuple[float, V]] = Owned(each, most, bound)
+
+    def get(self, key: K) -> V | None:
+        """Return the value, unless it has expired."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        if found[0] <= self._clock():
+            self._kept.pop(key)
+            return None
+        return found[1]
+
+    def put(self, key: K, value: V, seconds: float, owner: str) -> None:
+        """Store `value` for `seconds`; beyond the owner's limit, another one of theirs is evicted."""
+        self._kept.put(owner, key, (self._clock() + seconds, value))
+
+    def drop(self, key: K) -> None:
+        """Remove one value."""
+        self._kept.pop(key)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._kept.clear()
+
 
 FRESH = 600.0
 """Seconds for which the data are used without a refresh."""
@@ -99,6 +138,13 @@ NOBODY: Final = ""
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
+        "tokens and logins that were looked up a moment ago",
+        f"{EACH} per principal, {IN_ALL:,} in all, of each issuer, and of tokens and logins of the gateway",
+        "the one of that principal, or of whoever has most, that was not used for longest is looked up again",
+        uncounted="a cache",
+    ),
+    Bound(
+        Area.DOORS,
         "opaque tokens that an issuer is asked about as long as something is open with them",
         f"{EACH} per principal, {IN_ALL:,} in all, of each issuer",
         "what is open with the one of that principal, or of whoever has most, that was not asked about for longest "
@@ -106,7 +152,7 @@ BOUNDS: Final = (
     ),
 )
 
-(_OPAQUE,) = BOUNDS
+_, _OPAQUE = BOUNDS
 
 UNAVAILABLE: Final = 503
 """The status of an `Unidentified` that is not the caller's fault."""

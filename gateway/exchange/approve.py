@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from gateway.bounds import Area, Bound, size
-from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Principal, Question, Request
 from gateway.policy import Rate, take
 from gateway.ports.approvals import ApprovalState, Ask, OpenQuestion, Parked, Pending
+from gateway.throttle import Buckets
 
 SILENCE = 10.0
 """Seconds without a poll after which a caller is considered gone."""

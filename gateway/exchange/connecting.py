@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.buckets import Buckets
 from gateway.credentials import (
     Account,
     AuthorizationCode,
@@ -36,6 +35,7 @@ from gateway.policy import Rate, take
 from gateway.proving import digest
 from gateway.stores.sealing import SealBroken
 from gateway.stores.tokens import ListedToken, TokenStore
+from gateway.throttle import Buckets
 
 LIFE: Final = 600.0
 """Seconds that a person has to complete the login."""

@@ -19,8 +19,8 @@ from gateway.errors import GrantEnded, Reason, Refusal, StartError
 from gateway.exchange.authenticate import Injected
 from gateway.exchange.run_flow import Obtain
 from gateway.model import Headers, Principal
-from gateway.stores.atomic import whole
 from gateway.stores.sealing import SealBroken
+from gateway.stores.sql import whole
 from gateway.stores.tokens import StoredToken
 
 MARGIN: Final = 30.0

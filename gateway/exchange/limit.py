@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from gateway.bounds import Area, Bound
-from gateway.buckets import EACH, IN_ALL, Buckets
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller
 from gateway.policy import Limit, Obligations, Per, Quota, Window, take
+from gateway.throttle import EACH, IN_ALL, Buckets
 
 BOUNDS: Final = (
     Bound(

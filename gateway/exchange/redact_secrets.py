@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from gateway.caches import recalled
 from gateway.model import Headers
-from gateway.recall import recalled
 
 MASK: Final = "***"
 SHORTEST: Final = 8

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.buckets import Buckets
 from gateway.model import Json
 from gateway.policy import Rate, take
+from gateway.throttle import Buckets
 
 PERIOD: Final = 60.0
 """Seconds that one line of counts covers."""

@@ -10,15 +10,13 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.payload import Payload
 from aiohttp.typedefs import Handler
 
+from gateway.doors.access import Asked
+from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.guard import PRINCIPAL, Guard
-from gateway.doors.in_flight import InFlight
 from gateway.doors.mcp import Mounts
-from gateway.doors.peers import Peers
 from gateway.doors.refused_callers import RefusedCallers
-from gateway.doors.request_view import Asked
+from gateway.doors.responses import NamelessHandler, nameless
 from gateway.doors.revocation import Standing
-from gateway.doors.server_name import NamelessHandler, nameless
-from gateway.doors.unread import Unread
 from gateway.fastpath.connection import AnswerListener, Front, Gate
 from gateway.fastpath.connections import IDLE, Fronts
 from gateway.mcp.fast import Fast

@@ -10,8 +10,8 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound, size
+from gateway.doors.client_limits import peer_of
 from gateway.doors.event_ids import escaped
-from gateway.doors.peers import peer_of
 from gateway.fastpath.request_head import is_one, is_whole
 
 HEAD_BYTES: Final = 64 * 1024

@@ -18,9 +18,8 @@ from multidict import CIMultiDict
 
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
-from gateway.doors.peers import REFUSAL, Peers, peer_of
-from gateway.doors.request_view import Asked
-from gateway.doors.unread import Unread
+from gateway.doors.access import Asked
+from gateway.doors.client_limits import REFUSAL, Peers, Unread, peer_of
 from gateway.eventloop.immediate_future import Arrival
 from gateway.eventloop.shared_timeouts import Alarms
 from gateway.fastpath.borrowed_connection import HEAD_END, Lent

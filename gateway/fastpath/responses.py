@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp.helpers import rfc822_formatted_time
 
-from gateway.doors.server_name import NAME
+from gateway.doors.responses import NAME
 from gateway.eventloop.shared_timeouts import Alarms
 from gateway.mcp.fast import EVENTS, PING, last_event
 

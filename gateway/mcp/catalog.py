@@ -16,8 +16,7 @@ from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, PATIENCE
 from gateway.mcp import arguments as read
-from gateway.mcp import relay_tools
-from gateway.mcp import storage as kept
+from gateway.mcp import own_tools
 from gateway.mcp import tools as define
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Push, Views
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
@@ -69,7 +68,7 @@ class Catalog:
         views: Views,
         forwarder: Forwarder,
         exchange: Exchange,
-        storage: kept.StorageTool,
+        storage: own_tools.StorageTool,
         largest: Callable[[], int],
     ) -> None:
         self._app = app
@@ -79,7 +78,7 @@ class Catalog:
         self._forwarder = forwarder
         self._exchange = exchange
         self._keeping = storage
-        self._relay = relay_tools.RelayTools(app, views)
+        self._relay = own_tools.RelayTools(app, views)
         self._apps: Mapping[str, PackedApp] = {}
         self._own: Mapping[str, _Entry] = {}
         self._resources: Mapping[str, PackedApp] = {}
@@ -142,12 +141,12 @@ class Catalog:
     def _entries(self) -> list[_Entry]:
         keeps = any(packed.keeps for packed in self._apps.values())
         return [
-            *([_Entry(kept.storage_tool(), self._keep)] if keeps else []),
+            *([_Entry(own_tools.storage_tool(), self._keep)] if keeps else []),
             *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
-            *(_Entry(tool, self._relaying(tool.name)) for tool in (relay_tools.poll_tool(), relay_tools.result_tool())),
+            *(_Entry(tool, self._relaying(tool.name)) for tool in (own_tools.poll_tool(), own_tools.result_tool())),
             _Entry(define.list_view_tools(), self._list_view_tools),
             _Entry(define.call_view_tool(), self._call_view_tool),
         ]
@@ -211,7 +210,7 @@ class Catalog:
 
     async def relayed(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
-        return await (self._relay.poll if name == relay_tools.POLL else self._relay.result)(arguments, client)
+        return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
 
     def _relaying(self, name: str) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from gateway.contract import read_json
 from gateway.jsontext.sizes import is_bulky
-from gateway.mcp import relay_tools
+from gateway.mcp import own_tools
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
 
 VERSION: Final = "2026-07-28"
 TOOL: Final = "http_request"
-TOOLS: Final = frozenset({TOOL, relay_tools.POLL, relay_tools.RESULT})
+TOOLS: Final = frozenset({TOOL, own_tools.POLL, own_tools.RESULT})
 """The tools handled here: a view's requests, and its polling for a model's calls."""
 
 _HTTP_REQUEST: Final = TOOL.encode()

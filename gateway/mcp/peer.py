@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.mcp.greeting import version_of
 from gateway.mcp.results import Aside
+from gateway.mcp.standard_answers import version_of
 from gateway.mcp.view_calls import Speaker, ViewServer
 from gateway.model import Caller, Json
 

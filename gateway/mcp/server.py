@@ -23,23 +23,21 @@ from msgspec.structs import replace
 
 from gateway.arriving import NoRoom, counting, whole
 from gateway.bounds import Area, Bound
-from gateway.mcp import absent
+from gateway.mcp import standard_answers
 from gateway.mcp.asgi import Ending, ending_of, serve
-from gateway.mcp.body_limits import BODY_LIMIT, MESSAGES, Readable
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
-from gateway.mcp.greeting import NAME
 from gateway.mcp.identity import User, current_principal, principal_of
-from gateway.mcp.ids import OneInFlight
+from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
 from gateway.mcp.out_of_band import kept, lightened, spliced
+from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import PER_PRINCIPAL, ResumableSessions
-from gateway.mcp.storage import StorageTool
+from gateway.mcp.standard_answers import NAME
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
-from gateway.mcp.worded import Worded
 from gateway.model import LOCAL, Principal, Tell
 from gateway.shares import Shares
 from gateway.traces import arriving
@@ -407,27 +405,27 @@ def _unread(status: int, code: int, message: str) -> web.Response:
 
 
 def _only_page(params: types.PaginatedRequestParams | None) -> None:
-    absent.no_further_page(params.cursor if params is not None else None)
+    standard_answers.no_further_page(params.cursor if params is not None else None)
 
 
 async def _list_resource_templates(
     _: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     _only_page(params)
-    return absent.templates()
+    return standard_answers.templates()
 
 
 async def _list_prompts(_: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
     _only_page(params)
-    return absent.prompts()
+    return standard_answers.prompts()
 
 
 async def _get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-    raise absent.no_prompt(params.name)
+    raise standard_answers.no_prompt(params.name)
 
 
 async def _complete(_: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-    raise absent.nothing_to_complete(params.ref.model_dump())
+    raise standard_answers.nothing_to_complete(params.ref.model_dump())
 
 
 def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:

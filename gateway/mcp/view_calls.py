@@ -13,11 +13,11 @@ from pydantic import BaseModel
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.mcp import absent
+from gateway.mcp import standard_answers
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.greeting import GREETINGS, greeted
 from gateway.mcp.ports import MountClient, Push
 from gateway.mcp.results import Aside
+from gateway.mcp.standard_answers import GREETINGS, greeted
 from gateway.model import Caller, Door, Json
 from gateway.traces import arriving
 
@@ -93,7 +93,7 @@ class OwnAnswers:
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """Return the result. Raises `MCPError`."""
         if method.endswith("/list"):
-            absent.no_further_page(params.get("cursor"))
+            standard_answers.no_further_page(params.get("cursor"))
         match method:
             case "initialize" | "server/discover":
                 return greeted(method, params, CAPABILITIES)
@@ -106,14 +106,14 @@ class OwnAnswers:
             case "resources/read":
                 return await self._read_resource(params)
             case "resources/templates/list":
-                return absent.templates()
+                return standard_answers.templates()
             case "prompts/list":
-                return absent.prompts()
+                return standard_answers.prompts()
             case "prompts/get":
-                raise absent.no_prompt(params.get("name"))
+                raise standard_answers.no_prompt(params.get("name"))
             case "completion/complete":
                 ref = params.get("ref")
-                raise absent.nothing_to_complete(ref if isinstance(ref, dict) else {})
+                raise standard_answers.nothing_to_complete(ref if isinstance(ref, dict) else {})
             case _:
                 return types.EmptyResult()
 

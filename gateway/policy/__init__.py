@@ -2,7 +2,7 @@
 
 from gateway.policy.canonical import canonicalise, canonicalising
 from gateway.policy.decide import decide, decide_link, decide_tool
-from gateway.policy.expectations import TestFile
+from gateway.policy.destinations import PUBLIC, Network, parse_network
 from gateway.policy.explain import Explanation, Step, Tried, explain, explain_tool, outcome
 from gateway.policy.gcra import Rate, Taken, take
 from gateway.policy.headers import (
@@ -13,10 +13,9 @@ from gateway.policy.headers import (
     without,
 )
 from gateway.policy.links import LinkPattern, Links
-from gateway.policy.load import load_policy, load_tests, parse_policy
+from gateway.policy.load import load_policy, load_tests, parse_policy, warnings
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
-from gateway.policy.network import PUBLIC, Network, parse_network
 from gateway.policy.obligations import (
     REPEATABLE_METHODS,
     SAFE_METHODS,
@@ -41,9 +40,8 @@ from gateway.policy.rules import (
     Route,
     ToolRule,
 )
-from gateway.policy.testing import Coverage, TestResult, coverage, run_tests
+from gateway.policy.testing import Coverage, TestFile, TestResult, coverage, run_tests
 from gateway.policy.tools import tool_pin
-from gateway.policy.warn import warnings
 
 __all__ = [
     "DEFAULT_RESPONSE",

@@ -15,8 +15,8 @@ from gateway.jsontext.sizes import MOST, is_bulky, why
 from gateway.model import BodyType, CanonicalRequest, Request
 from gateway.policy import paths
 from gateway.policy.bodies import canonical_json
+from gateway.policy.destinations import canonical_origin
 from gateway.policy.headers import filter_request_headers
-from gateway.policy.origins import canonical_origin
 from gateway.policy.overrides import method_override
 from gateway.policy.policy import Policy
 from gateway.policy.routes import opaque_segments

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Reason
-from gateway.policy.engine import compiled, told
+from gateway.policy.cel import CelWriter, Slot, Sweep, compiled, told
 from gateway.policy.expressions import parse_expression
 from gateway.policy.facts import FactSource, Missing, Vocabulary
-from gateway.policy.writing import CelWriter, Slot, Sweep
 
 if TYPE_CHECKING:
     from cel import Program

@@ -8,8 +8,8 @@ from gateway.documents import Section
 from gateway.model import Initiator
 from gateway.policy import facts
 from gateway.policy.facts import FactSource, Finder, Missing, Path, Vocabulary
-from gateway.policy.limits import checked
 from gateway.policy.messages import MessageTemplate, parse_message
+from gateway.policy.obligations import checked
 from gateway.policy.rules import Confirm
 
 LONGEST_GRANT: Final = 8 * 3600.0

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.model import Initiator, Json
-from gateway.policy.limits import QUOTA, RATE
-from gateway.policy.obligations import Cookies, Redirects
+from gateway.policy.obligations import QUOTA, RATE, Cookies, Redirects
 from gateway.policy.rules import METHODS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

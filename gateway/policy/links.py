@@ -9,9 +9,9 @@ from typing import Final
 from gateway.documents import Section
 from gateway.policy import paths
 from gateway.policy.confirm import LINK_MESSAGE, read_confirm
+from gateway.policy.destinations import canonical_url
 from gateway.policy.facts import Vocabulary
-from gateway.policy.limits import checked
-from gateway.policy.origins import canonical_url
+from gateway.policy.obligations import checked
 from gateway.policy.rules import Confirm
 from gateway.policy.templates import Template, parse_template
 

@@ -1,4 +1,4 @@
-"""Loads a policy file, or lists everything that is wrong in it."""
+"""Loads a policy file, or lists everything that is wrong in it; warns about valid rules that look like mistakes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,197 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from gateway.documents import Section, read
 from gateway.documents.files import read_bytes, unreadable
-from gateway.errors import DocumentError, Problem
-from gateway.policy.backends import read_backends
-from gateway.policy.expectations import TestFile, parse_tests, read_tests
+from gateway.errors import DocumentError, Problem, Reason
+from gateway.model import Json
+from gateway.policy.confirm import reads_body
+from gateway.policy.destinations import PUBLIC, Network, canonical_url, parse_network, parse_origin
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
-from gateway.policy.limits import checked, read_quotas, read_rates
 from gateway.policy.links import read_links
 from gateway.policy.masks import JsonPath, parse_json_path
-from gateway.policy.obligations import NO_OBLIGATIONS, Obligations
-from gateway.policy.origins import parse_origin
+from gateway.policy.obligations import (
+    NO_OBLIGATIONS,
+    REPEATABLE_METHODS,
+    Circuit,
+    Cookies,
+    Obligations,
+    Retry,
+    checked,
+    read_quotas,
+    read_rates,
+)
 from gateway.policy.policy import Policy, read_mode
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
 from gateway.policy.routes import Routes
+from gateway.policy.rules import METHODS, BackendSpec, Route
+from gateway.policy.testing import TestFile, parse_tests, read_tests
 from gateway.policy.tools import read_tools
+
+_NAME = re.compile(r"[a-z][a-z0-9_\-]{0,63}", re.ASCII)
+_APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
+_RETRIED_STATUSES: Final = (408, 425, 429, 500, 502, 503, 504)
+_RETRIED_REASONS: Final = (Reason.BACKEND_UNREACHABLE, Reason.BACKEND_PROTOCOL, Reason.BACKEND_TIMEOUT)
+_WORTH_ANOTHER: Final = (502, 503, 504, Reason.BACKEND_UNREACHABLE)
+_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cookies", "retry", "circuit", "trace")
+
+
+def read_backends(top: Section) -> dict[str, BackendSpec]:
+    """Read all backends of the file by name."""
+    backends = {name: _backend(name, section) for name, section in top.named("backends").items()}
+    owners: dict[str, str] = {}
+    for spec in backends.values():
+        for origin in spec.origins:
+            if owners.setdefault(origin, spec.name) != spec.name:
+                top.problem(f"{origin} is an origin of {owners[origin]} and of {spec.name}", "backends")
+    return backends
+
+
+def _backend(name: str, section: Section) -> BackendSpec:
+    if not _NAME.fullmatch(name):
+        section.problem(f'"{name[:40]}" is not a name (a-z, 0-9, _ and -, beginning with a letter)')
+    type = section.text("type", "http")
+    if type == "http":
+        section.require("url")
+    url = section.text("url")
+    return BackendSpec(
+        name=name,
+        url=_url(section, url) if url or type == "http" else f"http://{name}.invalid",
+        credential=section.text("credential") or None,
+        origins=_origins(section),
+        network=_network(section),
+        type=type,
+        options=_options(section, type),
+        retry=_retry(section),
+        circuit=_circuit(section),
+        cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),
+        trace=section.flag("trace", True),
+    )
+
+
+def _url(section: Section, text: str) -> str:
+    try:
+        return canonical_url(text) if text else ""
+    except ValueError as error:
+        section.problem(str(error), "url")
+        return ""
+
+
+def _origins(section: Section) -> tuple[str, ...]:
+    found = []
+    for text in section.texts("origins"):
+        try:
+            found.append(parse_origin(text))
+        except ValueError as error:
+            section.problem(str(error), "origins")
+    return tuple(found)
+
+
+def _network(section: Section) -> Network:
+    node = section.get("network")
+    if node is None:
+        return PUBLIC
+    words = (node.value,) if isinstance(node.value, str) else section.texts("network")
+    try:
+        network = parse_network(words)
+    except ValueError as error:
+        section.problem(str(error), "network")
+        return PUBLIC
+    if not words:
+        section.problem("must name public, private, or blocks such as 10.0.0.0/8", "network")
+    return network
+
+
+def _retry(section: Section) -> Retry | None:
+    if section.get("retry") is None:
+        return None
+    rule = section.section("retry")
+    rule.require("attempts")
+    words = [str(node.plain()) for node in rule.nodes("on")]
+    if not words and "on" not in rule:
+        words = [str(one) for one in _WORTH_ANOTHER]
+    found = [checked(rule, "on", _worth, word) for word in words]
+    return Retry(
+        attempts=rule.integer("attempts", 2, minimum=2, maximum=5),
+        on=frozenset(one for one in found if one is not None),
+        backoff=rule.duration("backoff", 0.2),
+        methods=REPEATABLE_METHODS,
+    )
+
+
+def _worth(word: str) -> int | Reason:
+    if word in _RETRIED_REASONS:
+        return Reason(word)
+    if word.isascii() and word.isdigit() and int(word) in _RETRIED_STATUSES:
+        return int(word)
+    known = ", ".join(map(str, (*_RETRIED_STATUSES, *_RETRIED_REASONS)))
+    raise ValueError(f'"{word[:40]}" is not worth another attempt (known: {known})')
+
+
+def _circuit(section: Section) -> Circuit | None:
+    if section.get("circuit") is None:
+        return None
+    rule = section.section("circuit")
+    rule.require("failures", "reset")
+    return Circuit(rule.integer("failures", 5, minimum=1, maximum=1000), rule.duration("reset", 30.0))
+
+
+def _options(section: Section, type: str) -> dict[str, Json]:
+    if type == "http":
+        return {}
+    if type == "asgi":
+        section.require("app")
+        app = section.text("app")
+        if app and not _APPLICATION.fullmatch(app):
+            section.problem('must be "module:name", the ASGI application as Python finds it', "app")
+        return {"app": app}
+    keys = [key for key in section if key not in _COMMON_KEYS]
+    return {key: node.plain() for key in keys if (node := section.get(key)) is not None}
+
+
+def warnings(policy: Policy) -> tuple[Problem, ...]:
+    """Return the warnings with their places; none of them prevents the policy's use."""
+    found: list[Problem] = []
+    if policy.mode is not None:
+        text = f"report mode: what no rule allows is let through until {policy.mode.date}, and written down"
+        found.append(Problem(policy.file, 1, 1, text))
+    for route in policy.routes.all:
+        literal = next((name for name in route.template.text.split("/") if name.startswith(":")), None)
+        if literal is not None:
+            text = f"{route.template.text}: {literal} means itself alone; a parameter is {{{literal[1:] or 'name'}}}"
+            found.append(Problem(policy.file, route.line, 1, text))
+        lines = _deciding(policy, route)
+        if lines:
+            named = f"line {lines[0]} takes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} take"
+            text = f"{route.template.text} never decides: {named} all that it matches"
+            found.append(Problem(policy.file, route.line, 1, text))
+        said = route.confirm is not None and reads_body(route.confirm.message)
+        if said and route.when is None and route.schema is None:
+            text = f"{route.template.text}: the question shows the body, so forms and all else but JSON are refused"
+            found.append(Problem(policy.file, route.line, 1, text))
+    return tuple(found)
+
+
+def _deciding(policy: Policy, route: Route) -> list[int]:
+    """Return the lines of the routes that together decide on everything that `route` matches; else nothing."""
+    lines: set[int] = set()
+    before = [one for one in policy.routes.covering(route.template) if one.index < route.index and _takes(one, route)]
+    for method in route.methods or METHODS:
+        first = next((one for one in before if one.methods is None or method in one.methods), None)
+        if first is None:
+            return []
+        lines.add(first.line)
+    return sorted(lines)
+
+
+def _takes(one: Route, route: Route) -> bool:
+    """Return whether a route with a wider path also matches all backends and ambiguous segments of `route`."""
+    if one.backend is not None and one.backend != route.backend:
+        return False
+    return one.deny is not None or (route.deny is None and route.template.encoded <= one.template.encoded)
+
 
 MAX_FILE = 8 * 1024 * 1024
 

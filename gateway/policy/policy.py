@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 
 from gateway.documents import Section
 from gateway.model import CanonicalRequest
-from gateway.policy.limits import checked
+from gateway.policy.destinations import canonical_origin
 from gateway.policy.links import NO_LINKS, Links
-from gateway.policy.obligations import Obligations
-from gateway.policy.origins import canonical_origin
+from gateway.policy.obligations import Obligations, checked
 from gateway.policy.routes import Routes
 from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
 

@@ -6,14 +6,14 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from gateway.caches import recalled
 from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
+from gateway.policy.destinations import canonical_origin
 from gateway.policy.headers import filter_response_headers, private_caching
 from gateway.policy.obligations import Obligations
-from gateway.policy.origins import canonical_origin
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, BackendSpec
-from gateway.recall import recalled
 
 _BASE: Final = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?", re.ASCII)
 _AUTHORITY: Final = re.compile(r"[\x21-\x7e]+")

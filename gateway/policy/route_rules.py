@@ -15,12 +15,22 @@ from gateway.policy.canonical import canonical_method
 from gateway.policy.conditions import Condition, parse_condition
 from gateway.policy.confirm import ROUTE_MESSAGE, read_confirm, reads_body
 from gateway.policy.facts import Vocabulary
-from gateway.policy.limits import checked, read_quotas, read_rates
-from gateway.policy.obligations import SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Redirects, Retry
+from gateway.policy.obligations import (
+    SAFE_METHODS,
+    Circuit,
+    Cookies,
+    Limit,
+    Obligations,
+    Quota,
+    Redirects,
+    Retry,
+    checked,
+    read_quotas,
+    read_rates,
+)
 from gateway.policy.routes import Routes
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_shown
-from gateway.policy.schema_files import parse_schema
-from gateway.policy.schemas import BodySchema
+from gateway.policy.schemas import BodySchema, parse_schema
 from gateway.policy.templates import Template, parse_template
 from gateway.policy.tools import alone
 

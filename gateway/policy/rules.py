@@ -9,9 +9,9 @@ from typing import Final
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, CanonicalRequest, Effect, Headers, Initiator, Json
 from gateway.policy.conditions import Condition
+from gateway.policy.destinations import PUBLIC, Network
 from gateway.policy.facts import FactSource, Finder
 from gateway.policy.messages import MessageTemplate
-from gateway.policy.network import PUBLIC, Network
 from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
 from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import Template

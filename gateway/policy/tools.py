@@ -11,7 +11,7 @@ from gateway.documents import Section
 from gateway.policy.conditions import parse_condition
 from gateway.policy.confirm import TOOL_MESSAGE, read_confirm
 from gateway.policy.facts import Vocabulary
-from gateway.policy.limits import checked, read_quotas, read_rates
+from gateway.policy.obligations import checked, read_quotas, read_rates
 from gateway.policy.rules import ToolRule
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}", re.ASCII)

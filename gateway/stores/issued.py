@@ -12,9 +12,8 @@ from sqlalchemy import Row, select, update
 from gateway.callers.tokens import TokenGrant, written
 from gateway.model import Secret
 from gateway.proving import digest
-from gateway.stores.atomic import whole
 from gateway.stores.schema import ISSUED
-from gateway.stores.sql import Database
+from gateway.stores.sql import Database, whole
 
 _ID = string.ascii_letters + string.digits
 

@@ -23,12 +23,19 @@ from msgspec.structs import replace
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.randomness import Randomness
-from gateway.stores.disk import Disk
 from gateway.stores.followers import Follower
 from gateway.stores.heads import EVERY, JournalKey, new_key
-from gateway.stores.lines import LINE_START, NO_HASH, SALT_BYTES, Line, chained, raw_lines_backwards, read_line
-from gateway.stores.redaction import Redaction
-from gateway.stores.segments import closed_path, closed_segments, lines_backwards, start_of
+from gateway.stores.lines import (
+    LINE_START,
+    NO_HASH,
+    SALT_BYTES,
+    Line,
+    Redaction,
+    chained,
+    raw_lines_backwards,
+    read_line,
+)
+from gateway.stores.segments import Disk, closed_path, closed_segments, lines_backwards, start_of
 
 NOTE = "note"
 """The phase of lines about the journal itself; `intent` and `outcome` belong to exchanges and tool calls."""

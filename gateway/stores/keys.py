@@ -10,9 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.bounds import Area, Bound
-from gateway.stores.atomic import whole
 from gateway.stores.schema import IDEMPOTENCY_KEYS, SECRETS
-from gateway.stores.sql import Database, insert
+from gateway.stores.sql import Database, insert, whole
 
 LIFE = 24 * 3600.0
 """Seconds for which a key is stored."""

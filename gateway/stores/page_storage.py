@@ -12,10 +12,9 @@ from typing import Any, Final
 from sqlalchemy import and_, delete, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.stores.atomic import whole
 from gateway.stores.schema import PAGE_STORAGE
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, insert
+from gateway.stores.sql import Database, insert, whole
 
 QUOTA: Final = 1024 * 1024
 """Characters, of keys and values together, that the pages of one app may store for one person."""

@@ -13,12 +13,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.bounds import Area, Bound
-from gateway.buckets import EACH
 from gateway.model import Caller
 from gateway.policy import Per, Quota
-from gateway.stores.atomic import whole
 from gateway.stores.schema import QUOTAS
-from gateway.stores.sql import Database, insert
+from gateway.stores.sql import Database, insert, whole
+from gateway.throttle import EACH
 
 log = logging.getLogger(__name__)
 

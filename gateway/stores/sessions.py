@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from collections.abc import Mapping
@@ -9,15 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, func, select
+from sqlalchemy import Row, delete, func, select, update
 
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_of, told
 from gateway.model import Principal, Secret
 from gateway.proving import digest
-from gateway.stores.atomic import whole
 from gateway.stores.schema import SECRETS, SESSIONS
-from gateway.stores.sql import Database, insert
+from gateway.stores.sealing import KeyRing, SealBroken
+from gateway.stores.sql import Database, insert, whole
 
 EACH: Final = 64
 """Logins of one person, and codes and sessions of sites that come of one login."""
@@ -161,3 +162,55 @@ def _kept(row: Row[Any]) -> StoredSession:
     value = json.loads(row.value)
     principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
     return StoredSession(principal, row.family, row.expires, value["more"])
+
+
+NAME: Final = "hint"
+_PLACE: Final = "login"
+
+
+class Hints:
+    """The field `NAME` in a session's `more`. Raises StartError without keys."""
+
+    def __init__(self, database: Database, ring: KeyRing) -> None:
+        self._database = database
+        self._ring = ring
+
+    def sealed(self, id_token: Secret) -> str:
+        """Return a token in its stored form."""
+        key, sealed = self._ring.seal(id_token.reveal(), _PLACE)
+        return f"{key}.{base64.b64encode(sealed).decode()}"
+
+    def opened(self, more: Mapping[str, str]) -> str | None:
+        """Return the token; None if none was stored, or its key is missing."""
+        key, _, sealed = more.get(NAME, "").partition(".")
+        try:
+            return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
+        except SealBroken:
+            return None
+
+    async def reseal(self) -> tuple[int, int]:
+        """Seal all of them with the newest key; return how many were, and how many no key opens. Raises OSError."""
+        newest = self._ring.ids[0]
+        done = lost = 0
+        async with self._database.connect() as connection:
+            wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == SessionKind.CONSOLE)
+            rows = (await connection.execute(wanted)).all()
+        for key, text in rows:
+            value = json.loads(text)
+            kept = value["more"].get(NAME)
+            if kept is None or kept.startswith(f"{newest}."):
+                continue
+            token = self.opened(value["more"])
+            if token is None:
+                lost += 1
+                continue
+            value["more"][NAME] = self.sealed(Secret(token))
+            done += await whole(self._replace(key, text, json.dumps(value)))
+        return done, lost
+
+    async def _replace(self, key: str, before: str, after: str) -> int:
+        place = (SESSIONS.c.key == key) & (SESSIONS.c.value == before)
+        async with self._database.connect() as connection:
+            changed = await connection.execute(update(SESSIONS).where(place).values(value=after))
+            await connection.commit()
+        return changed.rowcount

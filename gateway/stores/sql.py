@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Connection, Table, event, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,8 +17,26 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StartError
-from gateway.stores.atomic import whole
 from gateway.stores.schema import migrate
+
+T = TypeVar("T")
+
+
+async def whole(work: Awaitable[T]) -> T:
+    """Run `work` to its end, then raise a cancellation: an interrupted driver keeps its file lock for a while.
+
+    A loop, since anyio's scopes cancel repeatedly.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    raise cancelled from None if task.cancelled() else task.exception()
 
 
 def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:

@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from sqlalchemy import delete, select, tuple_
 
-from gateway.stores.atomic import whole
 from gateway.stores.schema import TAINTS
-from gateway.stores.sql import Database, insert
+from gateway.stores.sql import Database, insert, whole
 
 Key: TypeAlias = tuple[str, str]
 """The id of a principal, and the app."""

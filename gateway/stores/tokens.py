@@ -16,10 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.credentials import Account, Token
 from gateway.model import Secret
-from gateway.stores.atomic import whole
 from gateway.stores.schema import CONNECTS, LEASES, TOKENS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, first_line, insert
+from gateway.stores.sql import Database, first_line, insert, whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.stores.atomic import whole
 from gateway.stores.schema import TOUCH_KEYS
-from gateway.stores.sql import Database
+from gateway.stores.sql import Database, whole
 
 
 @dataclass(frozen=True, slots=True)

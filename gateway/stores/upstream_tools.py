@@ -11,9 +11,8 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gateway.stores.atomic import whole
 from gateway.stores.schema import UPSTREAM_TOOLS
-from gateway.stores.sql import Database, insert
+from gateway.stores.sql import Database, insert, whole
 
 PORTION: Final = 500
 """Tools per statement: the event loop is blocked while it serializes them."""

@@ -22,9 +22,9 @@ from gateway.exchange.tool_calls import ToolCalls
 from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
 from gateway.policy import Decision, decide_tool
 from gateway.traces import Trace, arriving
-from gateway.views.arguments import first_problem
 from gateway.views.later import Later
 from gateway.views.registry import Views
+from gateway.views.tools import first_problem
 from gateway.views.view import View
 
 DEADLINE = 30.0

@@ -12,12 +12,12 @@ from typing import Any, Final, Self
 from mcp import types as mcp
 
 from gateway.bounds import Area, Bound
-from gateway.buckets import Buckets
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import Precedence
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
+from gateway.throttle import Buckets
 from gateway.views.initiator import CLAIMED, Cause, Store, Taint, Taints
 from gateway.views.launches import Launches
 from gateway.views.proof import split

@@ -15,7 +15,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
 from gateway.policy.gcra import Rate, take
-from gateway.views.reading import result_of
+from gateway.views.tools import result_of
 
 LONGEST_POLL = 20.0
 """Seconds that a poll waits for a call."""

@@ -22,7 +22,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
 from gateway.mux import IN_FLIGHT_LIMIT
 from gateway.traces import current
-from gateway.views.reading import Listing, result_of
+from gateway.views.tools import Listing, result_of
 
 QUEUE = 256
 """Answers and cancellations to a page that may be queued; a page that sends more requests loses its session."""

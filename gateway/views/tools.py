@@ -1,4 +1,4 @@
-"""Makes a page's tool definitions fit for a model: bounded, cleaned, renamed. A page is never trusted."""
+"""A page's tools: parsed, made fit for a model, and their arguments validated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,143 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import UnknownType
+from mcp import MCPError
 from mcp import types as mcp
+from mcp_types.methods import parse_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import ValidationError
 
 from gateway.bounds import Area, Bound, size
+from gateway.jsontext.portable import DEPTH_LIMIT, is_deep, sayable
 from gateway.model import ViewTool
 from gateway.policy import Policy, tool_pin
+
+MOST_LISTED: Final = 200
+"""Tools of one list that are parsed."""
+
+
+ROOM: Final = 2 * 1024 * 1024
+"""Bytes of the tools of one page: twice the size of the tools that a model may see."""
+
+_VALUE: Final = 64
+"""Approximate bytes of a value beside its characters."""
+
+
+class Listing:
+    """The tools that a page defines on one or more pages of a list; invalid definitions are skipped."""
+
+    def __init__(self) -> None:
+        self.tools: list[mcp.Tool] = []
+        self._room = ROOM
+
+    def add(self, definitions: Sequence[object]) -> None:
+        """Add the first of them, as far as there is room for each."""
+        for definition in definitions[:MOST_LISTED]:
+            weight = _weight(definition, self._room)
+            if weight <= self._room and (tool := _tool(definition)) is not None:
+                self._room -= weight
+                self.tools.append(tool)
+
+
+def _weight(value: object, most: int) -> int:
+    """Return the approximate size in bytes; counting stops beyond `most`."""
+    weight, waiting = 0, [value]
+    while waiting and weight <= most:
+        one = waiting.pop()
+        weight += _VALUE
+        if isinstance(one, str):
+            weight += len(one)
+        elif isinstance(one, dict):
+            weight += sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return weight
+
+
+def _tool(definition: object) -> mcp.Tool | None:
+    try:
+        listed = parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [definition]})
+    except ValidationError:
+        return None
+    return listed.tools[0] if isinstance(listed, mcp.ListToolsResult) else None
+
+
+def result_of(said: Mapping[str, Any]) -> mcp.CallToolResult:
+    """Parse the result of a call. Raises `MCPError` if it is not a valid result."""
+    try:
+        parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, {} if is_deep(dict(said)) else said)
+    except (ValidationError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, mcp.CallToolResult):
+        raise MCPError(mcp.INTERNAL_ERROR, "its answer is no result of a tool")
+    return parsed
+
+
+_BOUNDED = (
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+)
+UNSAYABLE = (
+    "arguments: no page can be told of a number too large for JSON, of half a character (a lone surrogate), "
+    f"or of values nested deeper than {DEPTH_LIMIT}"
+)
+
+_Validator = validators.create(
+    meta_schema=Draft202012Validator.META_SCHEMA,
+    validators={name: Draft202012Validator.VALIDATORS[name] for name in _BOUNDED},
+    type_checker=Draft202012Validator.TYPE_CHECKER,
+)
+
+
+def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    """Return the first problem of `arguments`, with its field; None if there is none.
+
+    An invalid schema finds no problem: the page checks for itself.
+    """
+    try:
+        sayable(dict(arguments)).encode()
+    except ValueError:
+        return UNSAYABLE
+    try:
+        error = next(iter(_Validator(_without_patterns(schema)).iter_errors(dict(arguments))), None)
+    except (UnknownType, TypeError, ValueError, AttributeError, KeyError):
+        return None
+    if error is None:
+        return None
+    place = ".".join(map(str, error.absolute_path)) or "arguments"
+    return f"{place}: {error.message[:300]}"
+
+
+def _without_patterns(schema: Any) -> Any:
+    # additionalProperties depends on patternProperties, by matching: both are removed if a pattern is given
+    if isinstance(schema, list):
+        return [_without_patterns(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    drop = {"patternProperties", "additionalProperties"} if "patternProperties" in schema else set()
+    return {key: _without_patterns(value) for key, value in schema.items() if key not in drop and key != "$ref"}
+
 
 LONGEST = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.apps import PARTS, pack
 from gateway.apps.modules import node
+from gateway.apps.page_scripts import WAITS
 from gateway.apps.scripts import as_element_text
-from gateway.apps.waiting import WAITS
 from gateway.errors import DocumentError
 from gateway.model import Resource
 from tests.apps.packing import RUNTIME, body, packed, problems, write

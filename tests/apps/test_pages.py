@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.apps import pack
 from gateway.apps.location import ASKS
-from gateway.apps.pages import PAGES
-from gateway.apps.waiting import WAITS
+from gateway.apps.pack import PAGES
+from gateway.apps.page_scripts import WAITS
 from tests.apps.packing import RUNTIME, write
 
 PARTS = {ASKS: ["/*location*/"], PAGES: ["/*location*/", "/*pages*/"], WAITS: ["/*late*/"]}

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.apps.words import match_of, matches
+from gateway.apps.scripts import match_of, matches
 
 WORDS = ("new", "from")
 PATTERN = re.compile(r"(?<![.\"])\b(?:new|from)\s*(?=x|\()")

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.cli.attack.messages import answer_in
+from gateway.cli.attack.cases import answer_in
 from tests.attacks.calls import (
     LEGACY,
     META,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.backends.connect import Connections
-from gateway.cli.attack import messages, raw
+from gateway.cli.attack import cases, raw
 from tests.attacks.corpus import family
 from tests.attacks.world import AttackWorld, attacked
 from tests.world import Loopback
@@ -28,7 +28,7 @@ async def connections() -> AsyncIterator[Connections]:
 
 def places(world: AttackWorld) -> dict[str, raw.RawTarget]:
     """A valid request at each door; one smuggled into an invalid request would reach a backend, or be answered."""
-    fields, body = messages.message({"rpc": {}})
+    fields, body = cases.message({"rpc": {}})
     own = {"webmcp-gateway-client": "1", "content-type": "text/plain"}
     console, site = (f"http://{world.hosts[name]}" for name in ("console", "app"))
     mcp = raw.RawTarget(f"http://{world.hosts['plain']}", "POST", "/mcp/target", fields, json.dumps(body), "/healthz")

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.cli.attack.messages import answer_in
+from gateway.cli.attack.cases import answer_in
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.calls import WAIT

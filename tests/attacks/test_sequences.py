@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.attack.messages import answer_in
+from gateway.cli.attack.cases import answer_in
 from tests.attacks import checks
 from tests.attacks.calls import WAIT, Answer, AttackedDoor
 from tests.attacks.corpus import SEQUENCES, doors_of, family

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.attack.messages import answer_in, message
+from gateway.cli.attack.cases import answer_in, message
 from tests.attacks.calls import Answer
 from tests.attacks.checks import wrong_answer
 from tests.attacks.corpus import family

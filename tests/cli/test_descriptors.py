@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.cli.descriptors import ENOUGH
+from gateway.cli.serve import ENOUGH
 
 SCRIPT = """
 import resource, sys

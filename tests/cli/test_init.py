@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.scan import scan
+from gateway.cli.init import scan
 from gateway.config import load_config
 from gateway.policy import load_policy
 

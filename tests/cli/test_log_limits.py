@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import log_limits
-from gateway.cli.log_limits import KINDS, LINES, LONGEST, PERIOD, Limits
+from gateway.cli import logs
+from gateway.cli.logs import KINDS, LINES, LONGEST, PERIOD, Limits
 from tests.clock import Clock
 from tests.world import World
 
@@ -77,7 +77,7 @@ def test_a_long_message_is_cut() -> None:
 
 async def test_a_flood_of_no_http_makes_few_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone can send such bytes; the summary is written when the period is over."""
-    monkeypatch.setattr(log_limits, "PERIOD", 3.0)
+    monkeypatch.setattr(logs, "PERIOD", 3.0)
     kept = Kept()
     kept.limits = Limits(kept.handle)
     kept.filters[:] = [kept.limits]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli import main
-from gateway.cli.learn.found import path_problem
+from gateway.cli.learn.proposals import path_problem
 from gateway.cli.learn.traffic import generalised
 from gateway.policy import parse_policy
 from tests.cli.learning import BACKEND, learned, run

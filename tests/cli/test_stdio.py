@@ -23,7 +23,7 @@ from yarl import URL
 
 from gateway.app import build_app
 from gateway.cli import lock
-from gateway.cli.stdio.events import Messages
+from gateway.cli.stdio.pipe import Messages
 from gateway.config import load_config
 from gateway.errors import StartError
 from gateway.model import LOCAL

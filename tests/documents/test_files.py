@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.apps.own_files import own_file
+from gateway.apps.files import own_file
 from gateway.documents.files import read_bytes
 
 

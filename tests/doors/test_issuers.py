@@ -16,6 +16,7 @@ import pytest
 
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
+from gateway.caches import EACH
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
 from gateway.doors import issuers, token_lookup_limits
@@ -23,7 +24,6 @@ from gateway.doors.issuers import REMEMBERED, SURPRISES
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
-from gateway.owned import EACH
 from gateway.policy import Network, Rate, parse_network
 from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
 from tests.callers.issuer import Issuer, issuer

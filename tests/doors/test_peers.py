@@ -12,8 +12,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from gateway.doors.peers import Peers
-from gateway.doors.unread import Unread
+from gateway.doors.client_limits import Peers, Unread
 from gateway.fastpath import connections
 from gateway.fastpath.connection import Gate
 from gateway.fastpath.connections import Fronts
@@ -83,7 +82,7 @@ async def listening(peers: Peers) -> AsyncIterator[tuple[str, int]]:
 
 async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """For any request; a closed connection frees its place."""
-    monkeypatch.setattr("gateway.doors.peers.address_of", lambda _: ip_address("192.0.2.1"))
+    monkeypatch.setattr("gateway.doors.client_limits.address_of", lambda _: ip_address("192.0.2.1"))
     async with asyncio.timeout(20), listening(Peers(1, 100)) as (host, port):
         _, first = await asyncio.open_connection(host, port)
         reader, second = await asyncio.open_connection(host, port)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors import slow_clients
+from gateway.doors import client_limits
 from gateway.fastpath import connections
 from tests.mcp.fast_cases import HEAD as CALL_HEAD
 from tests.mcp.fast_cases import message
@@ -26,7 +26,7 @@ HEAD = (
 @pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
 async def test_half_a_body_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str) -> None:
     """The connection is closed, and the backend received nothing."""
-    monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
+    monkeypatch.setattr(client_limits, "SILENCE", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(HEAD.format(path=path, host=host, port=world.gateway.port).encode() + b"[")
     async with asyncio.timeout(10):
@@ -104,7 +104,7 @@ async def test_a_body_that_trickles_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
 ) -> None:
     """Although it grows all the time."""
-    monkeypatch.setattr(slow_clients, "SILENCE", 0.1)
+    monkeypatch.setattr(client_limits, "SILENCE", 0.1)
     head = HEAD.replace("content-length: 10", "content-length: 100000")
     await trickled(world, head.format(path=path, host=host, port=world.gateway.port).encode() + b"[", b" ")
     assert world.arrived() == []
@@ -112,8 +112,8 @@ async def test_a_body_that_trickles_is_given_up(
 
 async def test_a_body_that_grows_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pause is shorter than the bound, and enough bytes arrive."""
-    monkeypatch.setattr(slow_clients, "SILENCE", 1.5)
-    monkeypatch.setattr(slow_clients, "RATE", 1.0)
+    monkeypatch.setattr(client_limits, "SILENCE", 1.5)
+    monkeypatch.setattr(client_limits, "RATE", 1.0)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(HEAD.format(path="/mcp/cart", host="gateway", port=world.gateway.port).encode())
     for byte in b"[       ] ":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.attack.messages import answer_in
+from gateway.cli.attack.cases import answer_in
 from gateway.exchange.decided_request import LONG
 from tests.attacks.backends import Arrived
 from tests.attacks.bridge_door import BridgeDoor

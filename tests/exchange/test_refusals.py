@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from msgspec import structs
 
-from gateway.cli.audit.tally import Tally
+from gateway.cli.audit.report import Tally
 from gateway.errors import Reason
 from gateway.exchange import refusals
 from gateway.exchange.record import OnFailure, Recorder

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors.unread import Unread
+from gateway.doors.client_limits import Unread
 from gateway.fastpath.borrowed_connection import HEAD_BYTES
 from gateway.fastpath.connection import HEADS, HEADS_SIZE, KEPT, Front
 from gateway.fastpath.connections import Fronts

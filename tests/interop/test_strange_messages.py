@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.cli.attack.messages import VERSION, answer_in, meta
+from gateway.cli.attack.cases import VERSION, answer_in, meta
 from gateway.jsontext.writing import SIZE
 from tests.attacks.corpus import family
 from tests.interop.large_lists import server

@@ -13,16 +13,14 @@ from aiohttp.typedefs import Handler
 from mcp import Client
 from mcp.client import advertise
 
-from gateway.doors.in_flight import InFlight
-from gateway.doors.peers import Peers
-from gateway.doors.request_view import Asked
-from gateway.doors.server_name import name_server, nameless
-from gateway.doors.unread import Unread
+from gateway.doors.access import Asked
+from gateway.doors.client_limits import InFlight, Peers, Unread
+from gateway.doors.responses import name_server, nameless
 from gateway.fastpath.application import FrontRunner
 from gateway.mcp import Face
-from gateway.mcp.body_limits import BODY_LIMIT
 from gateway.mcp.fast import Fast
-from gateway.mcp.storage import StorageTool
+from gateway.mcp.middleware import BODY_LIMIT
+from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,

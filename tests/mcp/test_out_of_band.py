@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.contract import parse_arguments
-from gateway.mcp.body_limits import BODY_LIMIT
+from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.out_of_band import LONG, taken_out
 from tests.mcp.mounts import Mount
 from tests.mcp.test_messages import ACCEPT, META, MODERN, fetching, opened, said

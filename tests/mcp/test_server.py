@@ -11,7 +11,7 @@ from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 
 from gateway.mcp import server
-from gateway.mcp.body_limits import BODY_LIMIT
+from gateway.mcp.middleware import BODY_LIMIT
 from gateway.model import LOCAL
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import MODES, Mount, Served, as_app, principal_of, said

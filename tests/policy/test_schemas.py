@@ -11,8 +11,7 @@ from gateway.documents import load
 from gateway.errors import DocumentError, Reason
 from gateway.model import LOCAL, BodyType, Caller, Door, Effect, Initiator, Json, Request
 from gateway.policy import Policy, canonicalise, decide, load_policy
-from gateway.policy.schema_files import parse_schema
-from gateway.policy.schemas import BodySchema
+from gateway.policy.schemas import BodySchema, parse_schema
 
 
 def schema(value: Json) -> BodySchema:

@@ -24,7 +24,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gateway.doors.server_name import NamelessHandler
+from gateway.doors.responses import NamelessHandler
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

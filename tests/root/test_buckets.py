@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.buckets import LOOKS, Buckets
 from gateway.policy import Rate, take
+from gateway.throttle import LOOKS, Buckets
 
 RATE = Rate(2, 60.0)
 

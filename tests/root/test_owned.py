@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.owned import Owned
+from gateway.caches import Owned
 
 OWNERS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), OWNERS, st.integers(0, 12)), max_size=80)

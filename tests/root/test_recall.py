@@ -1,7 +1,7 @@
 """Results computed from header fields are cached, within bounds."""
 
+from gateway.caches import FEW, recalled
 from gateway.model import Headers
-from gateway.recall import FEW, recalled
 
 
 def test_the_same_fields_are_looked_at_once_and_many_each_time() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.stores.atomic import whole
+from gateway.stores.sql import whole
 
 DONE = "done"
 

@@ -1,4 +1,4 @@
-"""Tests of `gateway.stores.disk`: which writers wait for the disk, how many share a sync, and its failure."""
+"""Tests of `gateway.stores.segments`: which writers wait for the disk, how many share a sync, and its failure."""
 
 from __future__ import annotations
 

@@ -16,10 +16,9 @@ import msgspec
 import pytest
 
 from gateway.stores import copier, filler
-from gateway.stores import fill_process as module
+from gateway.stores import filler as module
 from gateway.stores.copying import BATCH, Copied, Stretch
-from gateway.stores.fill_process import Aside, NoProcess
-from gateway.stores.filler import Filler
+from gateway.stores.filler import Aside, Filler, NoProcess
 from gateway.stores.journal import Journal
 from gateway.stores.records import Records
 from gateway.stores.sql import Database

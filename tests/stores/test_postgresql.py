@@ -13,8 +13,7 @@ from gateway.model import LOCAL, AuditRecord, Caller, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.stores import filler
 from gateway.stores.copying import Copied, Stretch
-from gateway.stores.fill_process import Aside
-from gateway.stores.filler import Filler
+from gateway.stores.filler import Aside, Filler
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys

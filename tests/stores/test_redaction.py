@@ -1,11 +1,11 @@
-"""Tests of `gateway.stores.redaction`."""
+"""Tests of `gateway.stores.lines`."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.model import Json
-from gateway.stores.redaction import REDACTED, Redaction
+from gateway.stores.lines import REDACTED, Redaction
 
 FIELDS: dict[str, Json] = {
     "url": "/a",

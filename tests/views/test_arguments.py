@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.views.arguments import first_problem
+from gateway.views.tools import first_problem
 
 ITEM = {"type": "object", "properties": {"item_id": {"type": "string"}}, "required": ["item_id"]}
 

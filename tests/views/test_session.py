@@ -16,8 +16,8 @@ from gateway.model import ViewTool
 from gateway.mux import IN_FLIGHT_LIMIT
 from gateway.traces import arriving
 from gateway.views import session as sessions
-from gateway.views.reading import MOST_LISTED, ROOM
 from gateway.views.session import PageSession
+from gateway.views.tools import MOST_LISTED, ROOM
 from tests.views.pages import JsonObject, text, until
 
 INFO = {"name": "page", "version": "1"}

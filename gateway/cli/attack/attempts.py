@@ -18,11 +18,9 @@ from aiohttp import ClientError, ClientTimeout
 from yarl import URL
 
 from gateway.backends.connect import Connections
-from gateway.cli.attack import messages, raw
+from gateway.cli.attack import cases, raw
 from gateway.cli.attack.cases import CaseData
-from gateway.cli.attack.raw import ANYWHERE
-from gateway.cli.attack.sessions import sessions
-from gateway.cli.attack.slow import slow
+from gateway.cli.attack.raw import ANYWHERE, sessions, slow
 from gateway.errors import Reason, Refusal
 
 WAIT: Final = 15.0
@@ -60,7 +58,7 @@ class Target:
         if door is AttackedDoor.SITE:
             own = {"webmcp-gateway-client": "1", "content-type": "text/plain", **self.headers}
             return raw.RawTarget(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
-        fields, body = messages.message({"rpc": {}})
+        fields, body = cases.message({"rpc": {}})
         path = URL(self.mcp).raw_path
         return raw.RawTarget(self.mcp, "POST", path, {**fields, **self.headers}, json.dumps(body), "/healthz")
 
@@ -106,7 +104,7 @@ async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
         status, answer = await _posted(connections, target, {"rpc": {}})
     except (Refusal, TimeoutError, ClientError):
         return 0, False
-    message = messages.answer_in(answer)
+    message = cases.answer_in(answer)
     return status, message is not None and "result" in message
 
 
@@ -172,7 +170,7 @@ async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> A
 
 async def _message(connections: Connections, target: Target, case: CaseData) -> Attempt:
     status, answer = await _posted(connections, target, _placed(case, target.mcp))
-    return _attempt(case, AttackedDoor.MCP, status, None, held=messages.held(case, status, answer))
+    return _attempt(case, AttackedDoor.MCP, status, None, held=cases.held(case, status, answer))
 
 
 def _raw_at(door: AttackedDoor) -> Ask:
@@ -185,7 +183,7 @@ def _raw_at(door: AttackedDoor) -> Ask:
 
 async def _posted(connections: Connections, target: Target, case: CaseData) -> tuple[int, bytes]:
     """Send an MCP case; return status and body of the answer."""
-    headers, body = messages.message(case)
+    headers, body = cases.message(case)
     said = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
     text = body if isinstance(body, str) else json.dumps(body)
     async with connections.open(ANYWHERE).request(
@@ -216,7 +214,7 @@ async def _at_site(connections: Connections, target: Target, case: CaseData) -> 
 
 def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
     """Return status and reason of the HTTP answer inside an MCP answer."""
-    message = messages.answer_in(answer)
+    message = cases.answer_in(answer)
     if message is None:
         return status, None
     if "error" in message:  # the message was refused before it became a request

@@ -1,17 +1,19 @@
-"""Raw HTTP requests that no client sends: their bytes, and the check of their answers."""
+"""Attacks that no client sends: raw HTTP requests, sessions of others, and clients that stop in the middle."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from aiohttp import ClientTimeout
 from yarl import URL
 
 from gateway.backends.connect import Connections, Origin
-from gateway.cli.attack.cases import CaseData
+from gateway.cli.attack.cases import UI, CaseData, answer_in
 from gateway.policy import Network
 
 QUIET: Final = 0.5
@@ -127,3 +129,127 @@ def held(expected: Any, wire: Wire) -> bool:
 
 def _wanted(expected: Any) -> int:
     return 1 if expected == "refused" else int(expected["answered"])
+
+
+LEGACY: Final = "2025-11-25"
+SHORTEST: Final = 16
+"""Minimum length of a session id: shorter ones can be guessed."""
+
+Outcome = tuple[str, str, int, bool]
+"""Name, reason, status of the answer, and whether it held."""
+
+_LIST: Final = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+_BEGIN: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": LEGACY,
+        "capabilities": UI,
+        "clientInfo": {"name": "webmcp-gateway attack", "version": "1"},
+    },
+}
+_BEGUN: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+class _Server:
+    def __init__(self, connections: Connections, url: str, headers: Mapping[str, str], wait: float) -> None:
+        self._session = connections.open(ANYWHERE)
+        self._url = url
+        self._own = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+        self._wait = ClientTimeout(wait)
+
+    async def say(self, message: Any, id: str | None, method: str = "POST") -> tuple[int, str | None, Any]:
+        """Send a message; return status, session id and JSON-RPC response."""
+        headers = {**self._own, "mcp-protocol-version": LEGACY, **({"mcp-session-id": id} if id is not None else {})}
+        data = json.dumps(message).encode() if message is not None else None
+        async with self._session.request(method, self._url, data=data, headers=headers, timeout=self._wait) as answer:
+            return answer.status, answer.headers.get("mcp-session-id"), answer_in(await answer.read())
+
+    async def begin(self) -> str | None:
+        """Open a session; return its id."""
+        _, id, _ = await self.say(_BEGIN, None)
+        if id is not None:
+            await self.say(_BEGUN, id)
+        return id
+
+
+async def sessions(
+    connections: Connections, url: str, headers: Mapping[str, str], wait: float
+) -> AsyncIterator[Outcome]:
+    """Yield each outcome; nothing if the server has no sessions. Raises the HTTP client's errors."""
+    server = _Server(connections, url, headers, wait)
+    one, other = await server.begin(), await server.begin()
+    if one is None or other is None:
+        return
+    differ = sum(left != right for left, right in zip(one, other, strict=False))
+    long = min(len(one), len(other)) >= SHORTEST and differ >= SHORTEST // 2
+    yield "session-guessed", "the id of a session is long, and tells nothing of the next one", 200, long
+    altered = f"{one[:-1]}{'0' if one[-1] != '0' else '1'}"
+    for name, why, id in (
+        ("altered", "an id that is nearly one's own is nobody's", altered),
+        ("shortened", "nor is a part of it", one[:-1]),
+        ("doubled", "nor are two in one field", f"{one}, {other}"),
+        ("case", "nor the same in other letters", one.swapcase()),
+    ):
+        if id != one:
+            status, _, answer = await server.say(_LIST, id)
+            yield f"session-{name}", why, status, _refused(status, answer)
+    if "authorization" in headers:
+        stranger = _Server(connections, url, {}, wait)
+        status, _, answer = await stranger.say(_LIST, one)
+        yield (
+            "session-taken",
+            "a session without the token that opened it opens nothing",
+            status,
+            _refused(status, answer),
+        )
+    status, _, answer = await server.say(_LIST, one)
+    working = answer is not None and "result" in answer
+    yield "session-own", "one's own is answered, so that the others fail for their own reason", status, working
+    for id in (one, other):
+        await server.say(None, id, "DELETE")
+    status, _, answer = await server.say(_LIST, one)
+    yield "session-ended", "a session that was ended is over", status, _refused(status, answer)
+
+
+def _refused(status: int, answer: Any) -> bool:
+    return 400 <= status < 500 and (answer is None or "result" not in answer)
+
+
+CLIENTS: Final = 20
+"""Connections at once: enough to notice, too few to harm."""
+
+_HEALTHY: Final = {
+    "raw": "@start@ HTTP/1.1\r\nhost: @host@\r\n@fields@content-length: @length@\r\n\r\n@body@",
+    "expect": {"answered": 1},
+}
+_HALVES: Final = {
+    "head": "@start@ HTTP/1.1\r\nhost: @host@\r\n@fields@x-a",
+    "body": "@start@ HTTP/1.1\r\nhost: @host@\r\n@fields@content-length: 1000\r\n\r\n{",
+    "chunk": "@start@ HTTP/1.1\r\nhost: @host@\r\n@fields@transfer-encoding: chunked\r\n\r\nff\r\n{",
+}
+
+
+async def slow(connections: Connections, place: RawTarget, patience: float, wait: float) -> AsyncIterator[Outcome]:
+    """Check that others are answered meanwhile; and within `patience` seconds (0: skip) each half request is closed."""
+    for name, half in _HALVES.items():
+        wires = [await opened(connections, place.url) for _ in range(CLIENTS)]
+        try:
+            for wire in wires:
+                wire.transport.write(place.written(half))
+            healthy = await exchanged(connections, place, _HEALTHY, wait)
+            why = f"{CLIENTS} clients that stop in the middle of a {name} hold nobody up"
+            yield f"slow-{name}", why, next(iter(healthy.statuses), 0), held(_HEALTHY["expect"], healthy)
+            if patience:
+                given_up = await asyncio.gather(*(_given_up(wire, patience) for wire in wires))
+                yield f"endless-{name}", f"a {name} that is never whole is given up", 0, all(given_up)
+        finally:
+            for wire in wires:
+                wire.transport.abort()
+
+
+async def _given_up(wire: Wire, seconds: float) -> bool:
+    """Return whether it was answered with a refusal, or closed."""
+    await wire.silence(1, seconds)
+    return wire.closed or held("refused", wire)

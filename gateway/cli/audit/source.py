@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gateway.cli.group import Unusable
-from gateway.cli.options import config_option
+from gateway.cli.group import Unusable, config_option
 from gateway.config import Places, record_places
 from gateway.documents import parse_duration
 from gateway.doors.refused_callers import CODES

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.accounts import is_connected, kind, named, person_option, principal, run
-from gateway.cli.group import Unusable
-from gateway.cli.options import config_option
+from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import FAILED, console, json_option, minute, write_json
 from gateway.credentials import OAuth, Token
 from gateway.credentials import revoke as revocation

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.cli.learn.found import ENCODED, Findings, Learned, LeftOut, path_problem, singular, unique
+from gateway.cli.learn.proposals import ENCODED, Findings, Learned, LeftOut, path_problem, singular, unique
 from gateway.model import AuditRecord, Json
 from gateway.policy import METHODS, SAFE_METHODS
 

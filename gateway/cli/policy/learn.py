@@ -12,12 +12,21 @@ import click
 from rich.text import Text
 
 from gateway.cli.group import Unusable
-from gateway.cli.learn.found import Findings, Learned, LeftOut
 from gateway.cli.learn.openapi import learn_openapi
+from gateway.cli.learn.proposals import (
+    Findings,
+    Learned,
+    LearnedRoute,
+    LeftOut,
+    grouped,
+    merged,
+    new_policy,
+    ordered,
+    schema_files,
+    undecided,
+)
 from gateway.cli.learn.traffic import Traffic
-from gateway.cli.learn.write import LearnedRoute, grouped, merged, new_policy, ordered, schema_files, undecided
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.progress import shown_outcomes
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.cli.private import opener
 from gateway.cli.records import is_record
 from gateway.errors import DocumentError

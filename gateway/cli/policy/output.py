@@ -6,11 +6,15 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.cli.group import UNUSABLE
+from gateway.cli.records import Read, outcomes, whole
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 
@@ -55,3 +59,21 @@ def problems_as_json(as_json: bool) -> Iterator[None]:
             raise
         write_json(problems_json(error.problems))
         click.get_current_context().exit(UNUSABLE)
+
+
+STEP: Final = 256
+"""Outcomes between updates of the bar."""
+
+
+def shown_outcomes(record: Path, description: str, *, quiet: bool) -> Iterator[Read]:
+    """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
+    total = whole(record)
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times)
+    out = console(err=True)
+    with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
+        for number, read in enumerate(outcomes(record)):
+            if number % STEP == 0:
+                progress.update(task, completed=read.done)
+            yield read

@@ -11,8 +11,7 @@ import click
 from rich.text import Text
 
 from gateway.cli.group import Unusable
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.progress import shown_outcomes
+from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.model import Json
 from gateway.policy import Policy, load_policy
 from gateway.policy.replay import Replayed, replayed

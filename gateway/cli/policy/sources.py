@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.cli.group import Unusable
-from gateway.cli.options import Command, config_option
+from gateway.cli.group import Command, Unusable, config_option
 from gateway.config import load_config
 from gateway.config.secrets import Unneeded
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, PolicyTest, TestFile, load_policy, load_tests
-from gateway.policy.expectations import SUFFIX
+from gateway.policy.testing import SUFFIX
 
 T = TypeVar("T")
 

@@ -8,8 +8,7 @@ import click
 
 from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.accounts import run
-from gateway.cli.group import Unusable
-from gateway.cli.options import config_option
+from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import json_option, write_json
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gateway.assembly.credentials import Accounts
 from gateway.cli.credential.accounts import run
-from gateway.cli.options import config_option
+from gateway.cli.group import config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json
 from gateway.stores.page_storage import StoredPage
 

@@ -9,8 +9,7 @@ import click
 from rich.table import Table
 
 from gateway.callers.tokens import TokenGrant, capability_problem, name_problem
-from gateway.cli.group import Unusable
-from gateway.cli.options import config_option
+from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json
 from gateway.cli.token.database import login_link, need_tokens, read, run
 from gateway.documents import parse_duration

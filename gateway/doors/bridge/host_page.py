@@ -17,8 +17,7 @@ from gateway.backends.websocket_frames import NORMAL
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
 from gateway.doors.bridge.outbox import Outbox
-from gateway.doors.bridge.shared import CONNECTIONS, Bridged
-from gateway.doors.bridge.tickets import Ticket
+from gateway.doors.bridge.shared import CONNECTIONS, Bridged, Ticket
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refused
 from gateway.errors import MuxError, Refusal

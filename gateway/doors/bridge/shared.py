@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Mapping
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.doors.bridge.tickets import Tickets
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Standing
 from gateway.exchange.streams import Streams
@@ -21,6 +23,67 @@ from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import View
 
+LIFE = 30.0
+"""Seconds for which a ticket is valid."""
+
+TICKETS = 1024
+"""Unused tickets in all."""
+
+TICKETS_EACH = 64
+"""Unused tickets of one principal, so that it cannot evict those of others."""
+
+
+_UNUSED: Final = Bound(
+    Area.BRIDGE,
+    "tickets of the bridge",
+    f"{TICKETS_EACH} per principal, {TICKETS:,} in all; {LIFE:g} s",
+    "the oldest of the principal goes, or the oldest of who has most",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The principal, apps, page origin and expiry of an admission. With `attest`, its gestures are trusted."""
+
+    origin: str | None
+    principal: Principal
+    apps: frozenset[str]
+    attest: bool
+    expires: float
+
+
+class Tickets:
+    """The issued and unused tickets."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tickets: dict[str, Ticket] = {}
+
+    def issue(self, origin: str | None, principal: Principal, apps: frozenset[str], *, attest: bool) -> str:
+        """Return a new ticket; beyond the limits the oldest is evicted."""
+        now = self._clock()
+        for token in [token for token, ticket in self._tickets.items() if ticket.expires < now]:
+            del self._tickets[token]
+        mine = [token for token, ticket in self._tickets.items() if ticket.principal == principal]
+        for token in mine[: max(0, len(mine) - TICKETS_EACH + 1)]:
+            _UNUSED.exceeded(principal.id)
+            del self._tickets[token]
+        if len(self._tickets) >= TICKETS:
+            _UNUSED.exceeded(principal.id)
+            (most, _), *_ = Counter(ticket.principal.id for ticket in self._tickets.values()).most_common(1)
+            del self._tickets[next(token for token, one in self._tickets.items() if one.principal.id == most)]
+        token = secrets.token_urlsafe(32)
+        self._tickets[token] = Ticket(origin, principal, apps, attest, now + LIFE)
+        return token
+
+    def redeem(self, token: str, origin: str | None) -> Ticket | None:
+        """Return the ticket, once, if it is valid and was issued to `origin`."""
+        ticket = self._tickets.pop(token, None)
+        if ticket is None or ticket.origin != origin or ticket.expires < self._clock():
+            return None
+        return ticket
+
+
 RESUMABLE = 30.0
 """Seconds for which the views of a lost connection can be resumed."""
 
@@ -30,16 +93,14 @@ EACH: Final = 64
 IN_ALL: Final = 4096
 """Connections of all persons."""
 
-BOUNDS: Final = (
-    Bound(
-        Area.BRIDGE,
-        "connections of the bridge",
-        f"{EACH} per person, {IN_ALL:,} in all",
-        "`too-many`, and the connection is closed",
-    ),
+CONNECTIONS: Final = Bound(
+    Area.BRIDGE,
+    "connections of the bridge",
+    f"{EACH} per person, {IN_ALL:,} in all",
+    "`too-many`, and the connection is closed",
 )
 
-(CONNECTIONS,) = BOUNDS
+BOUNDS: Final = (_UNUSED, CONNECTIONS)
 
 
 @dataclass(slots=True, eq=False)

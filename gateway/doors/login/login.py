@@ -23,8 +23,7 @@ from gateway.doors.responses import refused
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
 from gateway.proving import shows
-from gateway.stores.id_tokens import NAME, Hints
-from gateway.stores.sessions import SessionKind, Sessions, StoredSession
+from gateway.stores.sessions import NAME, Hints, SessionKind, Sessions, StoredSession
 
 WAY = 600.0
 """Seconds that a person may take on the login pages of the console and of their issuer."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.doors.request_view import Asked
+from gateway.doors.access import Asked
 
 NAME = "webmcp-gateway"
 

@@ -15,7 +15,7 @@ from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
 from gateway.eventloop.slices import by_turns
-from gateway.mcp import absent
+from gateway.mcp import standard_answers
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.identity import current_principal
 from gateway.mcp.server import Face as Mount
@@ -162,7 +162,7 @@ class Merged:
     async def _own(self, ctx: Context, call_next: CallNext) -> Message:
         """Return the gateway's own list; it has no prompts."""
         if ctx.method == "prompts/list":
-            absent.no_further_page((ctx.params or {}).get("cursor"))
+            standard_answers.no_further_page((ctx.params or {}).get("cursor"))
             made: Message = {"prompts": []}
             modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             return made | modern if client_of(ctx, {}).modern else made

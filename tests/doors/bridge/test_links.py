@@ -13,8 +13,8 @@ import pytest
 
 from gateway import mux
 from gateway.app import RELOAD
-from gateway.doors.bridge import links
-from gateway.doors.bridge.links import LinkDoor, Wish
+from gateway.doors.bridge import offers
+from gateway.doors.bridge.offers import LinkDoor, Wish
 from gateway.errors import Refusal
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -194,8 +194,8 @@ async def test_links_need_the_consoles_own_token(tmp_path: Path) -> None:
 @pytest.mark.bound("questions about links")
 async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """At its bound a principal loses its oldest one; at the total, the one with most loses one; both are recorded."""
-    monkeypatch.setattr(links, "EACH", 2)
-    monkeypatch.setattr(links, "WAITING", 3)
+    monkeypatch.setattr(offers, "EACH", 2)
+    monkeypatch.setattr(offers, "WAITING", 3)
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
         policy = parse_policy((EXAMPLE / "policy.yaml").read_text("utf-8") + LINKS, "policy.yaml")

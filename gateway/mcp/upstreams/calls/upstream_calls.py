@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import structs
 
 from gateway.bounds import Area, Bound
+from gateway.caches import Owned
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
@@ -36,7 +37,6 @@ from gateway.mcp.upstreams.catalog.pagination import LARGEST
 from gateway.mcp.upstreams.transport.conversation import Message, noted
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Effect, Json, Principal
-from gateway.owned import Owned
 from gateway.policy import Decision, Obligations, decide_tool
 from gateway.stores.upstream_tools import key_of
 from gateway.traces import Trace

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.config import UpstreamApp
 from gateway.errors import Refusal
-from gateway.mcp.greeting import GREETINGS, greeted, version_of
+from gateway.mcp.standard_answers import GREETINGS, greeted, version_of
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.calls.eras import modern_result

@@ -1,4 +1,4 @@
-"""The answers to an MCP client's first request in both eras: server, versions and capabilities."""
+"""The fixed answers of MCP servers: to a client's first request in both eras, and for features that apps lack."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from gateway import __version__
@@ -39,3 +40,30 @@ def greeted(
         server_info=types.Implementation(name=NAME, version=__version__),
         instructions=instructions,
     )
+
+
+def templates() -> types.ListResourceTemplatesResult:
+    """Return an empty list."""
+    return types.ListResourceTemplatesResult(resource_templates=[])
+
+
+def prompts() -> types.ListPromptsResult:
+    """Return an empty list."""
+    return types.ListPromptsResult(prompts=[])
+
+
+def no_further_page(cursor: object) -> None:
+    """Raise `MCPError` for a cursor: the gateway's own lists have one page, so it never issues one."""
+    if cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page.")
+
+
+def no_prompt(name: object) -> MCPError:
+    """Return the error for a request of a prompt."""
+    return MCPError(types.INVALID_PARAMS, f"Unknown prompt: {str(name)[:128]}")
+
+
+def nothing_to_complete(ref: Mapping[str, Any]) -> MCPError:
+    """Return the error for a completion of a prompt or template, of which none exists."""
+    named = ref.get("name", ref.get("uri"))
+    return MCPError(types.INVALID_PARAMS, f"There is no prompt and no resource template {str(named)[:128]!r}.")

@@ -1,12 +1,32 @@
-"""An LRU store with a limit per owner: an owner over its limit evicts its own oldest values only."""
+"""Caches in bounded memory: an LRU store with a limit per owner, and results computed from header fields."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Final, Generic, TypeVar, TypeVarTuple
 
 from gateway.bounds import Bound
+from gateway.model import Headers
+
+T = TypeVar("T")
+Others = TypeVarTuple("Others")
+
+KEPT: Final = 32
+FEW: Final = 12
+"""Most fields of a cached head, so that large heads do not fill the memory."""
+
+
+def recalled(find: Callable[[Headers, *Others], T]) -> Callable[[Headers, *Others], T]:
+    """Cache the pure function `find` for the last few headers; its other arguments must be hashable."""
+    known = lru_cache(maxsize=KEPT)(find)
+
+    def found(headers: Headers, *others: *Others) -> T:
+        return known(headers, *others) if len(headers) <= FEW else find(headers, *others)
+
+    return found
+
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -1,4 +1,4 @@
-"""`/metrics`: the gateway's metrics, for a scraper on this machine or one authorized to read the audit log."""
+"""The endpoints of operators: liveness, readiness, and metrics for a scraper that may read them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ from gateway.doors.access import SCRAPED
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refused
 from gateway.telemetry import CONTENT_TYPE, Metrics
+
+
+class Health:
+    """`/healthz` answers while the process runs, `/readyz` from the start until it drains."""
+
+    def __init__(self) -> None:
+        self.ready = False
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the two routes."""
+        return [web.get("/healthz", self._live), web.get("/readyz", self._ready)]
+
+    async def _live(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok" if self.ready else "draining"}, status=200 if self.ready else 503)
+
 
 FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")
 """Fields by which a proxy reveals that the caller is elsewhere."""

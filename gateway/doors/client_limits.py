@@ -1,0 +1,277 @@
+"""Limits on clients: open connections, requests in flight, unread answers, and bodies that come too slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from aiohttp import web
+
+from gateway.bounds import Area, Bound, size
+from gateway.callers.methods import Blocks
+from gateway.callers.proxies import address_of, within
+from gateway.doors.bridge.uploads import ROOM, ROOM_EACH
+from gateway.doors.responses import NAME, RefusedResponse, refused
+from gateway.doors.token_lookup_limits import subscriber
+from gateway.model import Principal
+from gateway.shares import Shares
+
+MOST_EACH: Final = 1000
+"""Connections from one address where nothing is said."""
+
+MOST: Final = 10_000
+"""Those of all."""
+
+CONNECTIONS: Final = Bound(
+    Area.DOORS,
+    "connections of clients",
+    f"`server.connections_each` ({MOST_EACH:,}) from one address (of IPv6 the first 64 bits), `server.connections` "
+    f"({MOST:,}) in all, three quarters of the files that the process may have open at most; a small share each once "
+    "half of that is taken; this machine, `server.trusted_proxies` and the proxies of `auth` may have all",
+    "503; the connection is closed",
+)
+
+
+_PROBLEM: Final = json.dumps(
+    {
+        "type": "urn:webmcp-gateway:too-many-connections",
+        "title": "too many connections",
+        "status": 503,
+        "detail": "Too many connections are open, from this address or in all: see `server.connections_each` and "
+        "`server.connections` in gateway.yaml. Name a reverse proxy in `server.trusted_proxies`.",
+    }
+).encode()
+
+REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 5\r\n"
+    b"connection: close\r\nserver: %b\r\ncontent-length: %d\r\n\r\n%b" % (NAME.encode(), len(_PROBLEM), _PROBLEM)
+)
+"""The answer to a connection beyond the limit, for any request."""
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str | None:
+    """The address of the other end of a connection."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else str(peer) if peer is not None else None
+
+
+class Peers:
+    """The places of all connections. `near` are the addresses that many clients share: those of proxies."""
+
+    def __init__(self, each: int = MOST_EACH, in_all: int = MOST, near: Blocks = ()) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = in_all if soft == resource.RLIM_INFINITY else soft
+        self._places = Shares(each, min(in_all, max(1, files * 3 // 4)))
+        self._near = near
+        self._alone = itertools.count()
+
+    def take(self, remote: str | None) -> str | None:
+        """A place for a connection from there, by what is to be given back; None where there is none.
+
+        Behind a proxy the address tells nothing: each of its connections counts for itself.
+        """
+        address = address_of(remote)
+        shared = address is None or address.is_loopback or within(address, self._near)
+        owner = str(next(self._alone) if shared else subscriber(address))
+        if self._places.take(owner):
+            return owner
+        CONNECTIONS.exceeded(client=str(address) if address is not None else None)
+        return None
+
+    def give(self, owner: str) -> None:
+        """It is closed."""
+        self._places.give(owner)
+
+
+REQUESTS_EACH: Final = 1000
+"""Requests of one person where nothing is said."""
+
+REQUESTS: Final = 10_000
+"""Those of all: each has a connection of its own."""
+
+CODE: Final = "too-many-requests"
+"""Why a request too many is refused."""
+
+
+_REQUESTS: Final = Bound(
+    Area.DOORS,
+    "requests in flight",
+    f"`server.requests_each` ({REQUESTS_EACH:,}) per person, `server.connections` in all, at all doors together; "
+    "a small share each once half of that is taken",
+    "429; at `/mcp` with a JSON-RPC error",
+)
+
+_STANDING: Final = Bound(
+    Area.MCP,
+    "standing streams: of sessions, and of changes",
+    f"`server.requests_each` ({REQUESTS_EACH:,}) per person, `server.connections` in all, of all mounts together; "
+    "a small share each once half of that is taken",
+    "429 with a JSON-RPC error",
+)
+
+_SERVER_ERROR: Final = -32000
+_LISTEN: Final = "subscriptions/listen"
+
+
+class InFlight:
+    """The places of all persons, for requests that end by themselves and for streams that do not."""
+
+    def __init__(self, each: int = REQUESTS_EACH, in_all: int = REQUESTS) -> None:
+        self.requests = Shares(each, in_all)
+        self._streams = Shares(each, in_all)
+        self._each = each
+
+    @contextmanager
+    def place(self, request: web.Request, principal: Principal | None) -> Iterator[RefusedResponse | None]:
+        """A place for the block; what to answer instead where there is none.
+
+        Who is not known has nothing here that lasts, and the connections of one address are bounded.
+        """
+        if principal is None:
+            yield None
+            return
+        stands = _stands(request)
+        with (self._streams if stands else self.requests).place(principal.person) as free:
+            if free:
+                yield None
+                return
+            (_STANDING if stands else _REQUESTS).exceeded(principal.id)
+            yield self._refusal(request, "standing streams" if stands else "requests in flight")
+
+    def _refusal(self, request: web.Request, of: str) -> RefusedResponse:
+        detail = (
+            f"This caller has as many {of} as `server.requests_each` says ({self._each}), or as others leave room for. "
+            "Wait until some have ended."
+        )
+        headers = {"retry-after": "1"}
+        if not _is_mcp(request):
+            return refused(429, CODE, detail, headers)
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": _SERVER_ERROR, "message": detail}}
+        body = json.dumps(error).encode()
+        return RefusedResponse(CODE, detail, status=429, body=body, content_type="application/json", headers=headers)
+
+
+def _is_mcp(request: web.Request) -> bool:
+    return request.path == "/mcp" or request.path.startswith("/mcp/")
+
+
+def _stands(request: web.Request) -> bool:
+    """Whether an MCP client waits for what may come, for as long as it likes."""
+    listens = request.method == "POST" and request.headers.get("mcp-method") == _LISTEN
+    return _is_mcp(request) and (request.method == "GET" or listens)
+
+
+LARGE: Final = 64 * 1024
+"""Bytes of an answer that counts: about as much of each one is the connection's own."""
+
+
+_ANSWERS: Final = Bound(
+    Area.DOORS,
+    "bytes of answers that wait for their clients",
+    f"`mcp.bodies_each` ({size(ROOM_EACH)}) per person, `mcp.bodies` ({size(ROOM)}) in all",
+    "the connection is closed whose answer waits longest, of that person, or of whoever has most",
+)
+
+
+class Unread:
+    """Answers that wait for their client, by connection; unauthenticated callers count by address."""
+
+    def __init__(self, each: int = ROOM_EACH, in_all: int = ROOM) -> None:
+        self._each = each
+        self._in_all = in_all
+        self._waiting: dict[asyncio.Transport, tuple[str, int]] = {}
+        self._of = Counter[str]()
+
+    @property
+    def used(self) -> int:
+        """Bytes that wait now."""
+        return self._of.total()
+
+    def hold(self, connection: asyncio.Transport, owner: str, count: int) -> None:
+        """So many bytes of `owner` begin to wait there, which others may have to leave for."""
+        self.release(connection)
+        if count <= LARGE:
+            return
+        self._waiting[connection] = (owner, count)
+        self._of[owner] += count
+        while (greedy := self._greedy(owner)) is not None:
+            first = next(one for one, (whose, _) in self._waiting.items() if whose == greedy)
+            if first is connection:
+                return  # an answer alone may be as large as its route says
+            _ANSWERS.exceeded(greedy)
+            self.release(first)
+            first.abort()
+
+    def release(self, connection: asyncio.Transport) -> None:
+        """Nothing waits there any more."""
+        owner, count = self._waiting.pop(connection, ("", 0))
+        self._of[owner] -= count
+        if not self._of[owner]:
+            del self._of[owner]
+
+    def _greedy(self, owner: str) -> str | None:
+        """Whose answers are too many, where `owner` has a new one."""
+        if self._of[owner] > self._each:
+            return owner
+        return self._of.most_common(1)[0][0] if self.used > self._in_all else None
+
+
+SILENCE = 30.0
+"""Seconds within which an incomplete body must grow."""
+
+RATE = 500.0
+"""Bytes per second required on average from 1.5 times `SILENCE` on (Apache's default rate)."""
+
+_SLOW: Final = Bound(
+    Area.DOORS,
+    "a body of a request that nobody reads yet",
+    f"{SILENCE:g} s without a byte, and {RATE:g} bytes a second after that",
+    "the connection is closed",
+)
+
+BOUNDS: Final = (CONNECTIONS, _REQUESTS, _STANDING, _ANSWERS, _SLOW)
+
+
+@contextmanager
+def growing(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
+    """Call `give_up` if the body of `request` stalls or is too slow; most bodies are complete already."""
+    if request.content.is_eof():
+        yield
+        return
+    watch = _Watch(request, give_up)
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+class _Watch:
+    def __init__(self, request: web.Request, give_up: Callable[[], None]) -> None:
+        self._content = request.content
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._wait()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _wait(self) -> None:
+        self._seen = self._content.total_bytes
+        self._timer = self._loop.call_later(SILENCE, self._look)
+
+    def _look(self) -> None:
+        if self._content.is_eof():
+            return
+        total = self._content.total_bytes
+        if total == self._seen or total < RATE * (self._loop.time() - self._began - SILENCE * 1.5):
+            _SLOW.exceeded()
+            self._give_up()
+        else:
+            self._wait()

@@ -1,0 +1,187 @@
+"""ASGI middleware before the SDK's server: body limits, request ids in flight, and helpful messages for refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+from typing import Final
+
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp_types import INVALID_REQUEST
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.bounds import Area, Bound, size
+from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
+from gateway.mcp.identity import User
+from gateway.mcp.out_of_band import LONG, keep, taken_out
+
+BODY_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of one message, beside a large body; a larger one is answered with 413."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.MCP,
+        "a message",
+        f"{size(BODY_LIMIT)}, beside a large body",
+        "413",
+    ),
+)
+
+(MESSAGES,) = BOUNDS
+
+_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""The byte order marks that JSON may begin with; without one, other encodings have a NUL in the first four bytes."""
+
+
+class Readable:
+    """ASGI middleware for whole bodies; the SDK reads each of them in the event loop.
+    With `apart`, a large body of an `http_request` is handed on beside its message.
+    """
+
+    def __init__(self, app: ASGIApp, *, apart: bool) -> None:
+        self._app = app
+        self._apart = apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        body = first.get("body", b"")
+        if body.startswith(_MARKS) or b"\0" in body[:4]:
+            error = {"code": INVALID_REQUEST, "message": "A message is JSON in UTF-8, without a byte order mark."}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(
+                scope, replayed(first, receive), send
+            )
+            return
+        if len(body) > LONG:
+            taken = await asyncio.to_thread(taken_out, body) if self._apart else None
+            if taken is not None:
+                body, handed = taken
+                first = {**first, "body": body}
+                keep(scope, handed)
+        again = replayed(first, receive)
+        apart = self._apart
+        wrong = await asyncio.to_thread(_wrong, body, apart=apart) if len(body) > LONG else _wrong(body, apart=apart)
+        if wrong is not None:
+            error = {"code": INVALID_REQUEST, "message": wrong}
+            refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 413)
+            await refusal(scope, again, send)
+            return
+        await self._app(scope, again, send)
+
+
+def _wrong(body: bytes, *, apart: bool) -> str | None:
+    """Return the reason to refuse a message, or None; with `apart`, a large body was taken out of it."""
+    if len(body) > BODY_LIMIT:
+        MESSAGES.exceeded()
+        beside = ", beside a `body` in base64 or of text, without escapes" if apart else ""
+        return f"A message has {BODY_LIMIT} bytes at most{beside}."
+    return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None
+
+
+def replayed(first: Message, receive: Receive) -> Receive:
+    """Return a `receive` that yields `first` again before the rest."""
+    waiting = [first]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
+
+
+LARGEST: Final = 1024 * 1024
+"""Bytes of the largest message whose id is looked for: parsing larger ones twice costs more than the check saves."""
+
+
+class OneInFlight:
+    """ASGI middleware for whole bodies. It refuses only what is the caller's own mistake."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._flying: set[tuple[str, str, str]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session = next((value for name, value in scope["headers"] if name == MCP_SESSION_ID_HEADER.encode()), None)
+        if session is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        said, again = _said(first), replayed(first, receive)
+        if "id" not in said:
+            await self._app(scope, again, send)
+            return
+        id = said["id"]
+        if type(id) not in (str, int):
+            error = {"code": INVALID_REQUEST, "message": "The id of a request is a text or a whole number."}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, again, send)
+            return
+        user = scope["user"]
+        key = (user.principal.id if isinstance(user, User) else "", session.decode("latin-1"), str(id))
+        if key in self._flying:
+            error = {"code": INVALID_REQUEST, "message": "A call with this id is in flight."}
+            refusal = JSONResponse({"jsonrpc": "2.0", "id": id, "error": error}, 400)
+            await refusal(scope, again, send)
+            return
+        self._flying.add(key)
+        try:
+            await self._app(scope, again, send)
+        finally:
+            self._flying.discard(key)
+
+
+def _said(message: Message) -> dict[str, object]:
+    """Return the request or notification in a body; empty if there is none, or if the SDK has to judge it."""
+    body = message.get("body", b"")
+    if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
+        return {}
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) and "method" in said else {}
+
+
+ACCEPT = "Not Acceptable: `Accept` must name application/json and text/event-stream."
+CONTENT_TYPE = "`Content-Type` must be application/json."
+BODY = "The body must be one JSON-RPC request, notification or response; batches are not taken."
+
+
+class Worded:
+    """ASGI middleware that rewords refusals of `app`; their status stays."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun: Message | None = None
+
+        async def say(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start" and message["status"] in (400, 406):
+                begun = message
+                return
+            words = _words(begun["status"], message.get("body", b"")) if begun is not None else None
+            if begun is not None and words is not None:
+                error = {"code": INVALID_REQUEST, "message": words}
+                answer = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, begun["status"])
+                begun = None
+                await answer(scope, receive, send)
+                return
+            if begun is not None:
+                await send(begun)
+                begun = None
+            await send(message)
+
+        await self._app(scope, receive, say)
+
+
+def _words(status: int, body: bytes) -> str | None:
+    """Return the message that replaces `body`; None to keep it."""
+    if status == 406 and not body:
+        return ACCEPT
+    if body == b"Invalid Content-Type header":
+        return CONTENT_TYPE
+    return BODY if b'"message":"Validation error: ' in body[:200] else None
