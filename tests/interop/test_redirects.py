@@ -99,6 +99,12 @@ async def test_other_redirects_are_refused_with_the_reason(
         assert {path for _, path, _ in asked} <= {"/mcp", "/there"}
 
 
+def test_an_address_is_read_byte_by_byte() -> None:
+    """A header's value arrives as one character per byte; browsers take it as UTF-8."""
+    for given, sent in {"/é": "/%C3%A9", "/a b": "/a%20b", "/%c3%a9?ü": "/%C3%A9?%C3%BC"}.items():
+        assert Trail("http://a.example").follow(307, given.encode().decode("latin-1")) == f"http://a.example{sent}"
+
+
 def test_a_trail_has_an_end() -> None:
     """An endless chain of redirects is followed only a few times."""
     trail = Trail("http://a.example")

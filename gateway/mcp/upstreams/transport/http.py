@@ -171,7 +171,11 @@ class StreamableHttp:
             if not stream.answered:
                 await self._resumed(stream)
         else:
-            raise UpstreamLost(f"the upstream answered with {self._credentials.hide_text(answer.kind)[:80]!r}")
+            kind = self._credentials.hide_text(answer.kind)[:80]
+            raise UpstreamLost(
+                f"the upstream answered with {kind!r}, not with JSON or an event stream: check that its URL is that of "
+                "an MCP server"
+            )
 
     async def _resumed(self, stream: StreamPosition) -> None:
         """Resume the stream of one request until its answer."""

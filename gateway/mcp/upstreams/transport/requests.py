@@ -26,6 +26,8 @@ MOST: Final = 5
 _KEPT: Final = frozenset({307, 308})
 """Redirects that repeat the request with its method and body (RFC 9110, 15.4.8 and 15.4.9)."""
 
+_NOT_IN_URL: Final = re.compile(r"[^!-~]")
+
 _SHOWN: Final = 200
 """Characters of a foreign address in a message."""
 
@@ -42,7 +44,7 @@ class Trail:
         if not location:
             raise UpstreamLost(f"it answered with the redirect {status}, which names no address")
         try:
-            there = URL(here).join(URL(as_http(location))).with_fragment(None)
+            there = URL(here).join(URL(as_http(_in_ascii(location)))).with_fragment(None)
             same = there.origin() == URL(here).origin()
         except ValueError:
             raise UpstreamLost(f"it redirects to {_shown(location)}, which is no URL") from None
@@ -68,6 +70,11 @@ class Trail:
 def as_http(url: str) -> str:
     """Return a WebSocket URL as that of its opening request (RFC 6455, 4.1)."""
     return f"http{url[2:]}" if url.startswith(("ws:", "wss:")) else url
+
+
+def _in_ascii(location: str) -> str:
+    """Percent-encode the bytes of a header's value, one character each, that a URL must not contain."""
+    return _NOT_IN_URL.sub(lambda match: f"%{ord(match[0]):02X}", location)
 
 
 def _shown(address: str) -> str:
