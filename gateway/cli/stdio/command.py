@@ -49,10 +49,18 @@ def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
 
     Example: webmcp-gateway stdio --config /path/to/gateway.yaml
     """
-    place = url or _found(path, no_start)
-    if urlsplit(place).scheme not in ("http", "https") or not urlsplit(place).hostname:
+    place = url if url is not None else _found(path, no_start)
+    if not _is_address(place):
         raise StartError(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
     asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app else place))
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid host or port
+        return False
 
 
 def _found(path: Path, no_start: bool) -> str:

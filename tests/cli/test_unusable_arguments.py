@@ -1,4 +1,4 @@
-"""Files that no command can use: links in a loop, names that are too long, policies whose schema is such a link."""
+"""Arguments that no command can use: links in a loop, names that are too long, invalid addresses."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def test_each_is_named_without_a_traceback(tmp_path: Path, monkeypatch: pytest.M
     assert done.exit_code in (1, 2), done.exception
     (line,) = done.output.splitlines()
     assert "loop" in line or LONG in line
+
+
+@pytest.mark.parametrize("url", ["", "http://[::1", "http://localhost:99999/mcp", "http://", "ftp://localhost/mcp"])
+def test_an_address_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """No gateway is started in its place."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["stdio", "--url", url])
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert f"--url {url!r} is not a URL such as" in done.output
