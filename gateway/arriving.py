@@ -22,8 +22,8 @@ SLOWEST: Final = 16 * 1024
 
 SLOW: Final = Bound(
     Area.DOORS,
-    "a body of a request that does not come",
-    f"{SILENCE:g} s without a byte, {SILENCE:g} s and a second for each {size(SLOWEST)} in all",
+    "incomplete request bodies",
+    f"{SILENCE:g} s without a byte, {SILENCE:g} s plus one second per {size(SLOWEST)} in total",
     "408; the connection is closed",
 )
 

@@ -25,7 +25,7 @@ MOST_IDLE = 1000
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "lines of an event stream that are of no message",
+        "lines of an event stream outside of events",
         f"{MOST_IDLE:,}",
         "the stream ends",
     ),

@@ -22,10 +22,10 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 BOUNDS: Final = (
     Bound(
         Area.RECORD,
-        "labels of metrics",
-        "names of the configuration and of this program alone",
-        "what a caller makes up is counted as `other`, or without a label",
-        uncounted="there is no more of them",
+        "metric labels",
+        "names from the configuration and the code only",
+        "values from callers are counted as `other` or without a label",
+        uncounted="the set is fixed",
     ),
 )
 

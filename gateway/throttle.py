@@ -98,10 +98,10 @@ LINES: Final = 10
 BOUNDS: Final = (
     Bound(
         Area.RECORD,
-        "lines of the log about refused callers, exceeded bounds, and refusals that the record does not take",
+        "log lines about refused callers, exceeded bounds and unrecorded refusals",
         f"{LINES} of one kind in {PERIOD:g} s",
-        "one line says how many more there were",
-        uncounted="that line says so",
+        "one line states the number of suppressed ones",
+        uncounted="the summary line states the number",
     ),
 )
 

@@ -28,10 +28,10 @@ WAITING: Final = 8192
 BOUNDS: Final = (
     Bound(
         Area.RECORD,
-        "spans that wait for the collector of traces",
+        "spans queued for the trace collector",
         f"{WAITING:,}",
-        "further ones are dropped, and counted in `webmcp_gateway_spans_dropped_total`",
-        uncounted="a metric of its own counts them",
+        "further spans are dropped and counted in `webmcp_gateway_spans_dropped_total`",
+        uncounted="a separate metric counts them",
     ),
 )
 

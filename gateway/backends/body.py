@@ -20,8 +20,8 @@ RATIO_FROM = 1024 * 1024
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "compressed answers",
-        f"the `response` of the route when unpacked; {RATIO} times what came, after {size(RATIO_FROM)}",
+        "compressed responses",
+        f"the route's `response` after decompression; ratio {RATIO} beyond the first {size(RATIO_FROM)}",
         "`response-too-large`",
     ),
 )

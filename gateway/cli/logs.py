@@ -34,11 +34,11 @@ LONGEST: Final = 16 * 1024
 BOUNDS: Final = (
     Bound(
         Area.RECORD,
-        "lines of the log",
+        "log lines",
         f"{LINES} of one kind in {PERIOD:g} s (one logger, level and wording), {KINDS} kinds, "
         f"{LONGEST:,} characters each",
-        "one line says how many more there were, and from when to when; of a long message the rest is left out",
-        uncounted="the line that counts says so",
+        "one line states the number of suppressed ones and their period; longer messages are cut",
+        uncounted="the summary line states the number",
     ),
 )
 

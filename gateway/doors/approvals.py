@@ -40,9 +40,9 @@ SIGNED_AT_ONCE: Final = 128
 BOUNDS: Final = (
     Bound(
         Area.APPROVALS,
-        "signed answers that are read: anybody can send one",
+        "signed webhook answers (unauthenticated until verified)",
         f"{size(SIGNED_BYTES)} in {SIGNED_WITHIN:g} s, {SIGNED_EACH} at a time per address, {SIGNED_AT_ONCE} in all; "
-        "none of it before the signature looks like one, of now",
+        "not read unless the signature header is well-formed and recent",
         "413, 408, 503, 403",
     ),
 )

@@ -30,10 +30,10 @@ MOST: Final = 10_000
 
 CONNECTIONS: Final = Bound(
     Area.DOORS,
-    "connections of clients",
+    "client connections",
     f"`server.connections_each` ({MOST_EACH:,}) from one address (of IPv6 the first 64 bits), `server.connections` "
-    f"({MOST:,}) in all, three quarters of the files that the process may have open at most; a small share each once "
-    "half of that is taken; this machine, `server.trusted_proxies` and the proxies of `auth` may have all",
+    f"({MOST:,}) in all, at most three quarters of the process's file descriptors; beyond half of it, "
+    "a small share per address; loopback, `server.trusted_proxies` and the proxies of `auth` may use all",
     "503; the connection is closed",
 )
 
@@ -103,15 +103,15 @@ _REQUESTS: Final = Bound(
     Area.DOORS,
     "requests in flight",
     f"`server.requests_each` ({REQUESTS_EACH:,}) per person, `server.connections` in all, at all doors together; "
-    "a small share each once half of that is taken",
+    "beyond half of it, a small share per person",
     "429; at `/mcp` with a JSON-RPC error",
 )
 
 _STANDING: Final = Bound(
     Area.MCP,
-    "standing streams: of sessions, and of changes",
+    "standing streams of sessions and of change notifications",
     f"`server.requests_each` ({REQUESTS_EACH:,}) per person, `server.connections` in all, of all mounts together; "
-    "a small share each once half of that is taken",
+    "beyond half of it, a small share per person",
     "429 with a JSON-RPC error",
 )
 
@@ -173,9 +173,9 @@ LARGE: Final = 64 * 1024
 
 _ANSWERS: Final = Bound(
     Area.DOORS,
-    "bytes of answers that wait for their clients",
+    "bytes of responses that clients have not read",
     f"`mcp.bodies_each` ({size(ROOM_EACH)}) per person, `mcp.bodies` ({size(ROOM)}) in all",
-    "the connection is closed whose answer waits longest, of that person, or of whoever has most",
+    "the connection with the oldest unread response of that person, or of the largest holder, is closed",
 )
 
 
@@ -230,7 +230,7 @@ RATE = 500.0
 
 _SLOW: Final = Bound(
     Area.DOORS,
-    "a body of a request that nobody reads yet",
+    "request bodies that no handler reads yet",
     f"{SILENCE:g} s without a byte, and {RATE:g} bytes a second after that",
     "the connection is closed",
 )

@@ -44,8 +44,8 @@ BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
         "event streams of the console",
-        f"{EACH} per person, {IN_ALL:,} in all; {FOLLOWER_LINES:,} lines of the record wait for a slow one",
-        "429; a slow one is cut off, and comes again",
+        f"{EACH} per person, {IN_ALL:,} in all; {FOLLOWER_LINES:,} buffered record lines per stream",
+        "429; a slow stream is closed, and the page reconnects",
     ),
 )
 

@@ -138,17 +138,16 @@ NOBODY: Final = ""
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "tokens and logins that were looked up a moment ago",
+        "cached look-ups of tokens and logins",
         f"{EACH} per principal, {IN_ALL:,} in all, of each issuer, and of tokens and logins of the gateway",
-        "the one of that principal, or of whoever has most, that was not used for longest is looked up again",
+        "the least recently used of that principal, or of the largest holder, is evicted",
         uncounted="a cache",
     ),
     Bound(
         Area.DOORS,
-        "opaque tokens that an issuer is asked about as long as something is open with them",
+        "opaque tokens of open streams, introspected repeatedly",
         f"{EACH} per principal, {IN_ALL:,} in all, of each issuer",
-        "what is open with the one of that principal, or of whoever has most, that was not asked about for longest "
-        "ends, as with one about which nobody can say anything",
+        "the streams of the least recently introspected token of that principal, or of the largest holder, are closed",
     ),
 )
 

@@ -62,7 +62,7 @@ SOON: Final = 10.0
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
-        "a request to the REST of the console",
+        "requests to the console's REST API",
         f"{size(SMALL)} in {SOON:g} s",
         "413, 408",
     ),

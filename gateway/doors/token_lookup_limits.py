@@ -27,15 +27,15 @@ IN_ALL: Final = 65_536
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "wrong opaque tokens and codes of logins that an issuer is asked about",
+        "look-ups of invalid opaque tokens and login codes at an issuer",
         f"{WRONG.count} in {WRONG.period:g} s per address (of IPv6 the first 64 bits)",
-        "429 for what was not good before",
+        "429 for tokens that are not cached as valid",
     ),
     Bound(
         Area.DOORS,
-        "addresses whose wrong tokens are counted",
+        "addresses with counted invalid tokens",
         f"{EACH} per network (the first 48 bits of IPv6, 24 of IPv4), {IN_ALL:,} in all",
-        "further addresses of that network, or all further ones, count together",
+        "further addresses of that network, or of all, share one count",
     ),
 )
 

@@ -40,19 +40,19 @@ ASKING = Rate(60, 60.0)
 BOUNDS: Final = (
     Bound(
         Area.APPROVALS,
-        "questions that are open",
-        f"{PER_VIEW} per view, {PER_PRINCIPAL} per principal, {size(SHOWN)} of a body; {SILENCE:g} s without a caller",
+        "open questions",
+        f"{PER_VIEW} per view, {PER_PRINCIPAL} per principal; {size(SHOWN)} of a body; {SILENCE:g} s without caller",
         "`approval-unavailable`",
     ),
     Bound(
         Area.APPROVALS,
-        "questions that are asked anew, whatever became of those before",
+        "new questions",
         f"{ASKING.count} in {ASKING.period:g} s per principal",
-        "`approval-unavailable`, with how long to wait",
+        "`approval-unavailable` with a retry time",
     ),
     Bound(
         Area.APPROVALS,
-        "questions after a person said no",
+        "refusals before questions are suppressed",
         f"{REFUSALS} in {REFUSAL_WINDOW:g} s per view",
         "`approval-declined` without a question",
     ),

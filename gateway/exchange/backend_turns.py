@@ -16,9 +16,9 @@ EACH: Final = CONNECTIONS_PER_HOST // 2
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "requests that a backend has at a time",
+        "concurrent requests to a backend",
         f"{EACH} per principal, {CONNECTIONS_PER_HOST} in all",
-        "further ones wait for their turn, as long as their route's `timeout`: 504 then",
+        "further requests are queued up to their route's `timeout`, then 504",
     ),
 )
 

@@ -48,7 +48,7 @@ BOUNDS: Final = (
         Area.CREDENTIALS,
         "logins that connect an account",
         f"{BEGINNING.count} in {BEGINNING.period:g} s per person; kept for {LIFE:g} s",
-        "`rate-limited`, with how long to wait",
+        "`rate-limited` with a retry time",
     ),
 )
 

@@ -30,15 +30,15 @@ LONGEST: Final = 4096
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "cookie jars of backends",
+        "cookie jars",
         f"{EACH} per principal, {JARS:,} in all",
-        "the jar of that principal, or of whoever has most, that was not used for longest is emptied",
+        "the least recently used jar of that principal, or of the largest holder, is evicted",
     ),
     Bound(
         Area.EXCHANGE,
-        "cookies that a backend sets",
+        "cookies of a jar",
         f"{COOKIES} per jar, {LONGEST:,} bytes each",
-        "the first of them go; a longer one is not kept",
+        "the oldest are evicted; longer ones are ignored",
     ),
 )
 

@@ -44,9 +44,9 @@ CACHED: Final = 10_000
 BOUNDS: Final = (
     Bound(
         Area.CREDENTIALS,
-        "tokens of accounts in memory",
+        "cached tokens of accounts",
         f"one per person, {CACHED:,} in all, of each credential",
-        "the one that was held for longest is looked up in the database again",
+        "the oldest is evicted, and read from the database when needed",
         uncounted="a cache",
     ),
 )

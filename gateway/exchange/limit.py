@@ -17,7 +17,7 @@ from gateway.throttle import EACH, IN_ALL, Buckets
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "buckets of rates per view that are not full again",
+        "token buckets of rates per view",
         f"{EACH:,} per principal, {IN_ALL:,} in all",
         "further views of that principal share one bucket of each rate",
     ),

@@ -43,9 +43,9 @@ MOST = 10
 BOUNDS: Final = (
     Bound(
         Area.APPROVALS,
-        "security keys, and the challenges under which one is added or removed",
+        "security keys and their challenges",
         f"{MOST} keys per person, one challenge to add one and one to remove each; {LIFE:g} s",
-        "a key too many is refused; a new challenge takes the place of the one before",
+        "further keys are refused; a new challenge replaces the previous one",
     ),
 )
 

@@ -22,7 +22,7 @@ HOPS = 20
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "redirects that are followed",
+        "followed redirects",
         f"{HOPS}, each of which counts as a request",
         "`redirect-broken`",
     ),

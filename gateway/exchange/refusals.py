@@ -30,17 +30,17 @@ CALLER: Final = "caller"
 BOUNDS: Final = (
     Bound(
         Area.RECORD,
-        "lines of the record for what is refused before anything is sent",
+        "record lines of refused calls",
         f"`audit.refusals` ({LINES}) in {PERIOD:g} s per caller",
         f"counted by caller, app, door, reason and route, in one line every {PERIOD:g} s",
-        uncounted="the line that counts says so",
+        uncounted="the summary line states the number",
     ),
     Bound(
         Area.RECORD,
-        "counts of refusals that wait for their line",
+        "pending counts of refusals",
         f"{SUMS:,} in all",
-        "those of further callers are counted together",
-        uncounted="the line that counts says so",
+        "further callers share one count",
+        uncounted="the summary line states the number",
     ),
 )
 

@@ -53,10 +53,10 @@ SILENCE: Final = 60.0
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "answers that stream",
-        f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} are read ahead; {SILENCE:g} s "
-        "until somebody asks",
-        "`rate-limited`, or the answer comes whole; one that nobody asks for ends",
+        "streamed responses",
+        f"{PER_VIEW} per view, {PER_PERSON} per person, {IN_ALL:,} in all; {size(PART)} read ahead; {SILENCE:g} s "
+        "between reads",
+        "`rate-limited`, or a buffered response; a stream that is not read is closed",
     ),
 )
 

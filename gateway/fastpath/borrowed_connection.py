@@ -20,7 +20,7 @@ HEAD_BYTES: Final = 64 * 1024
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "the head of a request",
+        "request heads",
         size(HEAD_BYTES),
         "431",
     ),

@@ -48,24 +48,24 @@ STRANGE: Final = 64 * 1024
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "request heads that a connection remembers",
+        "cached request heads of a connection",
         f"{HEADS}, {size(HEADS_SIZE)} in all",
-        "they are read again",
+        "they are parsed again",
         uncounted="a cache",
     ),
     Bound(
         Area.DOORS,
-        "what comes on a connection ahead of its turn",
+        "pipelined bytes of a connection",
         size(KEPT),
-        "no more is read before its turn",
+        "reading pauses until their turn",
         uncounted="the client waits",
     ),
     Bound(
         Area.DOORS,
-        "what an unknown caller sends in a body",
-        f"{size(STRANGE)} before it is known who calls",
-        "nothing of the rest is read before",
-        uncounted="it is read once its sender is known",
+        "body bytes of an unauthenticated caller",
+        f"{size(STRANGE)} before authentication",
+        "reading pauses until the caller is authenticated",
+        uncounted="the rest is read after authentication",
     ),
 )
 

@@ -27,21 +27,21 @@ The system reports progress only when a good part of its own buffer is free, whi
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "a connection on which nothing happens",
+        "idle connections",
         f"{IDLE:g} s",
         "it is closed",
-        uncounted="clients keep connections for what may come",
+        uncounted="clients keep idle connections on purpose",
     ),
     Bound(
         Area.DOORS,
-        "a head of a request that does not come",
+        "incomplete request heads",
         f"{HEAD_WITHIN:g} s",
         "the connection is closed",
     ),
     Bound(
         Area.DOORS,
-        "answers that their client does not take",
-        f"{TAKEN_WITHIN:g} s without a byte taken",
+        "unread responses",
+        f"{TAKEN_WITHIN:g} s without a byte read",
         "the connection is closed",
     ),
 )

@@ -44,9 +44,9 @@ RUNS = 4096
 BOUNDS: Final = (
     Bound(
         Area.MCP,
-        "calls of clients that can ask their person",
-        f"{RUNS_EACH} per principal, {RUNS:,} in all, of a mount, under way or to be come back for within {AWAY:g} s; "
-        f"a small share each once half of that is taken; the answer is kept for {KEPT:g} s",
+        "calls of clients with elicitation",
+        f"{RUNS_EACH} per principal, {RUNS:,} in all, of a mount, running or to be resumed within {AWAY:g} s; "
+        f"beyond half of it, a small share per principal; the result is kept for {KEPT:g} s",
         "`rate-limited`",
     ),
 )

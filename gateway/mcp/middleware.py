@@ -23,8 +23,8 @@ BODY_LIMIT: Final = 16 * 1024 * 1024
 BOUNDS: Final = (
     Bound(
         Area.MCP,
-        "a message",
-        f"{size(BODY_LIMIT)}, beside a large body",
+        "MCP messages",
+        f"{size(BODY_LIMIT)}, apart from one large body",
         "413",
     ),
 )

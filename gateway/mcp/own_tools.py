@@ -167,7 +167,7 @@ ASKING = Rate(20, 1.0)
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "loads and saves of a page's storage",
+        "loads and saves of page storage",
         f"{ASKING.count} in {ASKING.period:g} s per person and app; {QUOTA:,} characters per person and app",
         "`rate-limited`, `quota-exceeded`",
     ),

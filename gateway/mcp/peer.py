@@ -30,7 +30,7 @@ MAX_CALLS = 64
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "calls of a view over the bridge that are under way",
+        "concurrent calls of a view over the bridge",
         f"{MAX_CALLS} per view",
         "`-32000 busy`",
     ),

@@ -60,10 +60,10 @@ BOUNDS: Final = (
     ),
     Bound(
         Area.MCP,
-        "events that are kept for a stream that breaks",
+        "events kept for resumption",
         f"{EVENTS} and {size(SESSION_BYTES)} per session; {size(EACH_BYTES)} per principal, {size(ALL_BYTES)} in all, "
         "of a mount",
-        "the oldest of that session, principal, or of whoever has most go; a stream before them is refused",
+        "the oldest of that session, principal, or the largest holder are evicted; older streams are refused",
     ),
 )
 

@@ -19,9 +19,9 @@ FRAME_LIMIT = 1024 * 1024
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
-        "a frame of the bridge",
+        "bridge frames",
         size(FRAME_LIMIT),
-        "`too-large`, and the connection is closed; a larger message of the gateway is an error for who asked",
+        "`too-large`, and the connection is closed; a larger message of the gateway is an error for its requester",
     ),
 )
 

@@ -24,7 +24,7 @@ BOUNDS: Final = (
         Area.EXCHANGE,
         "idempotency keys",
         f"{PER_OWNER:,} per principal and app, {LIFE / 3600:g} h",
-        "the oldest of that owner goes",
+        "the oldest of that principal and app is evicted",
     ),
 )
 

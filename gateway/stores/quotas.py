@@ -30,9 +30,9 @@ KEPT_SECONDS = 2 * 86400.0
 BOUNDS: Final = (
     Bound(
         Area.EXCHANGE,
-        "rows of quotas in the database",
-        f"one for each quota and window; of quotas per view {EACH:,} per principal; they go {KEPT_SECONDS / 86400:g} "
-        "days after the end of their window",
+        "quota rows in the database",
+        f"one per quota and window; for quotas per view {EACH:,} per principal; deleted {KEPT_SECONDS / 86400:g} "
+        "days after their window",
         "further views of that principal share one row of each quota",
     ),
 )

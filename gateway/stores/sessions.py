@@ -26,7 +26,7 @@ EACH: Final = 64
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
-        "logins, and what comes of one",
+        "logins with their codes and sessions",
         f"{EACH} logins per person; {EACH} codes, and as many sessions on the sites of apps, per login",
         "the oldest of that person, or of that login, ends",
     ),

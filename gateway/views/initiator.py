@@ -120,9 +120,9 @@ FORGOTTEN: Final = "too-many-taints"
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "apps of principals whose closed views were the model's",
+        "tainted apps of principals without an open view",
         f"{MOST:,}",
-        "none is forgotten: each new view is the model's until a person acts in it",
+        "none is evicted: each new view is tainted until a person acts in it",
     ),
 )
 

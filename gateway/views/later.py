@@ -30,9 +30,9 @@ MOST_KEPT = 64
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "answers that wait to be collected",
+        "results to be collected",
         f"{MOST_KEPT} per principal, {KEPT:g} s",
-        "the oldest of that principal goes",
+        "the oldest of that principal is evicted",
     ),
 )
 

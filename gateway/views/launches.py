@@ -19,9 +19,9 @@ EACH = 256
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "launch values that wait for their view",
+        "unused launch values",
         f"{EACH} per principal",
-        "the oldest of that principal goes",
+        "the oldest of that principal is evicted",
     ),
 )
 

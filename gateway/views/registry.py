@@ -38,11 +38,11 @@ BOUNDS: Final = (
         Area.VIEWS,
         "live views",
         f"`mcp.views_each` ({LIVE}) per principal",
-        "one that is quiet gives its place, else `rate-limited`",
+        "an idle view is closed, else `rate-limited`",
     ),
     Bound(
         Area.VIEWS,
-        "views that are opened",
+        "opened views",
         f"{OPENING.count} in {OPENING.period:g} s per principal",
         "`rate-limited`",
     ),

@@ -49,13 +49,13 @@ MOST_CALLS = 64
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "calls of models that wait for a view",
+        "queued model calls of a view",
         f"{MOST_CALLS} per view",
         "the call is refused",
     ),
     Bound(
         Area.VIEWS,
-        "how often a view asks for calls",
+        "polls of a view",
         f"{ASKING.count} in {ASKING.period:g} s",
         "`rate-limited`",
     ),

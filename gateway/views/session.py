@@ -44,13 +44,13 @@ MOST_CALLS = IN_FLIGHT_LIMIT - 1
 BOUNDS: Final = (
     Bound(
         Area.VIEWS,
-        "messages to a page that does not take them",
+        "unread messages to a page",
         f"{QUEUE} per view",
-        "the session with that page ends",
+        "the session with that page is closed",
     ),
     Bound(
         Area.VIEWS,
-        "calls into a page that are under way",
+        "concurrent calls into a page",
         f"{MOST_CALLS} per view",
         "further ones are refused",
     ),

@@ -138,7 +138,7 @@ async def test_a_call_repeated_twice_at_once_runs_once(world: World) -> None:
         assert page.ran == ["checkout"]
 
 
-@pytest.mark.bound("calls of clients that can ask their person")
+@pytest.mark.bound("calls of clients with elicitation")
 async def test_too_many_calls_of_one_principal_wait_for_their_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from gateway.telemetry import Metrics
 from tests.world import listening
 
 
-@pytest.mark.bound("spans that wait for the collector of traces")
+@pytest.mark.bound("spans queued for the trace collector")
 async def test_spans_that_nobody_takes_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The spans in the queue are kept until the collector is back."""
     monkeypatch.setattr(spans, "WAITING", 3)

@@ -193,7 +193,7 @@ def test_large_but_honest() -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "BR", "zstd"])
-@pytest.mark.bound("compressed answers")
+@pytest.mark.bound("compressed responses")
 def test_bomb_by_ratio(coding: str) -> None:
     """A body with too high a ratio is refused soon after the first mebibyte, whatever its limit is."""
     body = Body(coding, 10**10)

@@ -36,7 +36,7 @@ def logger(handler: logging.Handler) -> logging.Logger:
     return found
 
 
-@pytest.mark.bound("lines of the log")
+@pytest.mark.bound("log lines")
 def test_lines_of_a_kind_are_limited_and_summed_up() -> None:
     """The arguments do not matter; another wording, level or logger is a kind of its own."""
     clock = Clock()

@@ -113,7 +113,7 @@ async def test_a_person_has_so_many_requests_in_flight(small: World, *, fast: bo
     assert {(said["kind"], said["of"]) for said in sums} == {("refused", "bound")}
 
 
-@pytest.mark.bound("standing streams: of sessions, and of changes")
+@pytest.mark.bound("standing streams of sessions and of change notifications")
 async def test_a_person_has_so_many_standing_streams(small: World) -> None:
     """Counted over all mounts, apart from requests; another person has a separate bound."""
     mine = await token(small, "mine", "mcp", person="ada")

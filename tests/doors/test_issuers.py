@@ -94,7 +94,7 @@ async def test_a_wrong_token_is_told_so(guarded: World, evil: Issuer) -> None:
 
 @pytest.mark.parametrize("mount", ["/mcp", "/mcp/cart", "/mcp/everything"])
 @pytest.mark.parametrize("token", ["", "Bearer none"])
-@pytest.mark.bound("what an unknown caller sends in a body")
+@pytest.mark.bound("body bytes of an unauthenticated caller")
 async def test_nothing_of_a_strangers_large_call_is_waited_for(guarded: World, mount: str, token: str) -> None:
     """It is refused after its head, before its body arrives or is stored."""
     fields = {
@@ -269,8 +269,8 @@ async def test_who_was_good_is_no_guess(evil: Issuer) -> None:
 
 
 @pytest.mark.bound(
-    "opaque tokens that an issuer is asked about as long as something is open with them",
-    "tokens and logins that were looked up a moment ago",
+    "opaque tokens of open streams, introspected repeatedly",
+    "cached look-ups of tokens and logins",
 )
 async def test_who_shows_many_tokens_ends_nothing_of_others(evil: Issuer) -> None:
     """Only the owner's own cached results are evicted; an open stream of the owner stays, too."""

@@ -72,7 +72,7 @@ async def made_up(world: World, number: int) -> None:
             pass
 
 
-@pytest.mark.bound("labels of metrics")
+@pytest.mark.bound("metric labels")
 async def test_what_callers_make_up_adds_no_labels(world: World) -> None:
     """After the first of a kind no series are added, however many requests repeat it with other values."""
     await made_up(world, 1)

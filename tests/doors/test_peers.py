@@ -26,7 +26,7 @@ def taken(peers: Peers, *addresses: str) -> list[bool]:
     return [peers.take(address) is not None for address in addresses]
 
 
-@pytest.mark.bound("connections of clients")
+@pytest.mark.bound("client connections")
 def test_an_address_has_so_many_connections() -> None:
     """An IPv6 network counts as one address; each address has a bound, and a closed connection frees its place."""
     peers = Peers(2, 100)
@@ -38,7 +38,7 @@ def test_an_address_has_so_many_connections() -> None:
     assert taken(peers, "2001:db8::9", "2001:db8::a") == [True, False]
 
 
-@pytest.mark.bound("connections of clients")
+@pytest.mark.bound("client connections")
 def test_all_together_have_so_many() -> None:
     """Once half of the places are taken, an address with many gets no more, while others do."""
     peers = Peers(100, 128)
@@ -104,7 +104,7 @@ async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatc
                 break
 
 
-@pytest.mark.bound("a connection on which nothing happens")
+@pytest.mark.bound("idle connections")
 async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that never sent anything."""
     monkeypatch.setattr(connections, "IDLE", 0.1)
@@ -115,7 +115,7 @@ async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyP
         writer.close()
 
 
-@pytest.mark.bound("connections of clients")
+@pytest.mark.bound("client connections")
 async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
     """One connection too many is refused, counted and recorded; a closed one frees its place."""
     async with asyncio.timeout(20), running(tmp_path, extra="auth: [token]\n") as world:
@@ -133,7 +133,7 @@ async def test_the_gateway_holds_to_what_is_configured(tmp_path: Path) -> None:
             with suppress(aiohttp.ClientError):
                 metrics = await scraped(world)
                 break
-        assert total(metrics, "bounds_exceeded_total", bound="connections of clients") >= 1
+        assert total(metrics, "bounds_exceeded_total", bound="client connections") >= 1
         await world.gateway.stop()
         (said,) = (line["fields"] for line in world.records() if line["fields"].get("of") == "bound")
-        assert (said["bound"], said["principal"], said["client"]) == ("connections of clients", None, "127.0.0.1")
+        assert (said["bound"], said["principal"], said["client"]) == ("client connections", None, "127.0.0.1")

@@ -74,7 +74,7 @@ async def trickled(world: World, first: bytes, byte: bytes) -> None:
 
 @pytest.mark.parametrize(("host", "path"), DOORS, ids=lambda text: text)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.bound("a head of a request that does not come")
+@pytest.mark.bound("incomplete request heads")
 async def test_a_head_that_trickles_is_cut_at_every_door(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str, method: str
 ) -> None:
@@ -99,7 +99,7 @@ async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch:
 
 
 @pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart")])
-@pytest.mark.bound("a body of a request that nobody reads yet")
+@pytest.mark.bound("request bodies that no handler reads yet")
 async def test_a_body_that_trickles_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
 ) -> None:
@@ -153,7 +153,7 @@ async def said_for_ever(client: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
-@pytest.mark.bound("answers that their client does not take")
+@pytest.mark.bound("unread responses")
 async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """Otherwise the answers would be held for as long as the client likes."""
     monkeypatch.setattr(connections, "TAKEN_WITHIN", 0.2)
@@ -180,7 +180,7 @@ async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("host", "path"), DOORS)
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
-@pytest.mark.bound("the head of a request")
+@pytest.mark.bound("request heads")
 async def test_a_head_without_end_is_not_held(world: World, host: str, path: str, before: bytes) -> None:
     """The caller is unknown before the head's end: it is not stored, and the connection closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)

@@ -12,7 +12,7 @@ from gateway.policy import Rate
 from tests.clock import Clock
 
 
-@pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
+@pytest.mark.bound("look-ups of invalid opaque tokens and login codes at an issuer")
 def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A valid token costs nothing, and one IPv6 subscriber is one address."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 60.0))
@@ -34,7 +34,7 @@ def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> No
     assert [asks("2001:db8::9"), asks("2001:db8::9")] == [True, False]
 
 
-@pytest.mark.bound("addresses whose wrong tokens are counted")
+@pytest.mark.bound("addresses with counted invalid tokens")
 def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further addresses of a network count together; those of another network are not affected."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(2, 60.0))

@@ -43,7 +43,7 @@ async def test_one_caller_leaves_room_for_others(tmp_path: Path) -> None:
         assert (await house.exchange.run(ITEMS, PAGE)).status == 200
 
 
-@pytest.mark.bound("requests that a backend has at a time")
+@pytest.mark.bound("concurrent requests to a backend")
 async def test_who_waits_longer_than_the_route_says_is_told(tmp_path: Path) -> None:
     """It gets the timeout of a slow backend; nothing was sent."""
     hold = asyncio.Event()

@@ -41,7 +41,7 @@ async def test_what_is_set_comes_back(tmp_path: Path) -> None:
         assert await cookie(house) == "session=s3cr3t-of-ann"
 
 
-@pytest.mark.bound("cookies that a backend sets")
+@pytest.mark.bound("cookies of a jar")
 async def test_a_jar_is_full_some_time(tmp_path: Path) -> None:
     """A backend that sets ever more cookies cannot exhaust memory: the first ones are evicted."""
     async with built(tmp_path, cookies=Cookies.JAR) as house:
@@ -255,7 +255,7 @@ routes:
             assert (await house.exchange.run(ITEMS, PAGE)).header("cache-control") == told
 
 
-@pytest.mark.bound("cookie jars of backends")
+@pytest.mark.bound("cookie jars")
 async def test_nobody_empties_the_jars_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The jars of one principal are bounded; in a full table, the principal with most loses one to a newcomer."""
     monkeypatch.setattr("gateway.exchange.cookies.EACH", 3)

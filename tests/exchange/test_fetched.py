@@ -220,7 +220,7 @@ async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -
         assert (home.store.loads, home.issuer.given) == (3, 1)
 
 
-@pytest.mark.bound("tokens of accounts in memory")
+@pytest.mark.bound("cached tokens of accounts")
 async def test_what_is_held_for_too_many_is_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest entry is evicted; its owner gets the same token again, never another person's."""
     monkeypatch.setattr(fetched, "CACHED", 2)

@@ -134,7 +134,7 @@ async def test_cancelled_while_it_counts(tmp_path: Path) -> None:
         assert 1 <= used <= 31
 
 
-@pytest.mark.bound("buckets of rates per view that are not full again")
+@pytest.mark.bound("token buckets of rates per view")
 async def test_new_views_are_no_way_around_a_rate_of_the_principal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from tests.touch_key import TouchKey
 CONSOLE = "http://console.localhost:8080"
 
 
-@pytest.mark.bound("security keys, and the challenges under which one is added or removed")
+@pytest.mark.bound("security keys and their challenges")
 async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> None:
     """A new challenge replaces the one before."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:

@@ -141,7 +141,7 @@ async def test_each_hop_counts(tmp_path: Path) -> None:
         assert reason((await sent(house, 307, "/v2/api/carts/8"))[0]) == Reason.RATE_LIMITED
 
 
-@pytest.mark.bound("redirects that are followed")
+@pytest.mark.bound("followed redirects")
 async def test_a_redirect_too_many_is_not_followed(tmp_path: Path) -> None:
     """A backend that redirects in a circle is abandoned after a few hops."""
     async with built(tmp_path, parse_policy(POLICY, "p.yaml")) as house:

@@ -41,7 +41,7 @@ def outcomes(house: House) -> list[dict[str, Any]]:
     return [line for line in house.lines() if line["phase"] == "outcome"]
 
 
-@pytest.mark.bound("lines of the record for what is refused before anything is sent")
+@pytest.mark.bound("record lines of refused calls")
 async def test_refusals_beyond_the_rate_of_a_caller_are_counted(tmp_path: Path) -> None:
     """In one line of the chain, with their number and time span; the answers are the usual ones, and contain its id."""
     other = structs.replace(PAGE, principal=replace(LOCAL, subject="bob"))
@@ -65,7 +65,7 @@ async def test_refusals_beyond_the_rate_of_a_caller_are_counted(tmp_path: Path) 
         assert outcomes(house)[-1] == line
 
 
-@pytest.mark.bound("counts of refusals that wait for their line")
+@pytest.mark.bound("pending counts of refusals")
 def test_kinds_of_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of too many callers are counted together; none is lost."""
     monkeypatch.setattr(refusals, "SUMS", 3)

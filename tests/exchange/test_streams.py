@@ -256,7 +256,7 @@ def place(house: House, person: int, view: int) -> ExitStack:
     return held
 
 
-@pytest.mark.bound("answers that stream")
+@pytest.mark.bound("streamed responses")
 async def test_a_person_and_all_together_have_so_many(house: House) -> None:
     """Many views give a person no more than their own share; the refusal names the bound."""
     views = math.ceil(PER_PERSON / PER_VIEW)

@@ -314,7 +314,7 @@ async def test_a_connection_that_cannot_be_handed_over_ends(monkeypatch: pytest.
             assert await reader.read() == b""
 
 
-@pytest.mark.bound("bytes of answers that wait for their clients")
+@pytest.mark.bound("bytes of responses that clients have not read")
 @pytest.mark.parametrize("fast", [True, False])
 async def test_who_does_not_read_answers_keeps_so_many(monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> None:
     """The connection that waits longest is closed, on the fast path or not; others continue."""
@@ -354,7 +354,7 @@ def fronts(monkeypatch: pytest.MonkeyPatch) -> list[Front]:
     return found
 
 
-@pytest.mark.bound("request heads that a connection remembers")
+@pytest.mark.bound("cached request heads of a connection")
 async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
     """However many clients send on it, and however long their heads are."""
     async with connected() as (_, reader, writer), asyncio.timeout(60):
@@ -365,7 +365,7 @@ async def test_a_connection_remembers_few_heads(fronts: list[Front]) -> None:
             assert sum(map(len, fronts[0]._heads)) <= HEADS_SIZE
 
 
-@pytest.mark.bound("what comes on a connection ahead of its turn")
+@pytest.mark.bound("pipelined bytes of a connection")
 async def test_what_comes_ahead_of_its_turn_is_read_later(monkeypatch: pytest.MonkeyPatch, fronts: list[Front]) -> None:
     """A client may send any amount: while it waits for an answer little of it is read, and afterwards all."""
     go, message_of = asyncio.Event(), FastPath.message

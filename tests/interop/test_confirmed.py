@@ -155,7 +155,7 @@ async def test_a_call_that_its_upstream_wants_again_is_let_through_once(tmp_path
     assert await visited(tmp_path, "visit accept") == 2
 
 
-@pytest.mark.bound("calls that an upstream wants to have repeated")
+@pytest.mark.bound("calls to repeat for an upstream")
 async def test_a_call_that_is_not_remembered_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many calls with a next round are pending already."""
     monkeypatch.setattr(upstream_calls, "ROUNDS_EACH", 0)

@@ -166,7 +166,7 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
         assert text(await calling) == "Ada"
 
 
-@pytest.mark.bound("calls in which an upstream asks something of a client that must come back to answer")
+@pytest.mark.bound("calls suspended for an upstream's question to the client")
 async def test_too_many_calls_wait_for_a_client_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is an error; an answered one frees its place."""
     monkeypatch.setattr(relay, "MAX_PARKED", 2)

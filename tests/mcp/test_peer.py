@@ -235,7 +235,7 @@ async def test_an_answer_that_is_written_when_its_call_is_cancelled_is_not_sent(
     assert (await wire.ask("ping", id=6))["id"] == 6
 
 
-@pytest.mark.bound("calls of a view over the bridge that are under way")
+@pytest.mark.bound("concurrent calls of a view over the bridge")
 async def test_one_call_too_many_is_busy(wire: Wire) -> None:
     """The sixty-fifth call in flight is refused; the same id twice is too."""
     for id in range(64):

@@ -230,7 +230,7 @@ def test_nobody_outside_knows_what_stands_for_what_is_put_in_later() -> None:
     assert runpy.run_path(out_of_band.__file__)["MARK"] != MARK
 
 
-@pytest.mark.bound("events that are kept for a stream that breaks")
+@pytest.mark.bound("events kept for resumption")
 async def test_a_session_keeps_its_newest_events_alone() -> None:
     """Bounded by number, by size, and by the total of all sessions of the mount."""
     room = Room(limit=4000)

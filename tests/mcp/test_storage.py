@@ -85,7 +85,7 @@ async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> No
     assert (await call(place, changes={"a": "1"}))[1]["reason"] == reason
 
 
-@pytest.mark.bound("loads and saves of a page's storage")
+@pytest.mark.bound("loads and saves of page storage")
 async def test_a_page_that_asks_too_often_is_refused() -> None:
     """At all mounts together; the pages of others are served meanwhile."""
     place = mount()

@@ -239,7 +239,7 @@ async def test_two_at_most_wait_for_a_view(approvals: Approvals) -> None:
     assert reason(refused) is Reason.APPROVAL_UNAVAILABLE
 
 
-@pytest.mark.bound("questions that are open")
+@pytest.mark.bound("open questions")
 async def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
     """Over any number of its views; another principal may still ask."""
     for number in range(PER_PRINCIPAL):
@@ -250,7 +250,7 @@ async def test_ten_at_most_wait_for_a_principal(approvals: Approvals) -> None:
     await approvals.park(ASK, structs.replace(CALLER, principal=replace(LOCAL, subject="ann")))
 
 
-@pytest.mark.bound("questions that are asked anew, whatever became of those before")
+@pytest.mark.bound("new questions")
 async def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: Approvals, clock: Clock) -> None:
     """Over any number of views; a caller may still join an open question, and another principal may ask."""
     told: list[int] = []
@@ -267,7 +267,7 @@ async def test_who_asks_and_gives_up_all_the_time_is_told_to_wait(approvals: App
     assert (await approvals.park(ASK, CALLER)).question == question
 
 
-@pytest.mark.bound("questions after a person said no")
+@pytest.mark.bound("refusals before questions are suppressed")
 async def test_three_refusals_in_five_minutes_refuse_the_view(approvals: Approvals, clock: Clock) -> None:
     """Questions of a view that insists are refused for a while."""
     for number in range(3):

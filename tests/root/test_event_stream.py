@@ -42,7 +42,7 @@ def test_events_however_they_are_cut(size: int) -> None:
         b"id: 1\n\n" * 50 + b"data: 7\n\n",
     ],
 )
-@pytest.mark.bound("lines of an event stream that are of no message")
+@pytest.mark.bound("lines of an event stream outside of events")
 def test_lines_that_are_of_no_message_end_a_stream(idle: bytes) -> None:
     """A chunk may contain many: each takes time, and thousands of them block the event loop."""
     with pytest.raises(ValueError, match="of no message"):

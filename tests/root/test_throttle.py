@@ -44,9 +44,7 @@ async def test_the_end_of_a_period_sums_up_by_itself() -> None:
     assert await told == ("a", 2)
 
 
-@pytest.mark.bound(
-    "lines of the log about refused callers, exceeded bounds, and refusals that the record does not take"
-)
+@pytest.mark.bound("log lines about refused callers, exceeded bounds and unrecorded refusals")
 def test_log_lines_are_limited_by_kind_and_level(caplog: pytest.LogCaptureFixture) -> None:
     """A line below the log level takes no place."""
     clock, logger = Clock(), logging.getLogger("tests.throttle")

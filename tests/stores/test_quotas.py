@@ -64,7 +64,7 @@ async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...
     assert left == 3
 
 
-@pytest.mark.bound("rows of quotas in the database")
+@pytest.mark.bound("quota rows in the database")
 async def test_one_principal_has_so_many_views_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Further views share one quota; expired ones free their places, and other principals' views have their own."""
     monkeypatch.setattr(quotas_module, "EACH", 3)

@@ -15,7 +15,7 @@ ADA, BOB = (replace(LOCAL, subject=name) for name in ("ada", "bob"))
 
 
 @pytest.mark.parametrize("kind", [SessionKind.CODE, SessionKind.SITE])
-@pytest.mark.bound("logins, and what comes of one")
+@pytest.mark.bound("logins with their codes and sessions")
 async def test_what_comes_of_a_login_has_a_bound(url: str, monkeypatch: pytest.MonkeyPatch, kind: SessionKind) -> None:
     """The oldest is evicted; another login has a separate bound, and the login itself stays."""
     monkeypatch.setattr(module, "EACH", 2)
@@ -33,7 +33,7 @@ async def test_what_comes_of_a_login_has_a_bound(url: str, monkeypatch: pytest.M
         assert await sessions.find(SessionKind.CONSOLE, login, 5.0) is not None
 
 
-@pytest.mark.bound("logins, and what comes of one")
+@pytest.mark.bound("logins with their codes and sessions")
 async def test_a_person_has_so_many_logins(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all of their clients; the oldest ends with everything derived from it."""
     monkeypatch.setattr(module, "EACH", 2)

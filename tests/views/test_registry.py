@@ -165,7 +165,7 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
         views.attach(LOCAL, "cart", launch, {})
 
 
-@pytest.mark.bound("launch values that wait for their view")
+@pytest.mark.bound("unused launch values")
 async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them is evicted; another principal's stays."""
     monkeypatch.setattr(launches, "EACH", 2)
@@ -299,7 +299,7 @@ async def test_a_closed_view_speaks_no_more(views: Views) -> None:
         views.caller_of(view, Door.BRIDGE)
 
 
-@pytest.mark.bound("views that are opened")
+@pytest.mark.bound("opened views")
 async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clock) -> None:
     """Although it closes them again; another principal is not affected."""
     for _ in range(registry.OPENING.count):

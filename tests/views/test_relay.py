@@ -234,7 +234,7 @@ async def test_lists_take_effect_once_a_second_the_last_one_too(house: House) ->
     assert [tool.page_name for tool in house.views.tools(LOCAL, None)] == ["clear"]
 
 
-@pytest.mark.bound("answers that wait to be collected")
+@pytest.mark.bound("results to be collected")
 async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is evicted."""
     monkeypatch.setattr(later, "MOST_KEPT", 1)
@@ -243,7 +243,7 @@ async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: py
     assert "No call" in said(await house.forwarder.collect(LOCAL, first))
 
 
-@pytest.mark.bound("calls of models that wait for a view")
+@pytest.mark.bound("queued model calls of a view")
 async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one is refused, and pending ones stay."""
     monkeypatch.setattr(relay, "MOST_CALLS", 2)
@@ -256,7 +256,7 @@ async def test_no_more_calls_wait_for_a_view_than_so_many(house: House, monkeypa
     assert [said(await call) for call in polling] == ["done", "done"]
 
 
-@pytest.mark.bound("how often a view asks for calls")
+@pytest.mark.bound("polls of a view")
 async def test_a_view_that_asks_too_often_is_refused(house: House) -> None:
     """By any host, at more than twice the runtime's rate."""
     asked = house.views.relayed(LOCAL, None, house.view.proof())

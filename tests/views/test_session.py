@@ -195,7 +195,7 @@ async def test_a_call_that_is_given_up_is_told_to_the_page_which_may_answer_late
         assert (await page.call()).content == [mcp.TextContent(type="text", text="added")]
 
 
-@pytest.mark.bound("calls into a page that are under way")
+@pytest.mark.bound("concurrent calls into a page")
 async def test_so_many_calls_are_under_way_that_the_page_can_tell_of_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused, and has not run. The bound is below the mux's, which would end the session."""
     monkeypatch.setattr(sessions, "LIST_PAUSE", 0.0)
@@ -230,7 +230,7 @@ async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
     assert page.heard[-1]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "a=b"}
 
 
-@pytest.mark.bound("messages to a page that does not take them")
+@pytest.mark.bound("unread messages to a page")
 async def test_a_page_that_asks_faster_than_it_is_answered_loses_its_session() -> None:
     """The queue of its requests is bounded."""
     async with open_(Page()) as page:

@@ -303,7 +303,7 @@ async def test_launch_values_that_are_forgotten_open_nothing(
     assert Tab(views).asks() is Initiator.MODEL
 
 
-@pytest.mark.bound("apps of principals whose closed views were the model's")
+@pytest.mark.bound("tainted apps of principals without an open view")
 async def test_taints_that_do_not_fit_make_every_new_view_the_models(
     views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ GREETING = 10.0
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
-        "a connection of the bridge without a ticket",
+        "bridge connections without a ticket",
         f"{GREETING:g} s",
         "it is closed",
     ),

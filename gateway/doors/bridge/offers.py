@@ -31,7 +31,7 @@ BOUNDS: Final = (
         Area.APPROVALS,
         "questions about links",
         f"1 per view, {EACH} per principal, {WAITING:,} in all",
-        "the oldest of that principal, or of whoever has most, ends unanswered",
+        "the oldest of that principal, or of the largest holder, ends unanswered",
     ),
 )
 

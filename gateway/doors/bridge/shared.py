@@ -35,9 +35,9 @@ TICKETS_EACH = 64
 
 _UNUSED: Final = Bound(
     Area.BRIDGE,
-    "tickets of the bridge",
+    "bridge tickets",
     f"{TICKETS_EACH} per principal, {TICKETS:,} in all; {LIFE:g} s",
-    "the oldest of the principal goes, or the oldest of who has most",
+    "the oldest of that principal, or of the largest holder, is evicted",
 )
 
 
@@ -95,7 +95,7 @@ IN_ALL: Final = 4096
 
 CONNECTIONS: Final = Bound(
     Area.BRIDGE,
-    "connections of the bridge",
+    "bridge connections",
     f"{EACH} per person, {IN_ALL:,} in all",
     "`too-many`, and the connection is closed",
 )

@@ -39,23 +39,23 @@ ROOM_EACH = 4 * LARGEST_BODY
 BOUNDS: Final = (
     Bound(
         Area.BRIDGE,
-        "large bodies beside the frames of the bridge",
+        "large bodies of the bridge, sent beside its frames",
         f"{EACH} per principal, {MOST:,} in all; {size(LARGEST)} of JSON, {size(LARGEST_BODY)} of bytes; "
-        f"{LIFE:g} s until they are taken",
-        "503, 413; what nobody took is dropped",
+        f"{LIFE:g} s until they are used",
+        "503, 413; unused ones are dropped",
     ),
     Bound(
         Area.BRIDGE,
-        "bytes of bodies that arrive, wait, or are in the hands of a call",
-        f"`mcp.bodies_each` ({size(ROOM_EACH)}) per principal, `mcp.bodies` ({size(ROOM)}) in all, counted as they "
-        "come; a small share each once half of that is taken",
+        "bytes of request bodies in memory",
+        f"`mcp.bodies_each` ({size(ROOM_EACH)}) per principal, `mcp.bodies` ({size(ROOM)}) in all, counted "
+        "as they arrive; beyond half of it, a small share per caller",
         "503 with `retry-after`",
     ),
     Bound(
         Area.BRIDGE,
-        "a body of the bridge that does not come",
-        f"{SILENCE:g} s without a byte, {SILENCE:g} s and a second for each {size(SLOWEST)} in all",
-        "408, and its room is free",
+        "incomplete large bodies of the bridge",
+        f"{SILENCE:g} s without a byte, {SILENCE:g} s plus one second per {size(SLOWEST)} in total",
+        "408; its memory is released",
     ),
 )
 

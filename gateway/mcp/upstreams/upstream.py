@@ -41,8 +41,8 @@ BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
         "calls and connections of an upstream",
-        f"`calls` and `connections` of its entry, one of {SHARE} for one principal",
-        "its own oldest idle connection goes, else 503",
+        f"`calls` and `connections` of its entry, at most 1/{SHARE} per principal",
+        "the principal's oldest idle connection is closed, else 503",
     ),
 )
 

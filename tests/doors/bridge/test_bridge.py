@@ -322,7 +322,7 @@ async def test_gestures_make_it_the_persons(world: World) -> None:
     assert (fields["initiator"], fields["evidence"]) == ("person", "attested-gesture")
 
 
-@pytest.mark.bound("large bodies beside the frames of the bridge", "tickets of the bridge")
+@pytest.mark.bound("large bodies of the bridge, sent beside its frames", "bridge tickets")
 def test_nobody_takes_the_room_of_others() -> None:
     """However many tickets and bodies one principal has, they evict none of another's."""
     tickets, bodies = Tickets(), Bodies()
@@ -335,7 +335,7 @@ def test_nobody_takes_the_room_of_others() -> None:
     assert bodies.put("a" * 32, LOCAL_OTHER.id, "{}")
 
 
-@pytest.mark.bound("bytes of bodies that arrive, wait, or are in the hands of a call")
+@pytest.mark.bound("bytes of request bodies in memory")
 def test_all_together_have_so_much_room() -> None:
     """The total is bounded for any number of principals and any size; a body that was taken frees its space."""
     bodies = Bodies(room=640, each=320)

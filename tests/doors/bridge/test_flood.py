@@ -57,7 +57,7 @@ async def test_what_comes_before_the_greeting_ends_the_connection(world: World) 
         assert socket.close_code == 1000
 
 
-@pytest.mark.bound("a connection of the bridge without a ticket")
+@pytest.mark.bound("bridge connections without a ticket")
 async def test_who_does_not_greet_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection ends after a period of silence."""
     monkeypatch.setattr(host_page, "GREETING", 0.1)
@@ -69,7 +69,7 @@ async def test_who_does_not_greet_is_not_waited_for(world: World, monkeypatch: p
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED)
 
 
-@pytest.mark.bound("a frame of the bridge")
+@pytest.mark.bound("bridge frames")
 @pytest.mark.parametrize("more", [1, 1000])
 async def test_a_frame_too_large_ends_the_connection(world: World, more: int) -> None:
     """Whether aiohttp's WebSocket or the frame reader detects it."""
@@ -93,7 +93,7 @@ async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) ->
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.bound("connections of the bridge")
+@pytest.mark.bound("bridge connections")
 async def test_a_person_has_so_many_host_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is closed with a reason; a page that closes frees its place."""
     monkeypatch.setattr(shared, "EACH", 2)

@@ -97,7 +97,7 @@ async def test_bodies_that_are_announced_and_not_sent_take_no_room(guarded: Worl
             await one.__aexit__(None, None, None)
 
 
-@pytest.mark.bound("a body of the bridge that does not come")
+@pytest.mark.bound("incomplete large bodies of the bridge")
 @pytest.mark.parametrize("trickle", [True, False], ids=["trickles", "sends nothing"])
 async def test_a_body_that_does_not_come_is_answered_408(
     guarded: World, monkeypatch: pytest.MonkeyPatch, *, trickle: bool
@@ -120,7 +120,7 @@ async def test_a_body_that_does_not_come_is_answered_408(
         assert await status(reader) == 204
 
 
-@pytest.mark.bound("a body of a request that does not come")
+@pytest.mark.bound("incomplete request bodies")
 @pytest.mark.parametrize(("host", "path"), [("cart", "/api/cart"), ("gateway", "/mcp/cart"), ("gateway", "/mcp")])
 async def test_a_body_of_a_request_that_does_not_come_is_answered_408(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str
@@ -164,7 +164,7 @@ async def test_the_bodies_of_requests_share_that_room(tmp_path: Path, door: str)
                     assert ("retry-after" in answer.headers) is expected
 
 
-@pytest.mark.bound("a request to the REST of the console")
+@pytest.mark.bound("requests to the console's REST API")
 async def test_the_console_reads_small_bodies_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And waits for them for a limited time."""
     monkeypatch.setattr(responses, "SOON", 0.3)
@@ -186,7 +186,7 @@ def signed(body: bytes, when: float) -> dict[str, str]:
     return {TIMESTAMP: timestamp, SIGNATURE: signature(Secret(KEY), timestamp, body)}
 
 
-@pytest.mark.bound("signed answers that are read: anybody can send one")
+@pytest.mark.bound("signed webhook answers (unauthenticated until verified)")
 async def test_of_signed_answers_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a plausible signature nothing, else few bytes for a short time, from few senders at a time."""
     monkeypatch.setattr(approvals, "SIGNED_WITHIN", 0.5)

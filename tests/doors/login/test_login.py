@@ -85,7 +85,7 @@ async def test_an_answer_of_elsewhere_logs_nobody_in(place: Town, change: str) -
             assert "session" not in json.dumps(got.headers.getall("set-cookie", []))
 
 
-@pytest.mark.bound("wrong opaque tokens and codes of logins that an issuer is asked about")
+@pytest.mark.bound("look-ups of invalid opaque tokens and login codes at an issuer")
 async def test_codes_that_are_made_up_reach_the_issuer_a_few_times(
     place: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:

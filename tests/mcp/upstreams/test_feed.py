@@ -97,7 +97,7 @@ async def made() -> Any:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.bound("resources of an upstream that are followed")
+@pytest.mark.bound("subscribed resources of an upstream")
 @pytest.mark.parametrize("modern", [True, False])
 async def test_a_principal_follows_so_many_resources(
     made: Made, monkeypatch: pytest.MonkeyPatch, *, modern: bool

@@ -28,7 +28,7 @@ async def test_no_change_of_a_list_or_a_resource_is_lost() -> None:
     assert [method for method, _ in told[-len(KINDS) :]] == list(KINDS.values())
 
 
-@pytest.mark.bound("notifications that wait for a client")
+@pytest.mark.bound("queued notifications for a client")
 async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
     """Queued ones are still updated."""
     news = News()
@@ -43,7 +43,7 @@ async def test_ever_other_parts_of_a_resource_have_a_limit() -> None:
     ]
 
 
-@pytest.mark.bound("streams of changes of an upstream")
+@pytest.mark.bound("change streams of an upstream")
 def test_nobody_takes_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded for each principal and in all; an ended one frees its place."""
     monkeypatch.setattr(following, "STREAMS_EACH", 2)

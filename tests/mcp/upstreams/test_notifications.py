@@ -31,7 +31,7 @@ async def test_who_reads_slowly_has_all_of_it_before_the_answer(monkeypatch: pyt
     assert heard == list(range(500))
 
 
-@pytest.mark.bound("notifications of one call that wait for its client")
+@pytest.mark.bound("queued notifications of a call")
 async def test_who_does_not_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is bounded, and no answer waits for it for ever."""
     monkeypatch.setattr(notifications, "DRAIN", 0.0)

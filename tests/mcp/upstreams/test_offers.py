@@ -27,7 +27,7 @@ def test_a_tool_is_gone_once_no_page_has_it(cursor: str | None) -> None:
     assert [*known.tools] == (["a", "b", "c"] if cursor else ["a", "b"])
 
 
-@pytest.mark.bound("lists of upstreams that are read page by page")
+@pytest.mark.bound("paginated lists of upstreams")
 def test_whoever_reads_no_list_to_its_end_takes_no_room() -> None:
     """The oldest of these walks are evicted."""
     known = offer(A, B)

@@ -140,7 +140,7 @@ async def test_what_is_no_single_request_is_refused(served: Served, body: Any, s
         assert (await client.list_tools()).tools
 
 
-@pytest.mark.bound("a message")
+@pytest.mark.bound("MCP messages")
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(served: Served) -> None:
     """More than 16 MiB is 413."""
     async with aiohttp.ClientSession() as session:

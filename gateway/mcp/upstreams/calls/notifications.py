@@ -20,9 +20,9 @@ BESIDE = 512
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "notifications of one call that wait for its client",
+        "queued notifications of a call",
         size(MOST),
-        "further ones are left out",
+        "further ones are dropped",
     ),
 )
 

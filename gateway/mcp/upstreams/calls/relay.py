@@ -37,8 +37,8 @@ MAX_PARKED = 16
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "calls in which an upstream asks something of a client that must come back to answer",
-        f"{MAX_PARKED} per principal and upstream, {LONGEST_PARK:g} s; an upstream may ask {ROUNDS} times in one",
+        "calls suspended for an upstream's question to the client",
+        f"{MAX_PARKED} per principal and upstream, {LONGEST_PARK:g} s; {ROUNDS} questions per call",
         "an error, and the call ends at the upstream",
     ),
 )

@@ -51,9 +51,9 @@ ROUNDS_EACH = 256
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "calls that an upstream wants to have repeated",
-        f"{ROUNDS_EACH} per principal, {ROUNDS:,} in all, are let through once more without being counted again",
-        "the oldest of that principal, or of whoever has most, is decided on as a new call",
+        "calls to repeat for an upstream",
+        f"{ROUNDS_EACH} per principal, {ROUNDS:,} in all, are repeated once without counting against limits",
+        "the repetition of the oldest of that principal, or of the largest holder, counts as a new call",
     ),
 )
 

@@ -32,9 +32,9 @@ WALKS = 16
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "lists of upstreams that are read page by page",
+        "paginated lists of upstreams",
         f"{WALKS} per list, {size(ROOM)} of all lists, of {MOST:,} principals",
-        "the one that was not used for longest is asked for anew",
+        "the least recently used is evicted, and read again when needed",
         uncounted="a cache",
     ),
 )

@@ -49,9 +49,9 @@ ALL_URIS = 16 * 1024
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "resources of an upstream that are followed",
-        f"{MAX_URIS:,} per principal, {ALL_URIS:,} in all, of each connection; a small share each once half of that is "
-        "taken",
+        "subscribed resources of an upstream",
+        f"{MAX_URIS:,} per principal, {ALL_URIS:,} in all, of each connection; beyond half of it, a small share "
+        "per principal",
         "an error",
     ),
 )

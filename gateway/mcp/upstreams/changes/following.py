@@ -36,15 +36,15 @@ STREAMS_EACH = 128
 BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
-        "streams of changes of an upstream",
+        "change streams of an upstream",
         f"{STREAMS_EACH} per principal, {MAX_STREAMS:,} in all",
         "an error",
     ),
     Bound(
         Area.UPSTREAMS,
-        "notifications that wait for a client",
-        f"{BACKLOG} per client; of lists and resources the last one each, {MOST:,}",
-        "further ones are left out",
+        "queued notifications for a client",
+        f"{BACKLOG} per client; the latest per list and resource, {MOST:,}",
+        "further ones are dropped",
     ),
 )
 

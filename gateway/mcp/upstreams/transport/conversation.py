@@ -32,8 +32,8 @@ BOUNDS: Final = (
     Bound(
         Area.UPSTREAMS,
         "requests of an upstream to its clients",
-        f"{MAX_ASKED} at a time, {MAX_REPLIES} answers that it has not taken",
-        "further ones are refused, then not answered",
+        f"{MAX_ASKED} at a time, {MAX_REPLIES} unread answers",
+        "further ones are refused; beyond the unread answers, ignored",
     ),
 )
 
