@@ -201,7 +201,7 @@ class ResponseReader:
             raise Malformed("it does not begin with HTTP/1.")
         # A line may end with LF alone, as those of old servers do (RFC 9112 2.2).
         end, size = received.find(b"\n\r\n", at), 3
-        bare = received.find(b"\n\n", at, end if end >= 0 else len(received))
+        bare = received.find(b"\n\n", at, end + 1 if end >= 0 else len(received))
         if bare >= 0:
             end, size = bare, 2
         if (end - at if end >= 0 else self._unparsed) > HEAD_BYTES:

@@ -42,6 +42,7 @@ from gateway.policy import (
     parse_policy,
     without,
 )
+from tests.backends.parsers import read_by_aiohttp, read_by_gateway
 
 POLICY: Final = parse_policy(
     """
@@ -184,6 +185,20 @@ def answer(data: bytes) -> None:
     assert not {"set-cookie", "content-length", "transfer-encoding", "gateway-reason"} & told.keys()
 
 
+def response(data: bytes) -> None:
+    """Any bytes of a backend's connection: refused, or one response, the same in any pieces and for aiohttp's client.
+
+    The first byte says how the rest is split. aiohttp takes a line of a space for the end of a head, and a tab for a
+    part of a transfer coding; it decodes no content here.
+    """
+    size, data = data[:1][0] % 16 + 1 if data else 1, data[1:]
+    whole = read_by_gateway([data])
+    assert read_by_gateway([data[at : at + size] for at in range(0, len(data), size)]) == whole
+    other = read_by_aiohttp([data])
+    if whole is not None and other is not None and not re.search(rb"(?i)\n \r?\n|\t|content-encoding", data):
+        assert whole == other
+
+
 TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
     {
         "url": url,
@@ -192,6 +207,7 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
         "policy": policy,
         "frames": frames,
         "answer": answer,
+        "response": response,
     }
 )
 """The targets by name; `seeds/<name>/` holds the initial inputs."""

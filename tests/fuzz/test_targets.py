@@ -32,6 +32,9 @@ PARTS = {
                "location: ", "https://shop.test/v2/api/cart/1", "//evil.test", "set-cookie: a=b", "content-encoding: ",
                "gzip", "deflate", "br", "\n\n", '{"a":', "1e400}", "[" * 70, "\x1f\u008b", "\u00ff",
                "cache-control: public"],
+    "response": ["HTTP/1.1 200 OK", "HTTP/1.0 204 N", "HTTP/1.1 100 C", "\r\n", "\r\n\r\n", "\n", "\r", "X-A: 1", " ",
+                 "Content-Length: ", "Transfer-Encoding: ", "chunked", "identity", "Connection: close", "\t", ",", "2",
+                 "0", "ok", "3\r\nabc\r\n", ";a=b", "0\r\n\r\n", ":", "\x00", "Content-Encoding: gzip", "\x1f\u008b"],
 }  # fmt: skip
 """Pieces of hostile inputs, from which Hypothesis builds whole ones."""
 
@@ -48,7 +51,7 @@ def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
     """The decided form is what is sent, and only the modules' own errors are raised."""
     pieces = st.sampled_from(PARTS[name]) | st.text(max_size=3)
     joined = "".join(data.draw(st.lists(pieces, max_size=25)))
-    encoding = "latin-1" if name in ("headers", "answer") else "utf-8"
+    encoding = "latin-1" if name in ("headers", "answer", "response") else "utf-8"
     TARGETS[name](joined.encode(encoding, "replace"))
 
 
