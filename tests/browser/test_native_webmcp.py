@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, CDPSession, Frame, Page, async_playwright
 
-from tests.browser.conftest import ARGUMENTS, DEBIAN
+from tests.browser.conftest import launch
 from tests.browser.runtime_host import Host, host_server, packed, shown
 from tests.browser.test_form_tools import FORM, SCHEMA
 from tests.browser.test_runtime_tools import CLIENT, TOOLS, ask, envelope
@@ -51,9 +51,7 @@ EXCEPTIONS = {
 async def native() -> AsyncIterator[Browser]:
     """The browser."""
     async with async_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-        place = None if own.exists() else DEBIAN
-        browser = await playwright.chromium.launch(executable_path=place, args=[*ARGUMENTS, "--enable-features=WebMCP"])
+        browser = await launch(playwright, "--enable-features=WebMCP")
         yield browser
         await browser.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Frame, async_playwright
 
-from tests.browser.conftest import ARGUMENTS, DEBIAN
+from tests.browser.conftest import launch
 from tests.browser.runtime_host import Host, host_server, packed, shown
 
 TOOLS = """<!doctype html><html><head></head><body><p>page</p><script>
@@ -241,10 +241,8 @@ async def test_an_envelope_past_the_gateway_offers_no_more_than_app_tools(host: 
 
 async def test_native_webmcp_mirrors_what_the_gateway_need_not_guard(tmp_path: Path) -> None:
     """If the browser admits the frame's tools, the unguarded ones are registered, and their calls are marked."""
-    arguments = [*ARGUMENTS, "--enable-features=WebMCP"]
     async with async_playwright() as playwright, host_server() as url:
-        own = Path(playwright.chromium.executable_path)
-        browser = await playwright.chromium.launch(executable_path=None if own.exists() else DEBIAN, args=arguments)
+        browser = await launch(playwright, "--enable-features=WebMCP")
         page = await browser.new_page()
         await page.goto(url)
         host = Host(page)

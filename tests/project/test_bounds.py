@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from scripts.bounds_doc import PAGE, declared, page
 TESTS = Path(__file__).parents[1]
 
 
+@cache
 def driven() -> dict[str, list[str]]:
     """Return the tests marked with `@pytest.mark.bound("…")`, by the bound that they drive."""
     found: dict[str, list[str]] = {}
     for file in TESTS.rglob("test_*.py"):
-        for name, what in _marks(ast.parse(file.read_text(encoding="utf-8"))):
+        text = file.read_text(encoding="utf-8")
+        for name, what in _marks(ast.parse(text)) if "pytest.mark.bound(" in text else ():
             found.setdefault(what, []).append(f"{file.relative_to(TESTS)}::{name}")
     return found
 
@@ -32,9 +35,6 @@ def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
                     yield from ((node.name, ast.literal_eval(what)) for what in mark.args)
 
 
-DRIVEN = driven()
-
-
 def test_the_table_of_bounds_is_made_from_the_code() -> None:
     """Regenerate it after a change: python scripts/bounds_doc.py."""
     text = PAGE.read_text(encoding="utf-8")
@@ -44,11 +44,11 @@ def test_the_table_of_bounds_is_made_from_the_code() -> None:
 @pytest.mark.parametrize("bound", declared(), ids=lambda bound: bound.what)
 def test_a_test_drives_each_bound(bound: Bound) -> None:
     """The test goes up to the bound and beyond it, in real parts of the gateway, and is marked with its name."""
-    assert DRIVEN.get(bound.what), f'no test is marked @pytest.mark.bound("{bound.what}")'
+    assert driven().get(bound.what), f'no test is marked @pytest.mark.bound("{bound.what}")'
 
 
 def test_every_driven_bound_is_declared_once() -> None:
     """A test marked with a renamed bound drives nothing."""
     names = Counter(bound.what for bound in declared())
-    assert set(DRIVEN) <= set(names)
+    assert set(driven()) <= set(names)
     assert [name for name, count in names.items() if count > 1] == []
