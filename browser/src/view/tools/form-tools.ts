@@ -117,7 +117,8 @@ function watchForms(context: () => Context | undefined): (root: Document | Shado
     try {
       await context()?.registerTool({ ...definition, execute: (input: Params) => submit(form, input) }, { signal: controller.signal });
     } catch (error) {
-      console.warn(`The tool of a form could not be offered: ${String(error)}`);
+      // Its form has changed or gone meanwhile.
+      if (!controller.signal.aborted) console.warn(`The tool of a form could not be offered: ${String(error)}`);
     }
   }
 

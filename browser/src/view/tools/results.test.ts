@@ -17,6 +17,13 @@ test("an MCP result passes as it is", () => {
   expect(toolResult({ structuredContent: { a: 1 } })).toEqual({ structuredContent: { a: 1 }, content: [{ type: "text", text: '{"a":1}' }] });
 });
 
+test("a value nested too deeply for a message is text alone, a result of MCP an error", () => {
+  const nested = (levels: number): object => Array.from({ length: levels - 1 }).reduce<object>((inner) => ({ a: inner }), {});
+  expect(toolResult(nested(58)).structuredContent).toEqual(nested(58));
+  expect(toolResult(nested(59))).toEqual({ content: [{ type: "text", text: JSON.stringify(nested(59)) }] });
+  expect(() => toolResult({ content: [], structuredContent: nested(58) })).toThrow("nested deeper than 58 levels");
+});
+
 test("an object that only has a member named content is a value", () => {
   expect(toolResult({ content: "words" })["structuredContent"]).toEqual({ content: "words" });
 });

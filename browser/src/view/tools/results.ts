@@ -20,13 +20,26 @@ function isContent(value: unknown): value is Content[] {
   return Array.isArray(value) && value.every((block) => isObject(block) && typeof block["type"] === "string");
 }
 
-/** `value` is converted through JSON first, so that unserializable values fail here and not in `postMessage`. */
+/** The nesting of a result for which hosts and the gateway have room: messages may have 64 levels. */
+const LEVELS = 58;
+
+const isShallow = (value: unknown, levels: number): boolean =>
+  typeof value !== "object" || value === null || (levels > 0 && Object.values(value).every((one) => isShallow(one, levels - 1)));
+
+/**
+ * `value` is converted through JSON first, so that unserializable values fail here and not in `postMessage`. A value
+ * nested too deeply for a message is its text alone; a result of MCP is an error then.
+ */
 export function toolResult(value: unknown): ToolResult {
   if (typeof value === "string") return { content: text(value) };
   const json = JSON.stringify(value ?? undefined);
   if (json === undefined) return { content: [] };
   const plain: unknown = JSON.parse(json);
   if (!isObject(plain)) return { content: text(json) };
+  if (!isShallow(plain, LEVELS)) {
+    if ("content" in plain || "structuredContent" in plain) throw new Error(`The result is nested deeper than ${LEVELS} levels`);
+    return { content: text(json) };
+  }
   if (isContent(plain["content"])) return plain as ToolResult;
   if (isObject(plain["structuredContent"])) return { ...plain, content: text(JSON.stringify(plain["structuredContent"])) };
   return { content: text(json), structuredContent: plain };
