@@ -6,7 +6,7 @@ from gateway.cli.group import CommandGroup
 
 main = CommandGroup(
     name="webmcp-gateway",
-    purpose="Lets a normal web app run as an MCP App, under one policy and one record.",
+    purpose="Runs a normal web app as an MCP App, under one policy and one audit log.",
     commands_in={
         "init": "gateway.cli.init:init",
         "serve": "gateway.cli.serve:serve",

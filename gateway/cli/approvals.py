@@ -31,7 +31,7 @@ Question = Mapping[str, Any]
 
 approvals = CommandGroup(
     name="approvals",
-    purpose="See what waits for a person, and answer it. Talks to the running gateway's console.",
+    purpose="List and answer open questions, through the running gateway's console.",
     commands_in={
         "list": "gateway.cli.approvals:list_",
         "answer": "gateway.cli.approvals:answer",
@@ -79,9 +79,9 @@ class Gateway:
 
 def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        config_option("Says where the gateway's console is."),
-        click.option("--url", help="The console's address instead, such as http://gateway.localhost:8080."),
-        click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="A token with `approve`, where there is auth."),
+        config_option("The configuration, which names the console's address."),
+        click.option("--url", help="URL of the console instead, such as http://gateway.localhost:8080."),
+        click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="A token with the capability `approve`."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -91,7 +91,7 @@ def _reaching(command: Callable[..., Any]) -> Callable[..., Any]:
 @_reaching
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None:
-    """What waits for you now.
+    """List the open questions that you may answer.
 
     Example: webmcp-gateway approvals list
     """
@@ -107,9 +107,9 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
 
 @click.command()
 @click.argument("id")
-@click.option("--approve", "given", flag_value="approve", help="Approve without asking here.")
-@click.option("--decline", "given", flag_value="decline", help="Decline without asking here.")
-@click.option("--grant", is_flag=True, help="Approve all calls under the rule, for as long as its policy says.")
+@click.option("--approve", "given", flag_value="approve", help="Approve without a prompt.")
+@click.option("--decline", "given", flag_value="decline", help="Decline without a prompt.")
+@click.option("--grant", is_flag=True, help="Approve all calls under the rule, for the period that the policy grants.")
 @_reaching
 def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show the question ID, and answer it. The start of an id is enough.
@@ -128,7 +128,7 @@ def answer(id: str, given: str | None, grant: bool, path: Path, url: str | None,
 
 
 @click.command()
-@click.option("--answer", "answering", is_flag=True, help="Ask here about each.")
+@click.option("--answer", "answering", is_flag=True, help="Prompt for an answer to each.")
 @_reaching
 def watch(answering: bool, path: Path, url: str | None, token: str | None) -> None:
     """Show questions as they come, until Ctrl-C.
@@ -158,7 +158,7 @@ def watch(answering: bool, path: Path, url: str | None, token: str | None) -> No
 @click.command()
 @_reaching
 def grants(path: Path, url: str | None, token: str | None) -> None:
-    """What was allowed for a while.
+    """List grants: approvals that cover further calls for a period.
 
     Example: webmcp-gateway approvals grants
     """

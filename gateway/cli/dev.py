@@ -15,9 +15,9 @@ from gateway.cli.serve import run
 def dev(path: Path) -> None:
     """Run the gateway, and show changed apps at once.
 
-    When a file of an app is saved, the app is packed anew and the console opens its view again; models see the tools
-    of the new page. What cannot be packed is said there, and the page of before stays. Policies take effect as with
-    `serve`. For a bundler, let it write its output as it watches (`vite build --watch`), and name that folder.
+    When a file of an app is saved, the app is packed again and the console reloads its view; models see the tools
+    of the new page. If packing fails, the console shows why and keeps the previous page. Policies take effect as with
+    `serve`. With a bundler, use its watch mode (`vite build --watch`) and name its output folder.
 
     Example: webmcp-gateway dev
     """

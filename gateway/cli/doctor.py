@@ -41,11 +41,11 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
 @click.command()
 @config_option()
 def doctor(path: Path) -> None:
-    """Look for what is wrong with an installation: files that others may change, or may read though they are private.
+    """Check an installation: files that other users may change, or private files that they may read.
 
-    Policy, configuration, record and keys belong to the gateway's user alone: whoever may write them needs no approval.
-    Nobody else may read what the gateway makes: its keys, record, database, lock file and log.
-    Also names the upstreams at a URL that cannot be reached. Exit code 1 if something is wrong.
+    Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
+    only it may read the gateway's keys, record, database, lock file and log. Unreachable upstreams are listed, too.
+    Exit code 1 if there is a problem.
 
     Example: webmcp-gateway doctor
     """

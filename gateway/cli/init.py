@@ -200,16 +200,16 @@ _GENERIC = frozenset({"", "app", "build", "dist", "out", "public", "site", "src"
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--backend", required=True, metavar="URL", help="Where the app's requests go, such as http://127.0.0.1:3000."
+    "--backend", required=True, metavar="URL", help="URL of the app's backend, such as http://127.0.0.1:3000."
 )
-@click.option("--app", "app", metavar="ID", help="The app's id; left out, made of the folder's name.")
+@click.option("--app", "app", metavar="ID", help="The app's id; derived from the folder's name by default.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The gateway's port.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def init(folder: Path, backend: str, app: str | None, port: int, force: bool) -> None:
     """Write gateway.yaml and policies/ID.yaml here, for the web app in FOLDER.
 
-    The policy lets the app read what its own files ask for (fetch('/…') and its like, forms), and nothing else; its
-    comments say how to open more.
+    The policy allows reading the paths that the app's files request (fetch('/…'), forms and similar), nothing else; its
+    comments explain how to allow more.
     """
     network = network_of(backend)
     app = app or _app_id(folder)

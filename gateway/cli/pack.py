@@ -21,14 +21,14 @@ from gateway.policy import load_policy
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--app", "-a", "app", help="The app's id; the folder's name where it is left out.")
-@click.option("--title", help="What people call the app; its id where it is left out.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it: APP.html by default.")
-@click.option("--base", default="/", show_default=True, help="What relative URLs are relative to: a path, or the site.")
+@click.option("--app", "-a", "app", help="The app's id; the folder's name by default.")
+@click.option("--title", help="The app's title; its id by default.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Output file; APP.html by default.")
+@click.option("--base", default="/", show_default=True, help="Base of relative URLs: a path, or the site.")
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="The app's policy: what the backend has, what frames may show, what tools hosts may offer.",
+    help="The app's policy: paths of the backend, origins of frames, tools for hosts.",
 )
 @json_option
 def pack(
@@ -42,9 +42,9 @@ def pack(
 ) -> None:
     """Make one HTML file of the web app in the folder (or HTML file) SOURCE.
 
-    Scripts, modules, styles, images and fonts go into it, and the view runtime stands first in its head. What cannot be
-    packed is named with file, line and column, all at once. The gateway does the same itself when it starts: this shows
-    what it makes of an app, or writes it for a server of your own.
+    Scripts, modules, styles, images and fonts are embedded, and the view runtime is first in its head. Everything that
+    cannot be packed is listed with file, line and column. The gateway packs apps itself when it starts: this command
+    shows the result, or writes it for an MCP server of your own.
 
     Example: webmcp-gateway pack dist --app cart
     """

@@ -112,13 +112,15 @@ log = logging.getLogger(__name__)
 
 @click.command()
 @config_option()
-@click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
-@click.option("--log-format", type=click.Choice(logs.FORMATS), help="How the log is written.  [default: as `log` says]")
+@click.option("--verbose", "-v", is_flag=True, help="Log events, not only problems.")
+@click.option(
+    "--log-format", type=click.Choice(logs.FORMATS), help="Format of the log.  [default: `log` of gateway.yaml]"
+)
 def serve(path: Path, verbose: bool, log_format: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     Changes of gateway.yaml's `apps` and of policies take effect while it runs, within two seconds, or at once with
-    SIGHUP. A file that cannot be used changes nothing; the log and the console say what is wrong in it.
+    SIGHUP. An invalid file changes nothing; the log and the console name its problems.
 
     Example: webmcp-gateway serve --config gateway.yaml
     """

@@ -23,10 +23,10 @@ from gateway.model import Principal
 from gateway.shares import Shares
 
 MOST_EACH: Final = 1000
-"""Connections from one address where nothing is said."""
+"""Default limit of connections from one address."""
 
 MOST: Final = 10_000
-"""Those of all."""
+"""Default limit of all connections."""
 
 CONNECTIONS: Final = Bound(
     Area.DOORS,
@@ -56,13 +56,13 @@ REFUSAL: Final = (
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str | None:
-    """The address of the other end of a connection."""
+    """Return the remote address of a connection."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) else str(peer) if peer is not None else None
 
 
 class Peers:
-    """The places of all connections. `near` are the addresses that many clients share: those of proxies."""
+    """Counts open connections by address. `near` are the addresses of proxies, which many clients share."""
 
     def __init__(self, each: int = MOST_EACH, in_all: int = MOST, near: Blocks = ()) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -72,9 +72,9 @@ class Peers:
         self._alone = itertools.count()
 
     def take(self, remote: str | None) -> str | None:
-        """A place for a connection from there, by what is to be given back; None where there is none.
+        """Count a connection and return its key for `give`; None if a limit is reached.
 
-        Behind a proxy the address tells nothing: each of its connections counts for itself.
+        The address of a proxy identifies no client: each of its connections has a separate key.
         """
         address = address_of(remote)
         shared = address is None or address.is_loopback or within(address, self._near)
@@ -85,18 +85,18 @@ class Peers:
         return None
 
     def give(self, owner: str) -> None:
-        """It is closed."""
+        """Release the place of a closed connection."""
         self._places.give(owner)
 
 
 REQUESTS_EACH: Final = 1000
-"""Requests of one person where nothing is said."""
+"""Default limit of concurrent requests of one person."""
 
 REQUESTS: Final = 10_000
-"""Those of all: each has a connection of its own."""
+"""Default limit of all concurrent requests: each has a separate connection."""
 
 CODE: Final = "too-many-requests"
-"""Why a request too many is refused."""
+"""The code of refusals beyond the limit."""
 
 
 _REQUESTS: Final = Bound(
@@ -120,7 +120,7 @@ _LISTEN: Final = "subscriptions/listen"
 
 
 class InFlight:
-    """The places of all persons, for requests that end by themselves and for streams that do not."""
+    """Counts concurrent requests by person, and standing streams apart from them."""
 
     def __init__(self, each: int = REQUESTS_EACH, in_all: int = REQUESTS) -> None:
         self.requests = Shares(each, in_all)
@@ -129,9 +129,9 @@ class InFlight:
 
     @contextmanager
     def place(self, request: web.Request, principal: Principal | None) -> Iterator[RefusedResponse | None]:
-        """A place for the block; what to answer instead where there is none.
+        """Count a request while the block runs; yields the refusal to send if a limit is reached.
 
-        Who is not known has nothing here that lasts, and the connections of one address are bounded.
+        Unauthenticated callers are not counted: they hold nothing that lasts, and their connections are limited.
         """
         if principal is None:
             yield None
@@ -146,7 +146,7 @@ class InFlight:
 
     def _refusal(self, request: web.Request, of: str) -> RefusedResponse:
         detail = (
-            f"This caller has as many {of} as `server.requests_each` says ({self._each}), or as others leave room for. "
+            f"This caller has reached its limit of {of} (`server.requests_each`: {self._each}, or less under load). "
             "Wait until some have ended."
         )
         headers = {"retry-after": "1"}
@@ -162,13 +162,13 @@ def _is_mcp(request: web.Request) -> bool:
 
 
 def _stands(request: web.Request) -> bool:
-    """Whether an MCP client waits for what may come, for as long as it likes."""
+    """Whether an MCP client opens a standing stream of messages."""
     listens = request.method == "POST" and request.headers.get("mcp-method") == _LISTEN
     return _is_mcp(request) and (request.method == "GET" or listens)
 
 
 LARGE: Final = 64 * 1024
-"""Bytes of an answer that counts: about as much of each one is the connection's own."""
+"""Bytes from which a response counts: the connection's own buffers hold about as much."""
 
 
 _ANSWERS: Final = Bound(
@@ -180,7 +180,7 @@ _ANSWERS: Final = Bound(
 
 
 class Unread:
-    """Answers that wait for their client, by connection; unauthenticated callers count by address."""
+    """Counts the unread bytes of responses by connection and owner: a person, or an unauthenticated address."""
 
     def __init__(self, each: int = ROOM_EACH, in_all: int = ROOM) -> None:
         self._each = each
@@ -190,11 +190,11 @@ class Unread:
 
     @property
     def used(self) -> int:
-        """Bytes that wait now."""
+        """Unread bytes of all responses."""
         return self._of.total()
 
     def hold(self, connection: asyncio.Transport, owner: str, count: int) -> None:
-        """So many bytes of `owner` begin to wait there, which others may have to leave for."""
+        """Count unread bytes of `owner`; beyond a limit the oldest connections of the largest holder are closed."""
         self.release(connection)
         if count <= LARGE:
             return
@@ -203,20 +203,20 @@ class Unread:
         while (greedy := self._greedy(owner)) is not None:
             first = next(one for one, (whose, _) in self._waiting.items() if whose == greedy)
             if first is connection:
-                return  # an answer alone may be as large as its route says
+                return  # a single response may be as large as its route allows
             _ANSWERS.exceeded(greedy)
             self.release(first)
             first.abort()
 
     def release(self, connection: asyncio.Transport) -> None:
-        """Nothing waits there any more."""
+        """Stop counting the connection."""
         owner, count = self._waiting.pop(connection, ("", 0))
         self._of[owner] -= count
         if not self._of[owner]:
             del self._of[owner]
 
     def _greedy(self, owner: str) -> str | None:
-        """Whose answers are too many, where `owner` has a new one."""
+        """Return the owner whose responses exceed a limit after a new one of `owner`; None if none does."""
         if self._of[owner] > self._each:
             return owner
         return self._of.most_common(1)[0][0] if self.used > self._in_all else None

@@ -64,10 +64,16 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e]*)")
 
 @click.command()
 @click.argument("url")
-@click.option("--app", help="The app whose mount is tried (/mcp/<app>); needed where the gateway has more than one.")
-@click.option("--site", help="The address of the app's own site, to be tried too; known on loopback with --app.")
-@click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="Sent as Authorization: Bearer.")
-@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with every attack; repeatable.")
+@click.option("--app", help="The app whose mount is attacked (/mcp/<app>); required if the gateway has several.")
+@click.option("--site", help="URL of the app's own site, to attack it too; derived from --app on loopback.")
+@click.option("--token", envvar="WEBMCP_GATEWAY_TOKEN", help="Bearer token to send.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="Header field to send with every attack; repeatable.",
+)
 @click.option(
     "--rate", type=click.FloatRange(0.1, FASTEST), default=20.0, show_default=True, help="Attacks per second."
 )
@@ -76,7 +82,7 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e]*)")
     type=click.FloatRange(0, 600),
     default=0.0,
     metavar="SECONDS",
-    help="Also try whether who says half a request is given up within so long (a minute or two is usual).",
+    help="Also try incomplete requests, which must be closed within this time (a minute or two is usual).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 @click.pass_context
@@ -91,10 +97,10 @@ def attack(
     patience: float,
     as_json: bool,
 ) -> None:
-    """Try known attacks on the gateway at URL, such as http://localhost:8080; only ask this of one that is yours.
+    """Try known attacks on the gateway at URL, such as http://localhost:8080. Use it on your own gateways only.
 
-    What is tried is refused by every gateway whatever its policy says, and asks for paths that no API has. Nothing but
-    URL and --site is connected to. Exit code 0 if all held, 1 if one did not, 2 if nothing could be tried.
+    Every gateway refuses these attacks, whatever its policy is; they request paths that no API has. It connects to URL
+    and --site only. Exit code 0 if all were refused, 1 if one succeeded, 2 if nothing could be tried.
     """
     place = _address(url)
     shown = f"{app}.localhost" if app and _is_loopback(place) else None

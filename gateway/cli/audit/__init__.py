@@ -6,7 +6,7 @@ from gateway.cli.group import CommandGroup
 
 audit = CommandGroup(
     name="audit",
-    purpose="Read the record, and prove that it is what was written.",
+    purpose="Read and verify the record.",
     commands_in={
         "tail": "gateway.cli.audit.tail:tail",
         "query": "gateway.cli.audit.query:query",

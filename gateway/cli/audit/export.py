@@ -31,10 +31,12 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 @click.command()
 @source_options
 @filter_options
-@click.option("--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="The form.")
-@click.option("--output", "-o", "place", metavar="FILE", default="-", help="A file to write, for its owner alone.")
+@click.option(
+    "--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="Output format."
+)
+@click.option("--output", "-o", "place", metavar="FILE", default="-", help="Output file, readable by its owner only.")
 def export(config: Path, record: str | None, format: str, place: str, **given: str | None) -> None:
-    """Write every record that fits: one JSON object per line, or CSV.
+    """Write all matching records: one JSON object per line, or CSV.
 
     Example: webmcp-gateway audit export --format csv --since 30d > november.csv
     """

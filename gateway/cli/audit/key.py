@@ -13,7 +13,7 @@ from gateway.cli.group import Unusable
 @click.command()
 @source_options
 def key(config: Path, record: str | None) -> None:
-    """Write the public key that the heads of the record are signed with. Keep it where the gateway cannot write.
+    """Print the public key of the record's signed heads. Keep it where the gateway cannot write.
 
     Example: webmcp-gateway audit key > gateway.pub
     """

@@ -15,10 +15,12 @@ from gateway.cli.policy.output import write_json
 @click.command()
 @source_options
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of records."
+)
 @click.option("--json", "json_lines", is_flag=True, help="Write JSON.")
 def query(config: Path, record: str | None, limit: int, json_lines: bool, **given: str | None) -> None:
-    """Show the newest records that fit, oldest first.
+    """Show the newest matching records, oldest first.
 
     Example: webmcp-gateway audit query --initiator model --decision deny --since 7d
     """

@@ -259,10 +259,10 @@ def _text(text: str) -> str:
 @click.command()
 @source_options
 @filter_options
-@click.option("--output", "-o", "place", metavar="FILE", default="-", help="A file to write, for its owner alone.")
+@click.option("--output", "-o", "place", metavar="FILE", default="-", help="Output file, readable by its owner only.")
 @click.option("--title", default="What the gateway carried", show_default=True, help="The heading of the page.")
 def report(config: Path, record: str | None, place: str, title: str, **given: str | None) -> None:
-    """Write a page in HTML about a period, the last 30 days if none is named. It needs no network.
+    """Write an HTML report about a period, by default the last 30 days. It needs no network.
 
     Example: webmcp-gateway audit report --since 7d --output week.html
     """

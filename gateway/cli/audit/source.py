@@ -59,30 +59,30 @@ def source_options(command: F) -> F:
     record = click.option(
         "--record", help="A journal, an SQLite file or a postgresql:// URL, instead of gateway.yaml's."
     )
-    config = config_option("The configuration that says where the record is.", "config")
+    config = config_option("The configuration, which names the record.", "config")
     return config(record(command))
 
 
 def filter_options(command: F) -> F:
     """Add the options that filter records."""
     options = (
-        click.option("--app", help="Of this app."),
-        click.option("--principal", help="Of this caller: issuer|client|subject."),
-        click.option("--view", help="Of this view."),
-        click.option("--door", help="That came in by mcp, bridge, site or another door."),
-        click.option("--initiator", type=click.Choice([*map(str, Initiator)]), help="That one of these caused."),
-        click.option("--decision", type=click.Choice(DECISIONS), help="That the policy, or a person, decided so."),
+        click.option("--app", help="App."),
+        click.option("--principal", help="Caller: issuer|client|subject."),
+        click.option("--view", help="View."),
+        click.option("--door", help="Door: mcp, bridge, site or another."),
+        click.option("--initiator", type=click.Choice([*map(str, Initiator)]), help="Initiator."),
+        click.option("--decision", type=click.Choice(DECISIONS), help="Decision of the policy or a person."),
         click.option(
             "--reason",
             type=click.Choice([*map(str, Reason), UNKNOWN, *CODES]),
             metavar="REASON",
-            help="That ended with this reason, such as policy-denied, result-unknown or unidentified.",
+            help="Reason of the outcome, such as policy-denied, result-unknown or unidentified.",
         ),
-        click.option("--trace", help="Of this trace id."),
-        click.option("--client", help="Of the client at this address."),
-        click.option("--id", help="With this id, or caused by what has it."),
-        click.option("--since", help="From this time on: 2h, 7d, 2026-11-22 or 2026-11-22T10:00 (UTC)."),
-        click.option("--until", help="Before this time, in the same forms."),
+        click.option("--trace", help="Trace id."),
+        click.option("--client", help="Address of the client."),
+        click.option("--id", help="Id of the record, or of the one that caused it."),
+        click.option("--since", help="Start of the period: 2h, 7d, 2026-11-22 or 2026-11-22T10:00 (UTC)."),
+        click.option("--until", help="End of the period, exclusive, in the same forms."),
     )
     for option in reversed(options):
         command = option(command)

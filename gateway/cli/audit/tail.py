@@ -32,11 +32,18 @@ PAUSE = 0.3
 @click.command()
 @source_options
 @filter_options
-@click.option("--lines", "-n", type=click.IntRange(0, 100_000), default=10, show_default=True, help="How many first.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(0, 100_000),
+    default=10,
+    show_default=True,
+    help="Number of records to begin with.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option("--json", "json_lines", is_flag=True, help="Write JSON, one object per line.")
 def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines: bool, **given: str | None) -> None:
-    """Show the last records; with --follow also those that come, as they end.
+    """Show the last records; with --follow also new ones as they are written.
 
     Example: webmcp-gateway audit tail --follow --app cart
     """

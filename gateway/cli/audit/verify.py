@@ -67,11 +67,11 @@ class Rules:
 
 @click.command()
 @source_options
-@click.option("--key", "keys", multiple=True, help="A public key that you trust, or a file with it; may be repeated.")
-@click.option("--any-key", is_flag=True, help="Take any key: who rewrites the whole record leaves no trace then.")
-@click.option("--head", type=int, default=0, help="The number of a head that you know: the record must reach it.")
-@click.option("--begins-at", type=int, help="The head with which the journal begins, if older files were put away.")
-@click.option("--gone", multiple=True, help="A journal that was put away from the database; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="A trusted public key, or a file with it; repeatable.")
+@click.option("--any-key", is_flag=True, help="Accept any key: a completely rewritten record is then not detected.")
+@click.option("--head", type=int, default=0, help="Number of a known head that the record must reach.")
+@click.option("--begins-at", type=int, help="Head with which the journal begins, if older files were archived.")
+@click.option("--gone", multiple=True, help="A journal that was archived from the database; repeatable.")
 @json_option
 def verify(
     config: Path,
@@ -83,9 +83,9 @@ def verify(
     gone: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Prove that no line of the record was altered, taken away, added or moved.
+    """Verify that no line of the record was altered, removed, added or moved.
 
-    Reads the journal and the database. Exit code 1 and the first wrong line if something is wrong.
+    Reads the journal and the database. Exit code 1 and the first invalid line if the verification fails.
 
     Example: webmcp-gateway audit verify
     """

@@ -6,7 +6,7 @@ from gateway.cli.group import CommandGroup
 
 credential = CommandGroup(
     name="credential",
-    purpose="List, connect, test and revoke credentials; change the key of stored tokens.",
+    purpose="List, connect, test and revoke credentials; rotate the encryption key.",
     commands_in={
         "list": "gateway.cli.credential.commands:list_credentials",
         "connect": "gateway.cli.credential.commands:connect",

@@ -22,7 +22,7 @@ from gateway.stores.sql import Database
 T = TypeVar("T")
 
 person_option = click.option(
-    "--person", default=LOCAL.person, show_default=True, help="Whose account, as `credential list` shows it."
+    "--person", default=LOCAL.person, show_default=True, help="The person whose account it is, as in `credential list`."
 )
 
 

@@ -27,7 +27,7 @@ from gateway.stores.tokens import ListedToken
 @config_option()
 @json_option
 def list_credentials(path: Path, as_json: bool) -> None:
-    """List the credentials of gateway.yaml, with the tokens that are stored for them; never the tokens themselves.
+    """List the credentials of gateway.yaml and their stored tokens, without the token values.
 
     Example: webmcp-gateway credential list --json
     """
@@ -100,14 +100,14 @@ def _date(one: ListedToken) -> str:
 
 @click.command()
 @click.argument("name")
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @config_option()
 @json_option
 def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
-    """Print the address of the console's page on which a person connects an account for credential NAME.
+    """Print the URL of the console page where a person connects an account for credential NAME.
 
-    The gateway must be running; the page asks for a login to the console where there are logins, and starts nothing
-    before a button is pressed.
+    The gateway must be running. The page requires a login to the console if logins are configured, and does nothing
+    before its button is pressed.
 
     Example: webmcp-gateway credential connect calendar --open
     """
@@ -130,11 +130,11 @@ def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) -> None:
-    """Get a token for credential NAME as a request would, and say what came; nothing secret is shown.
+    """Obtain a token for credential NAME as a request would, and show the result without secrets.
 
-    For an account of a person their stored token is taken, and renewed if it has expired.
+    For a personal account the stored token is used, and renewed if it has expired.
 
-    Exit code 0 if it works, 1 if not, 2 if the configuration cannot be used.
+    Exit code 0 if it works, 1 if not, 2 if the configuration is invalid.
 
     Example: webmcp-gateway credential test shop-service
     """
@@ -181,13 +181,13 @@ def _token_summary(token: Token) -> dict[str, Json]:
 @click.command()
 @click.argument("name")
 @person_option
-@click.option("--all", "everybody", is_flag=True, help="The accounts of all persons, and the gateway's own tokens.")
+@click.option("--all", "everybody", is_flag=True, help="All persons' accounts and the gateway's own tokens.")
 @config_option()
 @json_option
 def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -> None:
-    """Forget the stored tokens of credential NAME, and tell its server that they are no longer wanted.
+    """Delete the stored tokens of credential NAME, and revoke them at the authorization server.
 
-    A running gateway takes notice within five seconds.
+    A running gateway notices within five seconds.
 
     Example: webmcp-gateway credential revoke calendar --person "https://login.example.com|alice"
     """
@@ -223,18 +223,18 @@ async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -
 
 
 @click.command("rotate-key")
-@click.option("--print", "prints", is_flag=True, help="Print a new key and do nothing else.")
-@click.option("--reseal", is_flag=True, help="Make no new key: seal with the first that there is.")
+@click.option("--print", "prints", is_flag=True, help="Only print a new key.")
+@click.option("--reseal", is_flag=True, help="Create no new key: re-encrypt with the first existing one.")
 @config_option()
 @json_option
 def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
-    """Make a new key for stored tokens, what pages keep and logins, and seal all of it anew.
+    """Create a new key for stored tokens, page storage and logins, and re-encrypt them.
 
     The gateway may be running.
 
-    The key before stays in its place until the next rotation, for processes that still hold it. A key in the
-    environment is not ours to change: put what --print gives in front of it, separated by a space, restart the
-    gateway, and call this with --reseal.
+    The previous key stays valid until the next rotation, for processes that still use it. A key in an environment
+    variable must be changed by you: prepend the output of --print, separated by a space, restart the gateway, and run
+    this with --reseal.
 
     Example: webmcp-gateway credential rotate-key
     """

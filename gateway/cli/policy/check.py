@@ -22,9 +22,9 @@ from gateway.policy import warnings
 def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: bool, as_json: bool) -> None:
     """Check policy FILES, all in a folder, or those of gateway.yaml: every problem with file, line and column.
 
-    A policy that can be used may have warnings: routes that never decide, since others stand before them; report mode.
+    A valid policy may have warnings: routes that never match because of earlier ones; report mode.
 
-    Exit code 0 if all can be used, 1 with --strict if there is a warning, 2 if one cannot be used.
+    Exit code 0 if all are valid, 1 with --strict if there is a warning, 2 if one is invalid.
 
     Example: webmcp-gateway policy check policies/ --strict
     """

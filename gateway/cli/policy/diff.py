@@ -29,17 +29,17 @@ SHOWN: Final = 8
     type=click.Choice(list(FAILS)),
     default="never",
     show_default=True,
-    help="Exit code 1 if something is opened, or changed at all.",
+    help="Exit code 1 if something is opened, or if anything changed.",
 )
 @json_option
 @click.pass_context
 def diff(ctx: click.Context, old: Path, new: Path, fail_on: str, as_json: bool) -> None:
-    """Say what policy NEW opens, closes and changes against policy OLD; what is opened comes first.
+    """Compare policy NEW with policy OLD: what it opens (listed first), closes and changes.
 
-    Paths are compared, not lines: a rule that moves before another is found, one that is only written otherwise is
-    not. Two conditions or schemas cannot be compared, so another one counts as opened.
+    Decisions are compared, not lines: a changed order of rules is found, a different notation is not. Conditions and
+    schemas cannot be compared, so a different one counts as opened.
 
-    Exit code 0, 1 as --fail-on says, 2 if a policy cannot be used.
+    Exit code 0, 1 according to --fail-on, 2 if a policy is invalid.
 
     Example: webmcp-gateway policy diff main/cart.yaml cart.yaml --fail-on opened
     """

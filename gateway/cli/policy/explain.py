@@ -34,16 +34,18 @@ class ExplainedCall:
 @click.argument("method", required=False)
 @click.argument("url", required=False)
 @click.option(
-    "--policy", "file", type=click.Path(path_type=Path), help="The policy file; left out, gateway.yaml names it."
+    "--policy", "file", type=click.Path(path_type=Path), help="The policy file; by default the one of gateway.yaml."
 )
 @policies_option
-@click.option("--app", metavar="ID", help="The app or upstream in gateway.yaml, where there are several.")
-@click.option("--initiator", type=click.Choice([str(one) for one in Initiator]), help="Who caused it.  [default: page]")
-@click.option("--as", "principal", metavar="SUBJECT", default="local", show_default=True, help="Who calls.")
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role of the caller; may be repeated.")
-@click.option("--claim", "claims", multiple=True, metavar="NAME=JSON", help="A claim of the caller; may be repeated.")
-@click.option("--unproven", is_flag=True, help="Without view proof, as a call that the model made.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="A header field; may be repeated.")
+@click.option("--app", metavar="ID", help="The app or upstream in gateway.yaml, if there are several.")
+@click.option(
+    "--initiator", type=click.Choice([str(one) for one in Initiator]), help="Initiator of the call.  [default: page]"
+)
+@click.option("--as", "principal", metavar="SUBJECT", default="local", show_default=True, help="Subject of the caller.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role of the caller; repeatable.")
+@click.option("--claim", "claims", multiple=True, metavar="NAME=JSON", help="A claim of the caller; repeatable.")
+@click.option("--unproven", is_flag=True, help="Without view proof, like a direct call of the model.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="A header field; repeatable.")
 @click.option("--body", metavar="JSON", help="The body, as JSON.")
 @click.option("--tool", metavar="NAME", help="Explain a call of this tool of the page instead of a request.")
 @click.option("--arguments", metavar="JSON", help="The arguments of the tool, as a JSON object.")
@@ -67,12 +69,11 @@ def explain(
     arguments: str | None,
     as_json: bool,
 ) -> None:
-    """Say what the policy makes of a request: each step, each route tried, the outcome, why, and the remedy.
+    """Explain the decision on a request: each step, each candidate route, the outcome, the reason and the remedy.
 
-    Report mode counts as it does now.
+    Report mode applies as configured.
 
-    Exit code 0 if it is allowed (also if a person is asked first), 1 if it is denied, 2 if the policy or an argument
-    cannot be used.
+    Exit code 0 if it is allowed (also after an approval), 1 if it is denied, 2 if the policy or an argument is invalid.
 
     \b
     Examples: webmcp-gateway policy explain DELETE /api/cart/7 --initiator model

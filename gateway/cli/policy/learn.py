@@ -50,12 +50,12 @@ class Result:
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="The policy file to extend, or to make.")
+@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="The policy file to extend or to create.")
 @click.option(
-    "--backend", metavar="URL|NAME", help="For a new policy the API's URL; else the name of one of its backends."
+    "--backend", metavar="URL|NAME", help="The API's URL for a new policy; otherwise the name of a backend in it."
 )
-@click.option("--app", metavar="ID", help="The app whose requests are learned, where the record has several.")
-@click.option("--deprecated", is_flag=True, help="Take deprecated operations of the API too.")
+@click.option("--app", metavar="ID", help="The app whose requests are learned, if the record contains several.")
+@click.option("--deprecated", is_flag=True, help="Include deprecated operations of the API.")
 @click.option("--dry-run", is_flag=True, help="Write no file.")
 @click.option("--check", is_flag=True, help="Write no file, and exit with 1 if there is something to add.")
 @json_option
@@ -73,13 +73,13 @@ def learn(
 ) -> None:
     """Propose routes from SOURCE: a journal, its SQLite database, or an OpenAPI 3.x file.
 
-    Of a record only requests count that persons caused, that were let through (by a rule or by report mode), and that
-    the backend answered well. Of an API its paths, methods and the schemas of JSON bodies. No route ends in `**`; what
-    changes something asks a person when a model causes it. Rules that are there go first, and keep their comments.
+    From a record it uses requests of persons that were allowed (by a rule or by report mode) and succeeded. From an API
+    description it uses paths, methods and schemas of JSON bodies. No route ends in `**`; unsafe methods need an
+    approval if a model is the initiator. Existing rules stay first, with their comments.
 
-    Without --into the policy is printed, and what is to be said of it goes to the standard error.
+    Without --into the policy is printed; notes about it go to the standard error.
 
-    Exit code 0, 1 with --check if there is something to add, 2 if a file cannot be used.
+    Exit code 0, 1 with --check if there is something to add, 2 if a file is invalid.
 
     \b
     Examples: webmcp-gateway policy learn gateway.journal --into policies/cart.yaml

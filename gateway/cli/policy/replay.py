@@ -84,24 +84,24 @@ class ReplayResult:
 @click.command()
 @click.argument("audit", type=click.Path(path_type=Path))
 @click.option("--policy", "file", required=True, type=click.Path(path_type=Path), help="The policy to try.")
-@click.option("--app", metavar="ID", help="The app whose requests are replayed, where the record has several.")
+@click.option("--app", metavar="ID", help="The app whose requests are replayed, if the record contains several.")
 @click.option(
     "--fail-on",
     type=click.Choice(list(FAILS)),
     default="changed",
     show_default=True,
-    help="Exit code 1 if a request would go otherwise, or would be denied that was not.",
+    help="Exit code 1 if a decision differs, or if an allowed request would be denied.",
 )
 @json_option
 @click.pass_context
 def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on: str, as_json: bool) -> None:
-    """Say which recorded requests and tool calls would go otherwise under another policy, and how.
+    """Find recorded requests and tool calls that another policy would decide differently.
 
     AUDIT is a journal, or the SQLite database that was filled from it; the gateway may be running. Limits are not
-    replayed, and report mode does not hold. The record holds no bodies, headers, roles and claims: requests to rules
-    that ask for these are counted and named.
+    replayed, and report mode is ignored. Records contain no bodies, headers, roles or claims: requests to rules that
+    need these are counted and listed.
 
-    Exit code 0, 1 as --fail-on says, 2 if a file cannot be used.
+    Exit code 0, 1 according to --fail-on, 2 if a file is invalid.
 
     Example: webmcp-gateway policy replay gateway.journal --policy new.yaml
     """

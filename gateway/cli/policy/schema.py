@@ -13,10 +13,10 @@ from gateway.policy.keys import policy_schema
 def schema(as_json: bool) -> None:
     """Print the JSON Schema (draft 2020-12) of policy files.
 
-    Editors complete and check a policy whose first line names it:
+    Editors complete and validate a policy whose first line names it:
     # yaml-language-server: $schema=policy.schema.json
 
-    It is JSON always; --json changes nothing. `policy check` says more: what a path, a URL or a condition may be.
+    The output is always JSON. `policy check` checks more: paths, URLs and conditions.
 
     Example: webmcp-gateway policy schema > policy.schema.json
     """

@@ -21,7 +21,7 @@ CONFIG = Path("gateway.yaml")
 
 def policies_option(command: Command) -> Command:
     """Add `--config`, for a command that reads gateway.yaml if no policy file is given."""
-    return config_option("Where the policies are named, if no file is given.", "config")(command)
+    return config_option("Configuration that names the policies, if no file is given.", "config")(command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,12 @@ class Ran:
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @policies_option
-@click.option("--coverage", "covered", is_flag=True, help="Name the routes and tools that no test tries.")
+@click.option("--coverage", "covered", is_flag=True, help="List the routes and tools that no test covers.")
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Exit code 1 if tests decide by fewer of the routes; includes --coverage.",
+    help="Exit code 1 if fewer routes are covered; implies --coverage.",
 )
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write a JUnit report to this file.")
 @json_option
@@ -98,11 +98,10 @@ def test(
 ) -> None:
     """Run the tests of policy FILES, of all in a folder, or of those of gateway.yaml.
 
-    Tests stand under `tests:` of a policy, and in files beside it such as cart.test.yaml. A route is covered if it
+    Tests are listed under `tests:` of a policy, and in files beside it such as cart.test.yaml. A route is covered if it
     decides in some test.
 
-    Exit code 0 if all pass, 1 if one fails, a policy has none, or --fail-under is not reached, 2 if a file cannot be
-    used.
+    Exit code 0 if all pass, 1 if one fails, a policy has none, or --fail-under is not reached, 2 if a file is invalid.
 
     Example: webmcp-gateway policy test policies/ --fail-under 100 --junit policies.xml
     """

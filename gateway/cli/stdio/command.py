@@ -36,16 +36,16 @@ class _Anywhere:
 
 
 @click.command()
-@click.option("--url", help="Where the gateway's MCP endpoint is, such as http://localhost:8080/mcp.")
-@config_option("The configuration whose gateway is looked for, and started if it does not run.")
+@click.option("--url", help="URL of the gateway's MCP endpoint, such as http://localhost:8080/mcp.")
+@config_option("Configuration of the gateway to connect to, or to start.")
 @click.option("--app", help="Serve this app or upstream alone: /mcp/APP.")
-@click.option("--no-start", is_flag=True, help="Do not start a gateway where none runs.")
+@click.option("--no-start", is_flag=True, help="Do not start a gateway if none runs.")
 def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
     """Serve an MCP client over its stdio, as desktop clients start servers.
 
-    It is a pipe to the gateway that runs, so that several clients share its views. Without --url that gateway is found
-    by the lock file beside the configuration; where none runs, one is started, which goes on when this pipe ends. A
-    bearer token is taken from WEBMCP_GATEWAY_TOKEN. What goes wrong is said on the standard error.
+    It connects the client to the running gateway, so that several clients share its views. Without --url the gateway
+    is found by the lock file beside the configuration; if none runs, one is started, which keeps running afterwards.
+    A bearer token is read from WEBMCP_GATEWAY_TOKEN. Problems are written to the standard error.
 
     Example: webmcp-gateway stdio --config /path/to/gateway.yaml
     """

@@ -6,7 +6,7 @@ from gateway.cli.group import CommandGroup
 
 storage = CommandGroup(
     name="storage",
-    purpose="List and delete what pages keep on the gateway for people.",
+    purpose="List and delete page storage on the gateway.",
     commands_in={
         "list": "gateway.cli.storage.list:list_storage",
         "delete": "gateway.cli.storage.delete:delete_storage",

@@ -13,13 +13,13 @@ from gateway.cli.policy.output import json_option, write_json
 
 
 @click.command("delete")
-@click.option("--app", help="By this app alone.")
-@click.option("--person", help="For this person alone, as `storage list` shows them.")
-@click.option("--all", "everything", is_flag=True, help="By all apps, for all persons.")
+@click.option("--app", help="Only of this app.")
+@click.option("--person", help="Only of this person, as in `storage list`.")
+@click.option("--all", "everything", is_flag=True, help="Of all apps and persons.")
 @config_option()
 @json_option
 def delete_storage(app: str | None, person: str | None, everything: bool, path: Path, as_json: bool) -> None:
-    """Forget what pages keep on the gateway. A page that is open keeps what it holds until it is closed.
+    """Delete page storage. An open page keeps its copy until it is closed.
 
     Example: webmcp-gateway storage delete --app cart --person "https://login.example.com|alice"
     """

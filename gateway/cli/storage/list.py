@@ -18,7 +18,7 @@ from gateway.stores.page_storage import StoredPage
 @config_option()
 @json_option
 def list_storage(path: Path, as_json: bool) -> None:
-    """List for whom the pages of which app keep something on the gateway, and how much; never what it is.
+    """List the owners and sizes of page storage by app, without its content.
 
     Example: webmcp-gateway storage list --json
     """

@@ -6,7 +6,7 @@ from gateway.cli.group import CommandGroup
 
 token = CommandGroup(
     name="token",
-    purpose="Make, list and revoke the gateway's own tokens, and links that log a person in to the console.",
+    purpose="Create, list and revoke the gateway's own tokens, and login links to the console.",
     commands_in={
         "create": "gateway.cli.token.commands:create",
         "list": "gateway.cli.token.commands:list_tokens",

@@ -22,13 +22,13 @@ LONGEST = 366 * 24 * 3600.0
 
 @click.command()
 @click.argument("name")
-@click.option("--can", "capabilities", multiple=True, help="A capability; can be repeated.  [default: mcp]")
-@click.option("--app", "apps", multiple=True, help="Makes `bridge` and `app` hold for this app alone; can be repeated.")
-@click.option("--person", default=LOCAL.subject, show_default=True, help="On whose behalf its holder acts.")
+@click.option("--can", "capabilities", multiple=True, help="A capability; repeatable.  [default: mcp]")
+@click.option("--app", "apps", multiple=True, help="Restricts `bridge` and `app` to this app; repeatable.")
+@click.option("--person", default=LOCAL.subject, show_default=True, help="The person on whose behalf the token acts.")
 @click.option(
-    "--shared", is_flag=True, help="Nobody stands behind it: no credentials of a person's, no tools of views by name."
+    "--shared", is_flag=True, help="The token acts for no person: no personal credentials, no tools of views by name."
 )
-@click.option("--expires", default="90d", show_default=True, help="How long it is good: 12h, 90d; at most 366d.")
+@click.option("--expires", default="90d", show_default=True, help="Lifetime: 12h, 90d; at most 366d.")
 @config_option()
 @json_option
 def create(
@@ -41,9 +41,9 @@ def create(
     path: Path,
     as_json: bool,
 ) -> None:
-    """Make a token NAME and print it. It is shown this once; the gateway keeps a hash of it.
+    """Create the token NAME and print it once; the gateway stores only its hash.
 
-    Capabilities: mcp, bridge, app, approve, audit:read, admin. One for mcp cannot have approve or admin.
+    Capabilities: mcp, bridge, app, approve, audit:read, admin. A token with mcp cannot have approve or admin.
 
     Example: webmcp-gateway token create claude --can mcp --expires 30d
     """
@@ -92,11 +92,11 @@ def _seconds(text: str) -> float:
 
 
 @click.command("list")
-@click.option("--all", "also_ended", is_flag=True, help="Those too that are revoked or expired.")
+@click.option("--all", "also_ended", is_flag=True, help="Include revoked and expired tokens.")
 @config_option()
 @json_option
 def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
-    """List the tokens that can be used, the newest first.
+    """List the valid tokens, newest first.
 
     Example: webmcp-gateway token list --all
     """
@@ -136,7 +136,7 @@ def _state(grant: TokenGrant, now: float) -> str:
 @click.argument("name")
 @config_option()
 def revoke(name: str, path: Path) -> None:
-    """End the token NAME. A running gateway refuses it within five seconds.
+    """Revoke the token NAME. A running gateway refuses it within five seconds.
 
     Example: webmcp-gateway token revoke claude
     """
@@ -146,12 +146,12 @@ def revoke(name: str, path: Path) -> None:
 
 
 @click.command()
-@click.option("--person", default=LOCAL.subject, show_default=True, help="Who is then logged in.")
+@click.option("--person", default=LOCAL.subject, show_default=True, help="The person to log in.")
 @config_option()
 def link(person: str, path: Path) -> None:
-    """Print an address that logs a person in to the console: once, within ten minutes.
+    """Print a login link to the console, valid once and for ten minutes.
 
-    The person `local` is the gateway's own, and may do everything; another sees and answers what is their own.
+    The person `local` is the gateway's administrator; others see and answer only their own questions.
 
     Example: webmcp-gateway token link --person alice
     """
