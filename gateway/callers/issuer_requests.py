@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode
+
+from authlib.common.urls import add_params_to_uri
+from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
+from authlib.oauth2.rfc7009 import prepare_revoke_token_request
 
 from gateway.callers.issuer_tokens import PublicKey, public_keys, texts
 from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer
-from gateway.credentials.metadata import well_known
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, is_secure, number, parsed
+from gateway.credentials.metadata import ACCEPT_JSON, endpoint_url, fetch_metadata, sends_issuer
+from gateway.credentials.server_answers import ANSWER_BYTES, Flow, json_object, number
+from gateway.credentials.specs import Client, ClientAuthentication
+from gateway.credentials.token_requests import form_request
 from gateway.errors import Refusal, Unidentified
 from gateway.model import Json, Outbound, Response, with_path
 
@@ -51,21 +55,17 @@ def unavailable(why: str) -> Unidentified:
 
 def metadata(spec: OAuthIssuer) -> Flow[Metadata]:
     """Get the issuer's metadata, which must name this exact issuer (RFC 8414 3.3). Raises `Unidentified`."""
-    issuer = spec.issuer if "/" in spec.issuer.partition("//")[2] else f"{spec.issuer}/"
-    if not is_secure(issuer) or "?" in issuer:
-        raise unavailable("is not at an https URL without query")
-    for url in well_known(issuer):
-        answer = yield from _ask(Outbound("GET", url, _ACCEPT, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
-        if answer.status == 200:
-            return _metadata(spec, _object(answer))
-        if not 400 <= answer.status <= 499:
-            break
-    raise unavailable("has no metadata")
+    try:
+        return _metadata((yield from fetch_metadata(spec.issuer)))
+    except (LookupError, ValueError) as error:
+        raise unavailable(str(error)) from None
+    except Refusal:
+        raise unavailable("does not answer") from None
 
 
 def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
     """Get the keys at `jwks_uri`. Raises `Unidentified`."""
-    answer = yield from _ask(Outbound("GET", with_path(url), _ACCEPT, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
+    answer = yield from _ask(Outbound("GET", with_path(url), ACCEPT_JSON, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
         raise unavailable("does not give its keys")
     try:
@@ -75,38 +75,43 @@ def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
 
 
 def introspection(spec: OAuthIssuer, found: Metadata, token: str) -> Flow[dict[str, Json] | None]:
-    """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`."""
+    """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`.
+
+    Authlib 1.9's `IntrospectTokenValidator` takes any `active` that is not empty for true, such as the text "false".
+    """
     if found.introspection is None:
         raise unavailable("does not introspect tokens")
-    form = {"token": token, "token_type_hint": "access_token"}
+    form, _ = prepare_revoke_token_request(token, "access_token")  # the two requests have the same parameters
     answer = yield from _ask(_form(spec, found, found.introspection, form))
     if answer.status != 200:
         raise unavailable("refuses to introspect tokens for this gateway")
     claims = _object(answer)
     if claims.get("active") is not True or str(claims.get("token_type") or "Bearer").lower() != "bearer":
         return None
-    told = {name: value for name, value in claims.items() if name != "active"}
+    del claims["active"]
     # They should be numbers (RFC 7662 2.2); some servers write them as strings.
-    times = {name: time for name in _TIMES if isinstance(told.get(name), str) and (time := number(told[name]))}
-    return {"iss": spec.issuer, **told, **times}
+    times = {name: time for name in _TIMES if isinstance(claims.get(name), str) and (time := number(claims[name]))}
+    return {"iss": spec.issuer, **claims, **times}
 
 
 def authorization_url(spec: OAuthIssuer, found: Metadata, attempt: LoginAttempt, back: str) -> str:
     """Return the URL of the login (RFC 6749 4.1.1, RFC 7636, OpenID Connect Core 3.1.2.1). Raises `Unidentified`."""
     if found.authorization is None or found.token is None:
         raise unavailable("has no login for people")
-    query = {
-        "response_type": "code",
-        "client_id": spec.client_id or "",
-        "redirect_uri": back,
-        "scope": " ".join(dict.fromkeys(("openid", *spec.login_scope))),
-        "state": attempt.state,
-        "nonce": attempt.nonce,
-        "code_challenge": attempt.challenge,
-        "code_challenge_method": "S256",
-        **({"prompt": "login", "max_age": "0"} if attempt.fresh else {}),
-    }
-    return f"{found.authorization}{'&' if '?' in found.authorization else '?'}{urlencode(query)}"
+    url: str = prepare_grant_uri(
+        found.authorization,
+        spec.client_id or "",
+        "code",
+        back,
+        tuple(dict.fromkeys(("openid", *spec.login_scope))),
+        attempt.state,
+        nonce=attempt.nonce,
+        code_challenge=attempt.challenge,
+        code_challenge_method="S256",
+        prompt="login" if attempt.fresh else None,
+        max_age="0" if attempt.fresh else None,
+    )
+    return url
 
 
 def logout_url(spec: OAuthIssuer, found: Metadata, id_token: str | None, back: str) -> str | None:
@@ -115,13 +120,14 @@ def logout_url(spec: OAuthIssuer, found: Metadata, id_token: str | None, back: s
         return None
     query = {"client_id": spec.client_id or "", "post_logout_redirect_uri": back}
     hint = {"id_token_hint": id_token} if id_token is not None else {}
-    return f"{found.end_session}{'&' if '?' in found.end_session else '?'}{urlencode({**hint, **query})}"
+    url: str = add_params_to_uri(found.end_session, {**hint, **query})
+    return url
 
 
 def code_of(spec: OAuthIssuer, query: Mapping[str, str], *, named: bool) -> str:
     """Return the code of a callback (RFC 6749 4.1.2, RFC 9207 2.4); with `named` it must have `iss`.
 
-    Raises `Unidentified`.
+    Authlib 1.9's `parse_authorization_code_response` checks neither `iss` nor `error`. Raises `Unidentified`.
     """
     if query.get("iss", None if named else spec.issuer) != spec.issuer:
         raise Unidentified("The answer is of another authorization server.")
@@ -138,17 +144,12 @@ def redeemed(spec: OAuthIssuer, found: Metadata, code: str, attempt: LoginAttemp
     """Exchange a code for tokens (RFC 6749 4.1.3). Raises `Unidentified`."""
     if found.token is None:
         raise unavailable("has no token endpoint")
-    form = {
-        "grant_type": "authorization_code",
-        "code": code,
-        "redirect_uri": back,
-        "code_verifier": attempt.verifier,
-    }
+    form = prepare_token_request("authorization_code", redirect_uri=back, code=code, code_verifier=attempt.verifier)
     answer = yield from _ask(_form(spec, found, found.token, form))
     if answer.status != 200:
         raise Unidentified("The authorization server does not take the code of this login.")
-    told = _object(answer)
-    id_token, access_token = told.get("id_token"), told.get("access_token")
+    tokens = _object(answer)
+    id_token, access_token = tokens.get("id_token"), tokens.get("access_token")
     if not isinstance(id_token, str):
         raise Unidentified("The authorization server does not say who logged in: is `openid` allowed to this client?")
     return LoginTokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
@@ -166,9 +167,6 @@ def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]
     return found
 
 
-_ACCEPT = (("accept", "application/json"),)
-
-
 def _ask(request: Outbound) -> Flow[Response]:
     try:
         return (yield request)
@@ -177,50 +175,29 @@ def _ask(request: Outbound) -> Flow[Response]:
 
 
 def _object(answer: Response) -> dict[str, Json]:
-    media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
     try:
-        if media_type not in _JSON:
-            raise ValueError("is not JSON")
-        return parsed(answer.body)
+        return json_object(answer, _JSON)
     except ValueError:
         raise unavailable("answers with something that is not JSON") from None
 
 
-def _metadata(spec: OAuthIssuer, told: dict[str, Json]) -> Metadata:
-    if told.get("issuer") != spec.issuer:
-        raise unavailable("calls itself otherwise than `issuer` in gateway.yaml")
-    methods = texts(told.get("token_endpoint_auth_methods_supported"))
+def _metadata(document: dict[str, Json]) -> Metadata:
+    methods = texts(document.get("token_endpoint_auth_methods_supported"))
     return Metadata(
-        jwks=_url(told, "jwks_uri"),
-        introspection=_url(told, "introspection_endpoint"),
-        authorization=_url(told, "authorization_endpoint"),
-        token=_url(told, "token_endpoint"),
-        userinfo=_url(told, "userinfo_endpoint"),
-        end_session=_url(told, "end_session_endpoint"),
+        jwks=endpoint_url(document, "jwks_uri"),
+        introspection=endpoint_url(document, "introspection_endpoint"),
+        authorization=endpoint_url(document, "authorization_endpoint"),
+        token=endpoint_url(document, "token_endpoint"),
+        userinfo=endpoint_url(document, "userinfo_endpoint"),
+        end_session=endpoint_url(document, "end_session_endpoint"),
         post_only="client_secret_post" in methods and "client_secret_basic" not in methods,
-        names_itself=told.get("authorization_response_iss_parameter_supported") is True,
+        names_itself=sends_issuer(document),
     )
 
 
-def _url(told: dict[str, Json], name: str) -> str | None:
-    value = told.get(name)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or not is_secure(value):
-        raise unavailable(f"names a {name} that is no https URL")
-    return value
-
-
-def _form(spec: OAuthIssuer, found: Metadata, url: str, form: dict[str, str]) -> Outbound:
+def _form(spec: OAuthIssuer, found: Metadata, url: str, form: str) -> Outbound:
     """Return a form of the gateway as the issuer's client (RFC 6749 2.3.1)."""
-    headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
-    client, secret = spec.client_id or "", spec.client_secret
-    if secret is None:
-        form = {**form, "client_id": client}
-    elif found.post_only:
-        form = {**form, "client_id": client, "client_secret": secret.reveal()}
-    else:
-        pair = f"{quote(client, safe='')}:{quote(secret.reveal(), safe='')}"
-        headers.append(("authorization", f"Basic {base64.b64encode(pair.encode()).decode()}"))
-    body = urlencode(form).encode()
-    return Outbound("POST", with_path(url), tuple(headers), body, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
+    method = ClientAuthentication.POST if found.post_only else ClientAuthentication.BASIC
+    if spec.client_secret is None:
+        method = ClientAuthentication.NONE
+    return form_request(Client(spec.client_id or "", spec.client_secret), method, url, form, TIMEOUT)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+
 from gateway.base64url import base64url
 from gateway.proving import shows
 
@@ -59,7 +61,8 @@ class LoginAttempt:
     @property
     def challenge(self) -> str:
         """The PKCE code challenge, S256 (RFC 7636 4.2)."""
-        return base64url(hashlib.sha256(self.verifier.encode()).digest())
+        challenge: str = create_s256_code_challenge(self.verifier)
+        return challenge
 
     def has_state(self, given: str) -> bool:
         """Return whether a callback's state belongs to this attempt."""

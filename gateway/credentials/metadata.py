@@ -1,15 +1,22 @@
-"""Discovers an issuer's endpoints (RFC 8414, OpenID Connect Discovery 1.0)."""
+"""Metadata of authorization servers, and their endpoints (RFC 8414, OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failed, is_secure, json_object, origin_of
+from authlib.oauth2.rfc8414 import get_well_known_url
+from authlib.oidc.discovery import get_well_known_url as get_openid_well_known_url
+
+from gateway.credentials.server_answers import ANSWER_BYTES, Flow, failed, is_secure, json_object
 from gateway.credentials.specs import ClientAuthentication, OAuth
+from gateway.errors import Refusal
 from gateway.model import Json, Outbound
 
 TIMEOUT = 5.0
+"""Seconds for each request of metadata."""
+
+ACCEPT_JSON: Final = (("accept", "application/json"),)
 
 _SECRET_METHODS: Final = (ClientAuthentication.BASIC, ClientAuthentication.POST)
 
@@ -37,7 +44,7 @@ class Endpoints:
             return ClientAuthentication.BASIC  # RFC 8414 2: the default
         found = next((method for method in _SECRET_METHODS if method in self.methods), None)
         if found is None:
-            raise ValueError(f"offer neither {' nor '.join(_SECRET_METHODS)}")
+            raise ValueError(f"offers neither {' nor '.join(_SECRET_METHODS)} in its metadata")
         return found
 
 
@@ -61,63 +68,85 @@ def endpoints(spec: OAuth) -> Flow[Endpoints]:
 
 
 def discover(spec: OAuth) -> Flow[Endpoints]:
-    """Read the issuer's metadata, which must name this exact issuer (RFC 8414 3.3)."""
-    named = spec.server.issuer
-    issuer = named if "/" in named.partition("//")[2] else f"{named}/"
-    if not is_secure(issuer) or "?" in issuer:
-        raise failed(spec.name, "the issuer is not an https URL without query and fragment")
+    """Read the endpoints from the issuer's metadata. Raises `Refusal`."""
+    try:
+        return _endpoints(spec, (yield from fetch_metadata(spec.server.issuer)))
+    except LookupError as error:
+        raise failed(spec.name, f"its server {error}: set token_endpoint") from None
+    except ValueError as error:
+        raise failed(spec.name, f"its server {error}") from None
+    except Refusal as refusal:
+        raise failed(spec.name, refusal.detail) from refusal
+
+
+def fetch_metadata(issuer: str) -> Flow[dict[str, Json]]:
+    """Get an issuer's metadata, which must name this exact issuer (RFC 8414 3.3).
+
+    Raises LookupError if there are none, ValueError for unusable ones, both with a text about the server; and the
+    `Refusal` of a request.
+    Authlib 1.9's `AuthorizationServerMetadata.validate` is not used: it refuses servers for members that the gateway
+    does not read, such as a missing `response_types_supported`.
+    """
+    if not is_secure(f"{issuer}/") or "?" in issuer:
+        raise ValueError("is not at an https URL without query and fragment")
     for url in well_known(issuer):
-        request = Outbound("GET", url, (("accept", "application/json"),), timeout=TIMEOUT, response_limit=ANSWER_BYTES)
-        answer = yield from ask(spec.name, request)
+        answer = yield Outbound("GET", url, ACCEPT_JSON, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
         if answer.status == 200:
             try:
-                return _endpoints(spec, json_object(answer))
+                metadata = json_object(answer)
             except ValueError as error:
-                raise failed(spec.name, f"the metadata at {url} {error}") from None
+                raise ValueError(f"publishes metadata at {url} whose text {error}") from None
+            if metadata.get("issuer") != issuer:
+                raise ValueError(f"publishes metadata at {url} that do not name the issuer {issuer}")
+            return metadata
         if not 400 <= answer.status <= 499:
-            raise failed(spec.name, f"the metadata at {url} cannot be read: status {answer.status}")
-    raise failed(spec.name, f"{origin_of(issuer)} has no metadata of this issuer: set token_endpoint")
+            raise ValueError(f"answers status {answer.status} to the request for its metadata at {url}")
+    raise LookupError("has no metadata of this issuer")
 
 
 def well_known(issuer: str) -> tuple[str, ...]:
     """Return the possible URLs of an issuer's metadata, in the order of requests (RFC 8414 3.1 and 5)."""
-    origin, path = origin_of(issuer), issuer[len(origin_of(issuer)) :].rstrip("/")
-    places = (
-        f"{origin}/.well-known/oauth-authorization-server{path}",
-        f"{origin}/.well-known/openid-configuration{path}",
-        f"{origin}{path}/.well-known/openid-configuration",
+    base = issuer.rstrip("/")
+    places: tuple[str, ...] = (
+        get_well_known_url(base, external=True),
+        get_well_known_url(base, external=True, suffix="openid-configuration"),
+        get_openid_well_known_url(base, external=True),
     )
     return tuple(dict.fromkeys(places))
 
 
 def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
-    if metadata.get("issuer") != spec.server.issuer:
-        raise ValueError(f"do not name the issuer {spec.server.issuer}")
-    token = _url(metadata, "token_endpoint")
+    token = endpoint_url(metadata, "token_endpoint")
     if token is None:
-        raise ValueError("name no token_endpoint that is an https URL")
+        raise ValueError("names no token_endpoint in its metadata")
     aliases = metadata.get("mtls_endpoint_aliases")
     if spec.server.certificate is not None and isinstance(aliases, dict):  # RFC 8705 5
-        token = _url(aliases, "token_endpoint") or token
+        token = endpoint_url(aliases, "token_endpoint") or token
     found = Endpoints(
         token=token,
-        authorization=spec.server.authorization_endpoint or _url(metadata, "authorization_endpoint"),
-        revocation=spec.server.revocation_endpoint or _url(metadata, "revocation_endpoint"),
+        authorization=spec.server.authorization_endpoint or endpoint_url(metadata, "authorization_endpoint"),
+        revocation=spec.server.revocation_endpoint or endpoint_url(metadata, "revocation_endpoint"),
         methods=_texts(metadata, "token_endpoint_auth_methods_supported"),
         challenges=_texts(metadata, "code_challenge_methods_supported"),
-        sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
+        sends_issuer=sends_issuer(metadata),
     )
     found.authentication(spec)
     return found
 
 
-def _url(metadata: dict[str, Json], key: str) -> str | None:
-    url = metadata.get(key)
+def endpoint_url(metadata: dict[str, Json], name: str) -> str | None:
+    """Return the URL of an endpoint, None if it is missing or empty. Raises ValueError for an unsafe one."""
+    url = metadata.get(name)
     if url is None or url == "":
         return None
     if not isinstance(url, str) or not is_secure(url):
-        raise ValueError(f"name no {key} that is an https URL")
+        raise ValueError(f"names a {name} in its metadata that is no https URL with a path")
     return url
+
+
+def sends_issuer(metadata: dict[str, Json]) -> bool:
+    """Return whether all authorization responses of the server have `iss` (RFC 9207 3)."""
+    return metadata.get("authorization_response_iss_parameter_supported") is True
 
 
 def _texts(metadata: dict[str, Json], key: str) -> tuple[str, ...] | None:

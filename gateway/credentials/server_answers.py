@@ -1,12 +1,15 @@
-"""Common parts of the auth flows: sending a request, parsing an answer, wording a failure."""
+"""Common parts of the auth flows: sending a request, parsing an answer, checking an ID token, wording a failure."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Generator
-from typing import TypeAlias, TypeVar
+from collections.abc import Collection, Generator, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from authlib.oidc.core import CodeIDToken
+from joserfc.errors import ClaimError
 
 from gateway.errors import Reason, Refusal
 from gateway.model import Json, Outbound, Response
@@ -19,6 +22,18 @@ ANSWER_BYTES = 256 * 1024
 
 _NUMBER = re.compile(r"\s*[0-9]{1,400}(?:\.[0-9]{1,400})?\s*", re.ASCII)
 _EXACT_DIGITS = 300
+_WRONG_CLAIM: Final = {
+    "iss": "is of another issuer",
+    "sub": "names no subject",
+    "aud": "is for another client",
+    "azp": "is for another client",
+    "nonce": "is of another login",
+    "exp": "has expired",
+    "nbf": "is not valid yet",
+    "iat": "is not valid yet",
+}
+"""The checked claims of an ID token, and the meaning of a wrong one."""
+
 _URL = re.compile(r"(?P<origin>(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?)/[!-~]*\Z")
 _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\]")
 
@@ -36,10 +51,10 @@ def failed(credential: str, why: str) -> Refusal:
     return Refusal(Reason.CREDENTIAL_FAILED, f"credential {credential!r}: {why}")
 
 
-def json_object(answer: Response) -> dict[str, Json]:
+def json_object(answer: Response, types: Collection[str] = ("application/json",)) -> dict[str, Json]:
     """Parse the body as a JSON object. Raises ValueError for another media type, duplicate names, NaN, and the like."""
     media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if media_type not in types:
         raise ValueError("is not application/json")
     return parsed(answer.body)
 
@@ -65,8 +80,33 @@ def number(value: Json) -> float | None:
     return float(value)
 
 
+def check_id_token(
+    claims: Mapping[str, Json], issuer: str, client_id: str, nonce: str, now: float, leeway: float
+) -> None:
+    """Check the claims of an ID token (OpenID Connect Core 3.1.3.7). Raises ValueError.
+
+    Authlib gets the claims that this needs: it would also refuse a null claim, and an `amr` or `auth_time` of another
+    type than specified, as some servers send them. Some leave `iat` out, which counts as now.
+    """
+    given = {name: value for name in _WRONG_CLAIM if (value := claims.get(name)) is not None}
+    options = {
+        "iss": {"value": issuer},
+        "sub": {"essential": True},
+        "aud": {"value": client_id},
+        "azp": {"value": client_id},
+    }
+    try:
+        token = CodeIDToken({"iat": now, **given}, {}, options, {"nonce": nonce, "client_id": client_id})
+        token.validate(now, leeway)
+    except ClaimError as error:
+        raise ValueError(_WRONG_CLAIM[error.claim]) from None
+
+
 def is_secure(url: str) -> bool:
-    """Return whether secrets may be sent to a URL: https, or http to loopback; a path, no userinfo and no fragment."""
+    """Return whether secrets may be sent to a URL: https, or http to loopback; a path, no userinfo and no fragment.
+
+    Authlib 1.9's `is_secure_transport` allows userinfo, fragments, and any URL if AUTHLIB_INSECURE_TRANSPORT is set.
+    """
     parts = _URL.match(url)
     if parts is None or "#" in url:
         return False

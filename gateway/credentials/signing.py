@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping
 from typing import Final
 
+from authlib.oauth2.rfc7523.assertion import sign_jwt_bearer_assertion
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from joserfc import jwt
@@ -52,22 +52,10 @@ def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None
 
 def assertion(key: SigningKey, issuer: str, subject: str, audience: str, now: float) -> str:
     """Return a single-use, short-lived assertion (RFC 7523 3)."""
-    header = {"alg": key.algorithm, "typ": "JWT"} | ({"kid": key.id} if key.id is not None else {})
-    issued = int(now)
-    claims: dict[str, Json] = {
-        "iss": issuer,
-        "sub": subject,
-        "aud": audience,
-        "iat": issued,
-        "exp": issued + LIFE,
-        "jti": secrets.token_urlsafe(16),
-    }
-    return signed(header, claims, key)
-
-
-def signed(header: dict[str, str], claims: Mapping[str, Json], key: SigningKey) -> str:
-    """Return the compact JWS."""
-    return jwt.encode(dict(header), dict(claims), _imported(key), algorithms=[key.algorithm])
+    header = {"alg": key.algorithm} | ({"kid": key.id} if key.id is not None else {})
+    times = {"issued_at": int(now), "expires_in": LIFE}
+    signed: str = sign_jwt_bearer_assertion(_imported(key), issuer, audience, subject, header=header, **times)
+    return signed
 
 
 def _imported(key: SigningKey) -> RSAKey | ECKey | OKPKey:
@@ -92,7 +80,7 @@ def new_key() -> Secret:
 def proof(
     key: Secret, method: str, url: str, now: float, *, nonce: str | None = None, token: Secret | None = None
 ) -> tuple[str, str]:
-    """Return the header field that proves the possession of `key` for one request (RFC 9449 4.2).
+    """Return the header field that proves the possession of `key` for one request (RFC 9449 4.2); Authlib has no DPoP.
 
     `token` is the access token sent with it; None at a token endpoint.
     """

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeGuard
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
+
+from authlib.common.urls import add_params_to_qs
+from authlib.oauth2.auth import ClientAuth
 
 from gateway.credentials.metadata import Endpoints
 from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failed, json_object, number, origin_of
 from gateway.credentials.signing import assertion, offered_nonce, proof
 from gateway.credentials.specs import Client, ClientAuthentication, OAuth, Token
 from gateway.errors import GrantEnded
-from gateway.model import Json, Outbound, Response, Secret, with_path
+from gateway.model import Headers, Json, Outbound, Response, Secret, with_path
 
 TIMEOUT = 10.0
 TOKEN_CHARACTERS = 16 * 1024
@@ -62,10 +65,8 @@ class Granted:
         return Secret(found) if isinstance(found, str) and _ID_TOKEN.fullmatch(found) else None
 
 
-def request_token(
-    spec: OAuth, places: Endpoints, form: Mapping[str, str], now: float, *, key: Secret | None = None
-) -> Flow[Granted]:
-    """Request a token with `form`, bound to `key` if given. `now` is in seconds since the epoch.
+def request_token(spec: OAuth, places: Endpoints, form: str, now: float, *, key: Secret | None = None) -> Flow[Granted]:
+    """Request a token with `form` (urlencoded), bound to `key` if given. `now` is in seconds since the epoch.
 
     Raises `Refusal` (`credential-failed`), whose detail names the credential and has no secret and no free text of the
     server; `GrantEnded` for `invalid_grant`.
@@ -89,60 +90,60 @@ def client_request(
     spec: OAuth,
     places: Endpoints,
     url: str,
-    form: Mapping[str, str],
+    form: str,
     now: float,
     key: Secret | None = None,
     nonce: str | None = None,
 ) -> Outbound:
     """Return a form for an endpoint of the server, with the client's authentication."""
-    url, fields = with_path(url), dict(form)
-    headers = [("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded")]
     try:
         method = places.authentication(spec)
     except ValueError as error:
-        raise failed(spec.name, f"its server's metadata {error}") from None
+        raise failed(spec.name, f"its server {error}") from None
     client = spec.client
-    match method:
-        case ClientAuthentication.BASIC:
-            headers.append(("authorization", _basic(client)))
-        case ClientAuthentication.POST:
-            fields |= {"client_id": client.id, "client_secret": _secret(client)}
-        case ClientAuthentication.PRIVATE_KEY_JWT:
-            if client.key is None:
-                raise failed(spec.name, "private_key_jwt needs private_key")
-            signed = assertion(client.key, client.id, client.id, spec.server.issuer, now)
-            fields |= {"client_id": client.id, "client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}
-        case ClientAuthentication.TLS | ClientAuthentication.SELF_SIGNED_TLS | ClientAuthentication.NONE:
-            fields["client_id"] = client.id
-    if key is not None:
-        headers.append(proof(key, "POST", url, now, nonce=nonce))
-    body = urlencode(fields).encode()
-    return Outbound("POST", url, tuple(headers), body, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
+    if method is ClientAuthentication.PRIVATE_KEY_JWT:
+        if client.key is None:
+            raise failed(spec.name, "private_key_jwt needs private_key")
+        signed = assertion(client.key, client.id, client.id, spec.server.issuer, now)
+        form = add_params_to_qs(form, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed})
+    possession = (proof(key, "POST", with_path(url), now, nonce=nonce),) if key is not None else ()
+    return form_request(client, method, url, form, TIMEOUT, possession)
 
 
-def wanted(spec: OAuth) -> dict[str, str]:
-    """Return the requested scope (RFC 6749 3.3) and resource (RFC 8707)."""
-    form = {"scope": " ".join(spec.scope)} if spec.scope else {}
-    return form | ({"resource": spec.resource} if spec.resource is not None else {})
+def form_request(
+    client: Client, method: ClientAuthentication, url: str, form: str, timeout: float, more: Headers = ()
+) -> Outbound:
+    """Return a form with the client's secret if `method` sends it, else with its id.
+
+    `timeout` is in seconds, `more` are further header fields.
+    """
+    secret = client.secret.reveal() if client.secret is not None else ""
+    headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+    if method is ClientAuthentication.BASIC:
+        headers["authorization"] = _basic(client.id, secret)
+    else:
+        name = "client_secret_post" if method is ClientAuthentication.POST else "none"
+        _, _, form = ClientAuth(client.id, secret, name).prepare("POST", url, headers, form)
+    fields = (*headers.items(), *more)
+    return Outbound("POST", with_path(url), fields, form.encode(), timeout=timeout, response_limit=ANSWER_BYTES)
 
 
-def _secret(client: Client) -> str:
-    return client.secret.reveal() if client.secret is not None else ""
+def _basic(client: str, secret: str) -> str:
+    """Return the Basic authorization of the client, each part encoded before joining (RFC 6749 2.3.1).
 
-
-def _basic(client: Client) -> str:
-    """Return the Basic authorization of the client, each part encoded before joining (RFC 6749 2.3.1)."""
+    Authlib 1.9 joins them as they are, which breaks with a colon, a percent sign, or a letter beyond Latin-1.
+    """
     # RFC 6749 2.3.1 asks for form encoding; a space as %20 is decoded alike by servers that do not know "+"
-    pair = f"{quote(client.id, safe='')}:{quote(_secret(client), safe='')}"
+    pair = f"{quote(client, safe='')}:{quote(secret, safe='')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _refused(spec: OAuth, answer: Response, place: str, now: float) -> Exception:
     code = _error(answer)
-    told = f"{place} answered {answer.status}{f' {code}' if code else ''}{_skew(answer, now)}"
+    why = f"{place} answered {answer.status}{f' {code}' if code else ''}{_skew(answer, now)}"
     if code == "invalid_grant":
-        return GrantEnded(f"credential {spec.name!r}: {told}")
-    return failed(spec.name, told)
+        return GrantEnded(f"credential {spec.name!r}: {why}")
+    return failed(spec.name, why)
 
 
 def _error(answer: Response) -> str | None:
@@ -166,6 +167,10 @@ def _skew(answer: Response, now: float) -> str:
 
 
 def _token(answer: dict[str, Json], now: float, key: Secret | None) -> Token:
+    """Return the token of an answer (RFC 6749 5.1). Raises ValueError.
+
+    Authlib 1.9's `OAuth2Token` checks neither token nor type, and fails at an `expires_in` that is no integer.
+    """
     value, kind = answer.get("access_token"), answer.get("token_type")
     if not isinstance(value, str) or len(value) > TOKEN_CHARACTERS or not _BEARER.match(value):
         raise ValueError("holds no access_token that can be sent")

@@ -34,7 +34,6 @@ EXTRAS = [Requirement(text) for texts in PROJECT["optional-dependencies"].values
 NOT_IMPORTED = {
     "aiosqlite": "the driver that SQLAlchemy loads for sqlite URLs",
     "asyncpg": "the driver that SQLAlchemy loads for postgresql URLs",
-    "authlib": "what OAuth is done with; its pure parts are taken into the flows",
 }
 """Declared packages that no module imports, each with the reason."""
 
