@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,12 +12,20 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gateway.callers.methods import NOT_AT_MCP, OAuthIssuer, Roles
-from gateway.credentials.server_answers import check_id_token, parsed
+from gateway.credentials.server_answers import check_id_token, jwt_part, parsed
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
 
 KEYS: Final = 64
 """Maximum number of keys read from one issuer."""
+
+TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
+"""Accepted `typ` values of an access token; logout, DPoP and event tokens have others."""
+
+LONGEST_NAME = 1024
+
+LATEST = 2**53
+"""Latest accepted time in seconds since the epoch: larger numbers are not dates."""
 
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
 _PRIVATE: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
@@ -65,7 +72,7 @@ def read(token: str) -> Unverified | None:
         return None
     header, claims, _ = token.split(".")
     try:
-        return Unverified(token, parsed(_decoded(header)), parsed(_decoded(claims)))
+        return Unverified(token, jwt_part(header), jwt_part(claims))
     except ValueError:
         return None
 
@@ -115,24 +122,11 @@ def _public(entry: dict[str, Json]) -> PublicKey | None:
     return PublicKey(plain.get("kid"), plain.get("alg"), key)
 
 
-def _decoded(part: str) -> bytes:
-    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-
-
 def texts(value: Json) -> tuple[str, ...]:
     """Return the strings of a list, or a single string."""
     if isinstance(value, str):
         return (value,)
     return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
-
-
-TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
-"""Accepted `typ` values of an access token; logout, DPoP and event tokens have others."""
-
-LONGEST_NAME = 1024
-
-LATEST = 2**53
-"""Latest accepted time in seconds since the epoch: larger numbers are not dates."""
 
 
 def of_access_token(

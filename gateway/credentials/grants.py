@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import secrets
 from collections.abc import Mapping
@@ -14,12 +13,16 @@ from authlib.oauth2.rfc7009 import prepare_revoke_token_request
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from gateway.credentials.metadata import Endpoints, discover, endpoints
-from gateway.credentials.server_answers import Flow, ask, check_id_token, failed, parsed
+from gateway.credentials.server_answers import Flow, ask, check_id_token, failed, jwt_part
 from gateway.credentials.signing import assertion, new_key
 from gateway.credentials.specs import Account, JwtBearer, OAuth, Token, TokenExchange
 from gateway.credentials.token_requests import client_request, request_token
 from gateway.errors import GrantEnded, Reason, Refusal
 from gateway.model import Json, Secret
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  the name of a type, no secret
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 SKEW: Final = 120
 """Seconds by which the clock of an authorization server may differ."""
@@ -126,7 +129,10 @@ def _account(spec: OAuth, tried: ConnectAttempt, id_token: Json, now: float) -> 
     """
     if id_token is None:
         return None
-    claims = _claims(id_token)
+    parts = id_token.split(".") if isinstance(id_token, str) else []
+    if len(parts) != 3:
+        raise ValueError("is no JWT")
+    claims = jwt_part(parts[1])
     # `iat` and `nbf` are not checked: a server whose clock is ahead would connect no account
     checked = {name: value for name, value in claims.items() if name not in ("iat", "nbf")}
     check_id_token(checked, spec.server.issuer, spec.client.id, tried.nonce, now, SKEW)
@@ -134,21 +140,6 @@ def _account(spec: OAuth, tried: ConnectAttempt, id_token: Json, now: float) -> 
     named = (claims.get(key) for key in ("email", "preferred_username", "name"))
     label = next((name for name in named if isinstance(name, str) and name), subject)
     return Account(subject[:LABEL], label[:LABEL])
-
-
-def _claims(id_token: Json) -> dict[str, Json]:
-    parts = id_token.split(".") if isinstance(id_token, str) else []
-    if len(parts) != 3:
-        raise ValueError("is no JWT")
-    try:
-        return parsed(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except ValueError:
-        raise ValueError("is no JWT") from None
-
-
-EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105  the name of a type, no secret
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 def client_credentials(spec: OAuth, now: float) -> Flow[Token]:

@@ -27,6 +27,12 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _RSA_BITS: Final = 2048
 
+DPOP_ALGORITHM: Final = "ES256"
+NONCE: Final = "dpop-nonce"
+_NONCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,512}")
+_SCHEME = re.compile(r"\bdpop\b", re.IGNORECASE)
+_WANTED = re.compile(r'\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
+
 
 def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None) -> SigningKey:
     """Read the key in `pem`, by default with the algorithm of its type. Raises ValueError, never quoting the key."""
@@ -53,8 +59,9 @@ def signing_key(pem: Secret, id: str | None = None, algorithm: str | None = None
 def assertion(key: SigningKey, issuer: str, subject: str, audience: str, now: float) -> str:
     """Return a single-use, short-lived assertion (RFC 7523 3)."""
     header = {"alg": key.algorithm} | ({"kid": key.id} if key.id is not None else {})
-    times = {"issued_at": int(now), "expires_in": LIFE}
-    signed: str = sign_jwt_bearer_assertion(_imported(key), issuer, audience, subject, header=header, **times)
+    signed: str = sign_jwt_bearer_assertion(
+        _imported(key), issuer, audience, subject, issued_at=int(now), expires_in=LIFE, header=header
+    )
     return signed
 
 
@@ -63,13 +70,6 @@ def _imported(key: SigningKey) -> RSAKey | ECKey | OKPKey:
     if key.algorithm == "EdDSA":
         return OKPKey.import_key(pem)
     return ECKey.import_key(pem) if key.algorithm.startswith("ES") else RSAKey.import_key(pem)
-
-
-ALGORITHM: Final = "ES256"
-NONCE: Final = "dpop-nonce"
-_NONCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,512}")
-_SCHEME = re.compile(r"\bdpop\b", re.IGNORECASE)
-_WANTED = re.compile(r'\berror\s*=\s*"?use_dpop_nonce\b', re.IGNORECASE)
 
 
 def new_key() -> Secret:
@@ -94,10 +94,9 @@ def proof(
     if nonce is not None:
         claims["nonce"] = nonce
     if token is not None:
-        digest = hashlib.sha256(token.reveal().encode()).digest()
-        claims["ath"] = base64url(digest)
-    header = {"alg": ALGORITHM, "typ": "dpop+jwt", "jwk": jwk.as_dict(private=False)}
-    return "dpop", jwt.encode(header, claims, jwk, algorithms=[ALGORITHM])
+        claims["ath"] = base64url(hashlib.sha256(token.reveal().encode()).digest())
+    header = {"alg": DPOP_ALGORITHM, "typ": "dpop+jwt", "jwk": jwk.as_dict(private=False)}
+    return "dpop", jwt.encode(header, claims, jwk, algorithms=[DPOP_ALGORITHM])
 
 
 def offered_nonce(headers: Headers) -> str | None:

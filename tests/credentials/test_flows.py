@@ -152,6 +152,17 @@ def test_authorization_url() -> None:
     assert "v" * 43 not in url
 
 
+def test_an_authorization_endpoint_keeps_its_query() -> None:
+    """RFC 6749 3.1 requires that."""
+    places: Json = METADATA | {"authorization_endpoint": f"{ISSUER}/auth?policy=sign%20in&flag"}
+    url, _ = drive(
+        authorization_url(spec(AuthorizationCode(), resource="https://a.example/b c"), TRIED), answer(places)
+    )
+    query = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    assert (query["policy"], query["flag"], query["resource"]) == (["sign in"], [""], ["https://a.example/b c"])
+    assert "nonce" not in query
+
+
 def test_a_server_without_pkce_is_refused() -> None:
     """Its metadata declare only the method `plain`."""
     plain: Json = METADATA | {"code_challenge_methods_supported": ["plain"]}
@@ -196,6 +207,8 @@ def test_answers_of_the_wrong_server(told: Mapping[str, str], reason: Reason, wo
         id_token(iss="https://evil.example"),
         id_token(aud="another"),
         id_token(aud=["another"]),
+        id_token(aud=["gateway", "another"]),
+        id_token(azp="another"),
         id_token(nonce="of another login"),
         id_token(exp=NOW - 600),
         id_token(exp=True),
@@ -219,6 +232,13 @@ def test_a_clock_that_differs_a_little_is_taken() -> None:
     """The tolerance is two minutes."""
     told = {"code": "c", "iss": ISSUER}
     good = answer(GOOD | {"id_token": id_token(exp=NOW - 100)})
+    assert drive(redeem(spec(AuthorizationCode()), TRIED, told, NOW), answer(METADATA), good)[0].account is not None
+
+
+def test_a_server_whose_clock_is_ahead_connects_accounts() -> None:
+    """The ID token came from the server itself: its beginning proves nothing."""
+    told = {"code": "c", "iss": ISSUER}
+    good = answer(GOOD | {"id_token": id_token(iat=NOW + 600, nbf=NOW + 600, exp=NOW + 900)})
     assert drive(redeem(spec(AuthorizationCode()), TRIED, told, NOW), answer(METADATA), good)[0].account is not None
 
 
