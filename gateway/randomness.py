@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+from binascii import b2a_base64
 from typing import Final
 
-from gateway.base64url import base64url
+_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+def base64url(value: bytes) -> str:
+    """Base64url without padding (RFC 4648, section 5)."""
+    return b2a_base64(value, newline=False).translate(_SAFE).rstrip(b"=").decode("ascii")
+
 
 _AT_ONCE: Final = 1024
 

@@ -34,7 +34,7 @@ from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.mcp.view_calls import OwnAnswers, ViewServer
+from gateway.mcp.view_server import OwnAnswers, ViewServer
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
 from gateway.shares import Shares

@@ -13,8 +13,8 @@ from typing import Self
 
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from gateway.base64url import base64url
 from gateway.proving import shows
+from gateway.randomness import base64url
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ main = CommandGroup(
         "init": "gateway.cli.init:init",
         "serve": "gateway.cli.serve:serve",
         "stdio": "gateway.cli.stdio.command:stdio",
-        "dev": "gateway.cli.dev:dev",
+        "dev": "gateway.cli.serve:dev",
         "pack": "gateway.cli.pack:pack",
         "policy": "gateway.cli.policy:policy",
         "approvals": "gateway.cli.approvals:approvals",

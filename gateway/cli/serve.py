@@ -1,4 +1,4 @@
-"""`serve`: runs the gateway until a signal, then drains running exchanges."""
+"""`serve`: runs the gateway until a signal, then drains running exchanges. `dev`: the same with live reload of apps."""
 
 from __future__ import annotations
 
@@ -222,3 +222,17 @@ def _ready(config: Config) -> str:
     width = max(len(name) for name, _ in rows)
     lines = (f"  {name:{width}}  {url}" for name, url in rows)
     return "\n".join((f"webmcp-gateway {gateway.__version__} is ready; Ctrl-C ends it", *lines))
+
+
+@click.command()
+@config_option("The configuration; `init` writes a first one.")
+def dev(path: Path) -> None:
+    """Run the gateway, and show changed apps at once.
+
+    When a file of an app is saved, the app is packed again and the console reloads its view; models see the tools
+    of the new page. If packing fails, the console shows why and keeps the previous page. Policies take effect as with
+    `serve`. With a bundler, use its watch mode (`vite build --watch`) and name its output folder.
+
+    Example: webmcp-gateway dev
+    """
+    run(path, verbose=True, live=True)

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from gateway.base64url import base64url
 from gateway.credentials.specs import SigningKey
 from gateway.model import Headers, Json, Secret
+from gateway.randomness import base64url
 
 LIFE: Final = 60
 """Lifetime of an assertion in seconds."""

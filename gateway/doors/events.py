@@ -19,8 +19,7 @@ from gateway.doors.responses import refused
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
 from gateway.shares import Shares
-from gateway.stores.followers import Follower
-from gateway.stores.journal import FOLLOWER_LINES, Journal
+from gateway.stores.journal import FOLLOWER_LINES, Follower, Journal
 from gateway.views.registry import Views
 from gateway.views.view import LiveView
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.bounds import Area, Bound, size
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
-from gateway.mcp.identity import User
+from gateway.mcp.asgi import User
 from gateway.mcp.out_of_band import LONG, keep, taken_out
 
 BODY_LIMIT: Final = 16 * 1024 * 1024

@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.bounds import Area, Bound, size
-from gateway.mcp.identity import current_principal
+from gateway.mcp.asgi import current_principal
 from gateway.mcp.out_of_band import MARK
 
 log = logging.getLogger(__name__)

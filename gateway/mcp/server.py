@@ -24,12 +24,11 @@ from msgspec.structs import replace
 from gateway.arriving import NoRoom, counting, whole
 from gateway.bounds import Area, Bound
 from gateway.mcp import standard_answers
-from gateway.mcp.asgi import Ending, ending_of, serve
+from gateway.mcp.asgi import Ending, User, current_principal, ending_of, principal_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
-from gateway.mcp.identity import User, current_principal, principal_of
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
 from gateway.mcp.out_of_band import kept, lightened, spliced
 from gateway.mcp.own_tools import StorageTool

@@ -27,7 +27,7 @@ from jsonschema.exceptions import SchemaError
 
 from gateway.documents import Node
 from gateway.errors import DocumentError, Problem
-from gateway.policy.cel import pattern_program
+from gateway.policy.conditions import pattern_program
 from gateway.policy.regexes import bounded_regex
 
 UNBOUNDED: Final = frozenset({"$dynamicRef", "unevaluatedItems", "unevaluatedProperties"})

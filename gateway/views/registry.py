@@ -20,12 +20,11 @@ from gateway.policy import Rate, take
 from gateway.throttle import Buckets
 from gateway.views.initiator import CLAIMED, Cause, Store, Taint, Taints
 from gateway.views.launches import Launches
-from gateway.views.proof import split
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Successions, Tell, Telling
 from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View
+from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View, split
 
 LIVE = 32
 """Live views of one principal by default."""

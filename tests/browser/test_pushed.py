@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Page, WebSocket, expect
 
 from gateway.exchange.streams import PER_VIEW
-from gateway.mcp.view_calls import PART
+from gateway.mcp.view_server import PART
 from tests.browser.test_main_job import app_of
 from tests.browser.twins.backend import Backend
 from tests.world import Server, World, running

@@ -27,8 +27,7 @@ from gateway.app import build_app
 from gateway.backends.connect import Connections
 from gateway.config import load_config
 from gateway.exchange.authenticate import Authenticator
-from gateway.mcp.asgi import Ending, serve
-from gateway.mcp.identity import User
+from gateway.mcp.asgi import Ending, User, serve
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import LOCAL
 from tests.world import Server, served

@@ -12,8 +12,7 @@ from aiohttp import web
 from mcp import Client
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from gateway.mcp.asgi import Ending, serve
-from gateway.mcp.identity import User
+from gateway.mcp.asgi import Ending, User, serve
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.requests import MOST, Trail
 from gateway.model import LOCAL

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer
-from gateway.mcp.view_calls import OwnAnswers
+from gateway.mcp.view_server import OwnAnswers
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount, Served

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy.cel import pattern_program
+from gateway.policy.conditions import pattern_program
 from gateway.policy.regexes import MAX_SIZE, bounded_regex
 
 PATTERNS = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.base64url import base64url
-from gateway.views.proof import WINDOW, ViewKey, split
+from gateway.randomness import base64url
+from gateway.views.view import WINDOW, ViewKey, split
 
 
 def signature(key: ViewKey, sequence: str) -> str:

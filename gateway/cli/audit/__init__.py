@@ -8,12 +8,12 @@ audit = CommandGroup(
     name="audit",
     purpose="Read and verify the record.",
     commands_in={
-        "tail": "gateway.cli.audit.tail:tail",
-        "query": "gateway.cli.audit.query:query",
-        "export": "gateway.cli.audit.export:export",
+        "tail": "gateway.cli.audit.commands:tail",
+        "query": "gateway.cli.audit.commands:query",
+        "export": "gateway.cli.audit.commands:export",
         "report": "gateway.cli.audit.report:report",
         "verify": "gateway.cli.audit.verify:verify",
-        "key": "gateway.cli.audit.key:key",
+        "key": "gateway.cli.audit.commands:key",
     },
 )
 

@@ -8,13 +8,13 @@ policy = CommandGroup(
     name="policy",
     purpose="Check, test, explain, compare, replay and learn policies.",
     commands_in={
-        "check": "gateway.cli.policy.check:check",
+        "check": "gateway.cli.policy.commands:check",
         "test": "gateway.cli.policy.test:test",
         "explain": "gateway.cli.policy.explain:explain",
-        "diff": "gateway.cli.policy.diff:diff",
+        "diff": "gateway.cli.policy.commands:diff",
         "replay": "gateway.cli.policy.replay:replay",
         "learn": "gateway.cli.policy.learn:learn",
-        "schema": "gateway.cli.policy.schema:schema",
+        "schema": "gateway.cli.policy.commands:schema",
     },
 )
 

@@ -8,8 +8,8 @@ storage = CommandGroup(
     name="storage",
     purpose="List and delete page storage on the gateway.",
     commands_in={
-        "list": "gateway.cli.storage.list:list_storage",
-        "delete": "gateway.cli.storage.delete:delete_storage",
+        "list": "gateway.cli.storage.commands:list_storage",
+        "delete": "gateway.cli.storage.commands:delete_storage",
     },
 )
 

@@ -24,7 +24,7 @@ from gateway.errors import MuxError, Refusal
 from gateway.jsontext.sizes import is_bulky, why
 from gateway.jsontext.writing import is_large
 from gateway.mcp import results
-from gateway.mcp.peer import Beside, UiPeer
+from gateway.mcp.view_server import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal
 from gateway.proving import digest
 from gateway.views.view import View

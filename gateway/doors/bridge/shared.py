@@ -15,7 +15,7 @@ from gateway.bounds import Area, Bound
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Standing
 from gateway.exchange.streams import Streams
-from gateway.mcp.view_calls import ViewServer
+from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
 from gateway.ports.approvals import Approvals
 from gateway.proving import digest

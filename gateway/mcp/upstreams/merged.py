@@ -16,8 +16,7 @@ from mcp_types.methods import validate_client_request
 from gateway.errors import Refusal
 from gateway.eventloop.slices import by_turns
 from gateway.mcp import standard_answers
-from gateway.mcp.asgi import ending_of
-from gateway.mcp.identity import current_principal
+from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.calls.upstream_calls import complete, refused

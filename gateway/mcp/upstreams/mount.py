@@ -13,9 +13,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
-from gateway.mcp.asgi import ending_of
+from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.elicitation import ElicitingCalls
-from gateway.mcp.identity import current_principal
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of
 from gateway.mcp.upstreams.calls.eras import modern_result
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast

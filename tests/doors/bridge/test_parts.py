@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway import mux
 from gateway.mcp.results import BYTES
-from gateway.mcp.view_calls import PART
+from gateway.mcp.view_server import PART
 from gateway.model import Channel
 from tests.doors.bridge.test_bridge import Host, connected, console
 from tests.world import Server, World, running

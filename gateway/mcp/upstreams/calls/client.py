@@ -17,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
-from gateway.mcp.identity import principal_of
+from gateway.mcp.asgi import principal_of
 from gateway.mcp.out_of_band import outlined
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.transport.conversation import Message

@@ -23,7 +23,7 @@ from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.view_calls import OwnAnswers, Params, Speaker
+from gateway.mcp.view_server import OwnAnswers, Params, Speaker
 from gateway.traces import arriving
 
 OURS = "webmcp-gateway/"

@@ -1,0 +1,178 @@
+"""`audit key`, `query`, `export`, `tail`: print the record's public key, and matching records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import click
+
+from gateway.cli.audit.shown import as_json, row, table, visible
+from gateway.cli.audit.source import (
+    RecordSource,
+    every,
+    filter_of,
+    filter_options,
+    newest,
+    segments_of,
+    source,
+    source_options,
+    trusted_keys,
+)
+from gateway.cli.group import Unusable
+from gateway.cli.policy.output import write_json
+from gateway.cli.private import output
+from gateway.model import Json
+from gateway.stores.journal import NOTE
+from gateway.stores.lines import read_line
+from gateway.stores.records import Filter, StoredRecord
+from gateway.stores.segments import lines_from
+
+
+@click.command()
+@source_options
+def key(config: Path, record: str | None) -> None:
+    """Print the public key of the record's signed heads. Keep it where the gateway cannot write.
+
+    Example: webmcp-gateway audit key > gateway.pub
+    """
+    found = trusted_keys((), source(config, record))
+    if not found:
+        raise Unusable("there is no key yet: it is made at the first start of the gateway")
+    click.echo(found[-1])
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number of records."
+)
+@click.option("--json", "json_lines", is_flag=True, help="Write JSON.")
+def query(config: Path, record: str | None, limit: int, json_lines: bool, **given: str | None) -> None:
+    """Show the newest matching records, oldest first.
+
+    Example: webmcp-gateway audit query --initiator model --decision deny --since 7d
+    """
+    found = newest(source(config, record), limit, filter_of(dict(given), time.time()))
+    if json_lines:
+        write_json([as_json(one) for one in found])
+    else:
+        click.echo(table(found))
+
+
+FIELDS: Final = (
+    "id", "time", "ended", "kind", "principal", "app", "view", "door", "client", "initiator", "evidence", "cause",
+    "trace", "method", "url", "tool", "policy_version", "route", "decision", "reasons", "approval", "answered_by",
+    "credential", "request_size", "response_size", "status", "reason", "detail", "timing",
+)  # fmt: skip
+"""The columns of the CSV, in order."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option(
+    "--format", type=click.Choice(("jsonl", "csv")), default="jsonl", show_default=True, help="Output format."
+)
+@click.option("--output", "-o", "place", metavar="FILE", default="-", help="Output file, readable by its owner only.")
+def export(config: Path, record: str | None, format: str, place: str, **given: str | None) -> None:
+    """Write all matching records: one JSON object per line, or CSV.
+
+    Example: webmcp-gateway audit export --format csv --since 30d > november.csv
+    """
+    found = every(source(config, record), filter_of(dict(given), time.time()))
+    try:
+        with output(place) as file:
+            _csv(found, file) if format == "csv" else _jsonl(found, file)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader closed the pipe
+
+
+def _jsonl(records: Iterable[StoredRecord], output: IO[str]) -> None:
+    for record in records:
+        output.write(json.dumps(as_json(record)) + "\n")
+
+
+def _csv(records: Iterable[StoredRecord], output: IO[str]) -> None:
+    writer = csv.writer(output)
+    writer.writerow(FIELDS)
+    for record in records:
+        said = as_json(record)
+        writer.writerow([_cell(said.get(name)) for name in FIELDS])
+
+
+def _cell(value: Json) -> str:
+    """Escape a text that a spreadsheet would evaluate as a formula."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+
+
+PAUSE = 0.3
+"""Seconds between polls of the journal."""
+
+
+@click.command()
+@source_options
+@filter_options
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(0, 100_000),
+    default=10,
+    show_default=True,
+    help="Number of records to begin with.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records until Ctrl-C.")
+@click.option("--json", "json_lines", is_flag=True, help="Write JSON, one object per line.")
+def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines: bool, **given: str | None) -> None:
+    """Show the last records; with --follow also new ones as they are written.
+
+    Example: webmcp-gateway audit tail --follow --app cart
+    """
+    where, wanted = source(config, record), filter_of(dict(given), time.time())
+    if where.journal is None:
+        raise Unusable("audit tail reads a journal; for a database there is audit query")
+    place = RecordSource(where.journal, None, where.places)
+    end = max((segment.end for segment in segments_of(where.journal)), default=0)
+    try:
+        for one in newest(place, lines, wanted) if lines else ():
+            _write(one, json_lines)
+        while follow:
+            for ended, behind in _ended(where.journal, end, wanted):
+                end = behind
+                if ended is not None:
+                    _write(ended, json_lines)
+            time.sleep(PAUSE)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(0) from None
+
+
+def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
+    """Yield the records that ended in the lines from the byte `start`, each with the offset after its line."""
+    for end, raw in lines_from(journal, start):
+        found: StoredRecord | None = None
+        try:
+            line = read_line(raw).record
+        except ValueError:
+            line = None
+        if line is not None and line.phase not in (NOTE, "intent"):
+            whole = StoredRecord(line.id, line.time, line.time, line.fields)
+            found = whole if wanted.fits(whole) else None
+        yield found, end
+
+
+def _write(record: StoredRecord, json_lines: bool) -> None:
+    if json_lines:
+        click.echo(json.dumps(as_json(record)))
+    else:
+        click.echo("  ".join(visible(cell) for cell in row(record) if cell))
