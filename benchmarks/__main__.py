@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import decide, report, rounds, targets
+from benchmarks import decide, report, rounds, targets, upstream
 from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Processes
 
@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
             measured = targets.start(processes, Path(folder), given.routes, given.config)
             samples = rounds.run(plan, measured, progress.tell)
+            place = Path(folder) / "upstream"
+            place.mkdir()
+            called = rounds.run(plan, upstream.start(processes, place), progress.tell, upstream.peer)
             progress.tell("ending the servers")
     except BenchmarkError as error:
         progress.end()
@@ -41,11 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         progress.end()
         sys.exit(130)
     progress.end()
-    print(report.as_text(about, samples, decided))
+    print(report.as_text(about, samples, decided, upstream.table(called)))
     print(f"\n{plan.rounds} rounds, a gateway with {given.routes:,} routes, {time.monotonic() - started:.0f} seconds")
     if given.json is not None:
         settings = {**asdict(plan), "routes": given.routes}
-        given.json.write_text(json.dumps(report.as_json(about, settings, samples, decided), indent=2) + "\n", "utf-8")
+        given.json.write_text(
+            json.dumps(report.as_json(about, settings, samples, decided, called), indent=2) + "\n", "utf-8"
+        )
 
 
 class _Progress:
@@ -75,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=_count, default=3, help="how often each server is measured")
     parser.add_argument("--connections", type=_counts, default="1,32", metavar="N,N", help="at once")
     parser.add_argument("--requests", type=_count, default=100_000, help="the most in one run of the load")
-    parser.add_argument("--seconds", type=float, default=5.0, help="the longest of one run")
+    parser.add_argument("--seconds", type=float, default=2.0, help="the longest of one run")
     parser.add_argument("--warm-up", type=float, default=0.2, metavar="SECONDS", help="before each run")
     parser.add_argument("--routes", type=_count, default=10_000, help="in the policy of the gateway")
     parser.add_argument("--config", default="", metavar="YAML", help="more lines for the gateway's configuration")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 APP = "bench"
 
 _CONFIG = """\
 server:
   listen: 127.0.0.1:{port}
-apps:
+{server}apps:
   {app}:
     source: web
     policy: policy.yaml
@@ -58,11 +60,25 @@ def policy_text(routes: int, backend: str = "http://127.0.0.1:9", credential: st
     )
 
 
-def write(folder: Path, *, port: int, backend: str, routes: int, more: str = "", upstream: str = "") -> Path:
-    """Write all into `folder`, with `more` in gateway.yaml, whose path it returns; the journal is stored beside it."""
+def write(
+    folder: Path,
+    *,
+    port: int,
+    backend: str,
+    routes: int,
+    more: str = "",
+    upstream: str = "",
+    server: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Write all into `folder`, and return the path of gateway.yaml; the journal is stored beside it.
+
+    `server` are settings of that section, `more` are lines of the file.
+    """
     config = folder / "gateway.yaml"
     behind = _UPSTREAM.format(url=upstream) if upstream else ""
-    config.write_text(_CONFIG.format(port=port, app=APP, backend=backend, upstream=behind, more=more), "utf-8")
+    settings = "".join(f"  {key}: {value}\n" for key, value in server.items())
+    text = _CONFIG.format(port=port, server=settings, app=APP, backend=backend, upstream=behind, more=more)
+    config.write_text(text, "utf-8")
     (folder / "policy.yaml").write_text(policy_text(routes, backend, "bench"), "utf-8")
     (folder / "web").mkdir()
     (folder / "web" / "index.html").write_text("<!doctype html><title>Bench</title><p>Bench</p>", "utf-8")

@@ -23,23 +23,22 @@ Machine: TypeAlias = dict[str, str | int | float]
 class Row:
     """One server at one number of connections: medians over the rounds.
 
-    `ratio` is its requests per second relative to the bare proxy's right before or after, with `lowest` and `highest`
-    of all rounds, and `p99_ratio` the same of the 99th percentile. `server_ms` is the server's processor time for each
-    request, and `cpu_ratio` the bare proxy's relative to that, which hardly depends on other load of the machine. None
-    if the system does not report it.
+    `server_ms` is the server's processor time for each request, and `ratio` the bare proxy's in the turns between
+    relative to that, with `lowest` and `highest` of all rounds; None if the system does not report it. `rate_ratio` is
+    its requests per second relative to the bare proxy's, `p99_ratio` the same of the 99th percentile.
     """
 
     server: str
     connections: int
-    ratio: float
-    lowest: float
-    highest: float
+    ratio: float | None
+    lowest: float | None
+    highest: float | None
+    rate_ratio: float
     rate: float
     p50_ms: float
     p99_ms: float
     p99_ratio: float
     server_ms: float | None
-    cpu_ratio: float | None
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
@@ -56,22 +55,20 @@ def rows(samples: Sequence[Sample]) -> list[Row]:
 
 def _row(pairs: Sequence[tuple[Sample, Sample]]) -> Row:
     """Return the row of a server from its samples, each paired with that of the bare proxy."""
-    ratios = [sample.rate / bare.rate for sample, bare in pairs]
+    ratios = [bare.server_ms / one.server_ms for one, bare in pairs if bare.server_ms and one.server_ms]
     group = [sample for sample, _ in pairs]
     return Row(
         server=group[0].server,
         connections=group[0].connections,
-        ratio=statistics.median(ratios),
-        lowest=min(ratios),
-        highest=max(ratios),
+        ratio=_median(ratios),
+        lowest=min(ratios, default=None),
+        highest=max(ratios, default=None),
+        rate_ratio=statistics.median(sample.rate / bare.rate for sample, bare in pairs),
         rate=statistics.median(sample.rate for sample in group),
         p50_ms=statistics.median(sample.measured.p50_ms for sample in group),
         p99_ms=statistics.median(sample.measured.p99_ms for sample in group),
         p99_ratio=statistics.median(sample.measured.p99_ms / bare.measured.p99_ms for sample, bare in pairs),
         server_ms=_median(sample.server_ms for sample in group),
-        cpu_ratio=_median(
-            bare.server_ms / sample.server_ms if bare.server_ms and sample.server_ms else None for sample, bare in pairs
-        ),
     )
 
 
@@ -92,22 +89,27 @@ def machine() -> Machine:
     }
 
 
-def as_text(about: Machine, samples: Sequence[Sample], decided: Sequence[Decided]) -> str:
-    """Return the tables, in Markdown."""
+def as_text(about: Machine, samples: Sequence[Sample], decided: Sequence[Decided], upstream: str) -> str:
+    """Return the tables, in Markdown; `upstream` is that of an upstream's tools."""
     words = ", ".join(f"{name} {value}" for name, value in about.items())
-    return "\n\n".join([words, _of_servers(rows(samples)), _of_decisions(decided)])
+    return "\n\n".join([words, _of_servers(rows(samples)), upstream, _of_decisions(decided)])
 
 
 def as_json(
-    about: Machine, settings: Mapping[str, object], samples: Sequence[Sample], decided: Sequence[Decided]
+    about: Machine,
+    settings: Mapping[str, object],
+    samples: Sequence[Sample],
+    decided: Sequence[Decided],
+    called: Sequence[Sample],
 ) -> dict[str, object]:
-    """Return everything, including single runs."""
+    """Return everything, including single runs; `called` are those of an upstream's tools."""
     return {
         "machine": about,
         "settings": dict(settings),
         "servers": [asdict(row) for row in rows(samples)],
         "decide": [asdict(one) for one in decided],
         "samples": [asdict(sample) for sample in samples],
+        "upstream": [asdict(sample) for sample in called],
     }
 
 
@@ -115,9 +117,9 @@ def _of_servers(rows: Sequence[Row]) -> str:
     head = (
         "server",
         "connections",
-        "to bare proxy",
-        "lowest–highest",
         "by CPU time",
+        "lowest–highest",
+        "by requests",
         "p50 ms",
         "p99 ms",
         "to bare proxy",
@@ -130,9 +132,9 @@ def _of_servers(rows: Sequence[Row]) -> str:
             (
                 row.server,
                 str(row.connections),
-                f"{row.ratio:.2f}",
-                f"{row.lowest:.2f}–{row.highest:.2f}",
-                _number(row.cpu_ratio),
+                _number(row.ratio),
+                f"{_number(row.lowest)}–{_number(row.highest)}",
+                _number(row.rate_ratio),
                 _number(row.p50_ms),
                 _number(row.p99_ms),
                 f"{row.p99_ratio:.2f}",

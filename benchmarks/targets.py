@@ -6,8 +6,10 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks import gateway_files
@@ -17,11 +19,17 @@ from benchmarks.processes import Processes, free_port
 
 BARE = "bare proxy"
 BARE_POST = "bare proxy, POST"
-MCP_POST = "gateway, /mcp door, POST"
-PROXIED = "gateway, an upstream's tool"
-"""The tool of `DIRECT` with the gateway in front of it."""
-
 DIRECT = "MCP SDK + uvicorn + httpx"
+HALVES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "gateway": {},
+        "gateway with aiohttp's server": {"fast_path": "false"},
+        "gateway with aiohttp's client": {"http_client": "aiohttp"},
+        "gateway with both of aiohttp": {"fast_path": "false", "http_client": "aiohttp"},
+    }
+)
+"""The measured gateways: as delivered, and without each half of what exists for speed; settings of `server`."""
+
 ITEM = {"title": "a new one", "count": 3, "tags": ["a", "b"], "note": "x" * 40}
 VERSION = "2026-07-28"
 _UI = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
@@ -54,29 +62,34 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     origin = f"http://127.0.0.1:{backend.port}"
     bare = processes.start("bare proxy", [*module("benchmarks.bare_proxy"), "--backend", origin])
     sdk = processes.start("sdk", [*module("benchmarks.sdk_server"), "--backend", origin])
-    mcp = f"http://127.0.0.1:{sdk.port}/mcp"
-    port = free_port()
-    config = gateway_files.write(folder, port=port, backend=origin, routes=routes, more=more, upstream=mcp)
     os.environ.setdefault("BENCH_SECRET", "bench")
-    gateway = processes.start("gateway", [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)
+    gateways = []
+    for name, settings in HALVES.items():
+        port, place = free_port(), folder / name.replace(" ", "-")
+        place.mkdir()
+        config = gateway_files.write(place, port=port, backend=origin, routes=routes, more=more, server=settings)
+        running = processes.start(name, [sys.executable, "-c", SERVE, "serve", "--config", str(config)], port=port)
+        gateways += doors(port, running.pid, name)
     return [
         Target(BARE, bare.pid, bare.port, _get(f"127.0.0.1:{bare.port}")),
         Target(BARE_POST, bare.pid, bare.port, _post(f"127.0.0.1:{bare.port}")),
-        *doors(port, gateway.pid),
-        Target(PROXIED, gateway.pid, port, call(f"127.0.0.1:{port}", "/mcp/sdk", {"url": PATH})),
+        *gateways,
         Target(DIRECT, sdk.pid, sdk.port, call(f"127.0.0.1:{sdk.port}", "/mcp", {"url": PATH})),
     ]
 
 
-def doors(port: int, pid: int) -> list[Target]:
-    """Return the requests for the gateway's own doors on `port`, with an attached view."""
+def doors(port: int, pid: int, name: str) -> list[Target]:
+    """Return the requests for the doors of the gateway `name` on `port`, with an attached view."""
     site = f"{gateway_files.APP}.localhost:{port}"
     view, key = _attached(port)
-    return [
-        Target("gateway, site door", pid, port, _get(site, "webmcp-gateway-client: 1")),
-        Target("gateway, /mcp door", pid, port, _request(port, {"url": PATH, "method": "GET"}), view, key),
-        Target(MCP_POST, pid, port, _request(port, {"url": PATH, "method": "POST", "body": ITEM}), view, key),
+    get, post = {"url": PATH, "method": "GET"}, {"url": PATH, "method": "POST", "body": ITEM}
+    found = [
+        Target(f"{name}, site door", pid, port, _get(site, "webmcp-gateway-client: 1")),
+        Target(f"{name}, /mcp door", pid, port, _request(port, get), view, key),
     ]
+    if name == "gateway":
+        found.append(Target(f"{name}, /mcp door, POST", pid, port, _request(port, post), view, key))
+    return found
 
 
 def _attached(port: int) -> tuple[str, str]:

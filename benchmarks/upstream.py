@@ -71,7 +71,8 @@ def table(samples: Sequence[Sample]) -> str:
     return "\n".join(lines)
 
 
-def _peer(server: str) -> str:
+def peer(server: str) -> str:
+    """Return the direct call of the same tool."""
     return server.replace(THROUGH, DIRECT)
 
 
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = report.machine()
     plan = rounds.Plan(given.rounds, (1, 32), given.requests, given.seconds, 0.3)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, Processes(Path(folder)) as processes:
-        samples = rounds.run(plan, start(processes, Path(folder)), lambda what: print(what, file=sys.stderr), _peer)
+        samples = rounds.run(plan, start(processes, Path(folder)), lambda what: print(what, file=sys.stderr), peer)
     print(", ".join(f"{name} {value}" for name, value in about.items()), end="\n\n")
     print(table(samples))
 
