@@ -78,7 +78,7 @@ def start(processes: Processes, folder: Path, routes: int, more: str = "") -> li
     ]
 
 
-def doors(port: int, pid: int, name: str) -> list[Target]:
+def doors(port: int, pid: int, name: str = "gateway") -> list[Target]:
     """Return the requests for the doors of the gateway `name` on `port`, with an attached view."""
     site = f"{gateway_files.APP}.localhost:{port}"
     view, key = _attached(port)
