@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound, size
+from gateway.jsontext.writing import plain_json
 from gateway.model import LARGEST_BODY
 from gateway.shares import Shares
 
@@ -91,7 +91,7 @@ def _timeout() -> web.HTTPRequestTimeout:
         "status": 408,
         "detail": "The body of the request does not come, or comes too slowly.",
     }
-    error = web.HTTPRequestTimeout(text=json.dumps(problem), content_type="application/problem+json")
+    error = web.HTTPRequestTimeout(text=plain_json(problem), content_type="application/problem+json")
     error.force_close()
     return error
 

@@ -5,13 +5,14 @@ So comments, function sources (ECMA-262, 20.2.3.5) and all else that a page can 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from gateway.apps.markup import text_end
 from gateway.apps.places import Splice
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json, plain_json_utf8
 
 _INVALID: Final = re.compile(
     r"(?:\\\\|[^\\]|\\[^1-9ux0])*?\\(?:[1-9]|0[0-9]|x(?![0-9a-fA-F]{2})|u(?!\{0*(?:10|[0-9a-fA-F])?[0-9a-fA-F]{1,4}\}|[0-9a-fA-F]{4}))",
@@ -51,7 +52,7 @@ def _inner(part: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text).replace("<", r"\u003c")
+    return plain_json(text).replace("<", r"\u003c")
 
 
 TYPE: Final = "webmcp-gateway-exact"
@@ -73,12 +74,12 @@ def ends_there(code: str) -> bool:
 
 def written(code: str) -> str:
     """Return `code` as the text of a data block."""
-    return json.dumps(code, ensure_ascii=False).replace("<", r"\u003c")
+    return plain_json_utf8(code).replace("<", r"\u003c")
 
 
 def read(text: str) -> str:
     """Return the script in a data block."""
-    return str(json.loads(text))
+    return str(parse_json(text))
 
 
 def element(code: str, attributes: str, *, deferred: bool, heard: bool) -> str:

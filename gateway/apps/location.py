@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from gateway.apps import exact_text
 from gateway.apps.markup import Element, parse
 from gateway.apps.modules import SECONDS, node
 from gateway.apps.places import Splice, Text
+from gateway.jsontext.writing import plain_json
 
 ASKS: Final = "webmcpGatewayOwn("
 """A string that rewritten scripts contain."""
@@ -88,7 +88,7 @@ def _answers(scripts: Sequence[_Script]) -> list[str | None] | None:
     try:
         done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the scripts are its input
             [program, str(path), "--stdin"],
-            input=json.dumps([{"code": script.code, "kind": script.kind} for script in scripts]),
+            input=plain_json([{"code": script.code, "kind": script.kind} for script in scripts]),
             capture_output=True,
             text=True,
             timeout=SECONDS,

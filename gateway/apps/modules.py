@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gateway.apps.places import Text
 from gateway.apps.scripts import import_problems, importing
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.writing import plain_json
 
 SECONDS: Final = 60
 """Seconds that linking may take."""
@@ -83,7 +83,7 @@ def link(
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}
-    answer = _run(program, json.dumps(job), root)
+    answer = _run(program, plain_json(job), root)
     if answer.problems:
         raise DocumentError([Problem(str(root / p.file), p.line, p.column, p.message) for p in answer.problems])
     return Linked(tuple(answer.codes), tuple(answer.styles))

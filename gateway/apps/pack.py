@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import html
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from gateway.apps.page_scripts import CLASSIC, WAITS, waiting
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.writing import compact_json_utf8, plain_json, plain_json_utf8
 from gateway.model import Json, Resource
 
 PERMISSIONS: Final = {
@@ -132,12 +132,12 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
 
 
 def _written(pages: object) -> str:
-    return json.dumps(pages, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
+    return compact_json_utf8(pages).replace("<", r"\u003c")
 
 
 def _carried(text: str) -> int:
     """Return the bytes of a text in a message."""
-    return len(json.dumps(text, ensure_ascii=False).encode())
+    return len(plain_json_utf8(text).encode())
 
 
 def _names_in(text: str) -> Callable[[Path], bool]:
@@ -372,7 +372,7 @@ def _snapshot(responses: Mapping[str, Json], tools: Collection[str]) -> str:
     if not responses and not tools:
         return ""
     snapshot = {"version": 1, "responses": responses, "tools": [*tools]}
-    text = json.dumps(snapshot, ensure_ascii=False, separators=(",", ":"))
+    text = compact_json_utf8(snapshot)
     safe = text.replace("<", r"\u003c")
     return f'<script type="application/json" id="{SNAPSHOT}">{safe}</script>'
 
@@ -382,5 +382,5 @@ def _ours(packed: str) -> int:
 
 
 def _head(about: Mapping[str, str], runtime: str) -> str:
-    config = html.escape(json.dumps(about), quote=True)
+    config = html.escape(plain_json(about), quote=True)
     return f'{_OURS} content="{config}"><script>{as_element_text(runtime)}</script>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Sequence
@@ -32,6 +31,8 @@ from gateway.apps.scripts import as_element_text as script_text
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 
 _PROGRAM: Final = """
 const { Script } = require("node:vm");
@@ -59,7 +60,7 @@ def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
     try:
         done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the scripts are its input
             [program, "-e", _PROGRAM],
-            input=json.dumps([_job(script) for script in scripts]),
+            input=plain_json([_job(script) for script in scripts]),
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -252,7 +253,7 @@ class PageScripts:
                 Splice(word.start, word.end, f"Object(name=>{shared}.promise.then(part=>part(name)))") for word in late
             ]
             files = ",".join(f"{name}:()=>import({name})" for name in self._named)
-            path = f"new URL(name,{json.dumps(self._home)}).pathname"
+            path = f"new URL(name,{plain_json(self._home)}).pathname"
             part = f"{shared}.resolve(name=>({{{files}}})[{path}]?.()??import(name))"
             self._finding += script, self._stand_behind(element, script, late[0], part)
         return splice(code, changes)
@@ -276,7 +277,7 @@ class PageScripts:
                     reference = Reference(attribute.value, self._page.text, attribute.start)
                     with suppress(DocumentError):
                         path = self._folder.find(reference, self._path, routable=False)
-                        found[json.dumps(self._folder.url(path))] = None
+                        found[plain_json(self._folder.url(path))] = None
         return [*found]
 
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
@@ -341,7 +342,7 @@ class PageScripts:
 def _map_of(text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the `imports` and `scopes` of an import map; empty for a broken one, as in browsers."""
     try:
-        written = json.loads(text)
+        written = parse_json(text)
     except (ValueError, RecursionError):
         return {}, {}
     imports, scopes = (_object(_object(written).get(name)) for name in ("imports", "scopes"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
@@ -12,6 +11,7 @@ from typing import Final, NamedTuple
 from gateway.apps.exact_text import ends_there, regular_expression, template_call
 from gateway.apps.places import Splice, Text, splice
 from gateway.errors import Problem
+from gateway.jsontext.writing import plain_json
 
 
 def matches(text: str, pattern: re.Pattern[str], *words: str) -> Iterator[re.Match[str]]:
@@ -416,7 +416,7 @@ def with_source(code: str, url: str) -> str:
     first = next((token.text for token in tokens(code) if token.kind is not TokenKind.COMMENT), "")
     strict = f"{first};" if first[1:-1] == "use strict" else ""
     # Not by `setAttribute`: the view runtime would treat it as a script of the backend.
-    written = json.dumps(url).replace("<", r"\u003c")
+    written = plain_json(url).replace("<", r"\u003c")
     put = f"(a=>{{a.value={written};document.currentScript.setAttributeNode(a)}})"
     told = f'document.currentScript&&{put}(document.createAttribute("src"));'
     return f"{strict}{told}{code}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from gateway.backends.connect import Connections, Network
 from gateway.backends.http import HttpBackend
 from gateway.errors import Refusal
+from gateway.jsontext.writing import plain_json
 from gateway.model import Headers, Json, Outbound, Secret
 
 TIMEOUT = 10.0
@@ -34,7 +34,7 @@ class Collector:
         if self._authorization.reveal():
             headers = (*headers, ("authorization", self._authorization.reveal()))
         request = Outbound(
-            "POST", f"{self._url}/v1/{signal}", headers, json.dumps(body).encode(), TIMEOUT, response_limit=ANSWER
+            "POST", f"{self._url}/v1/{signal}", headers, plain_json(body).encode(), TIMEOUT, response_limit=ANSWER
         )
         try:
             answer = await self._backend.send(request)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gateway.callers.methods import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.errors import Unidentified
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
 
 EVERYBODY = frozenset({"bridge", "app"})
@@ -73,13 +74,13 @@ CLAIMS = 16 * 1024
 
 def told(principal: Principal) -> dict[str, Json]:
     """Return the stored fields of a principal."""
-    claims = json.dumps(dict(principal.claims))
+    claims = plain_json(dict(principal.claims))
     return {
         "issuer": principal.issuer,
         "client": principal.client,
         "subject": principal.subject,
         "roles": list[Json](sorted(principal.roles)),
-        "claims": json.loads(claims) if len(claims) <= CLAIMS else {},
+        "claims": parse_json(claims) if len(claims) <= CLAIMS else {},
     }
 
 

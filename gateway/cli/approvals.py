@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,8 @@ from gateway.cli.loopback import Loopback
 from gateway.config import load_config
 from gateway.config.secrets import Unneeded
 from gateway.errors import DocumentError
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import indented_json
 from gateway.policy import Network
 from gateway.policy.messages import visible
 
@@ -68,7 +69,7 @@ class Gateway:
                 if line.startswith(b"event: "):
                     name = line.removeprefix(b"event: ").strip()
                 elif line.startswith(b"data: ") and name == b"approvals":
-                    yield json.loads(line.removeprefix(b"data: "))
+                    yield parse_json(line.removeprefix(b"data: "))
 
     async def _send(self, method: str, path: str, headers: Mapping[str, str] = NO_HEADERS, **options: Any) -> Any:
         headers = {**self._headers, **headers}
@@ -97,7 +98,7 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
     """
     questions = _run(path, url, token, lambda gateway: gateway.get("/api/approvals"))["approvals"]
     if as_json:
-        click.echo(json.dumps(questions, indent=2))
+        click.echo(indented_json(questions))
         return
     for question in questions:
         click.echo(told(question))

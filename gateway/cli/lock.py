@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.errors import StartError
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 
 NAME = "gateway.lock"
@@ -69,7 +70,7 @@ def _told(config: Path) -> dict[str, Json]:
     with _opened(config) as file:
         if file is not None and _is_held(file):
             with suppress(ValueError, OSError):
-                told: Json = json.loads(os.pread(file, 4096, 0))
+                told: Json = parse_json(os.pread(file, 4096, 0))
                 return told if isinstance(told, dict) else {}
     return {}
 
@@ -107,4 +108,4 @@ def _is_held(file: int) -> bool:
 
 
 def _write(file: int, url: str) -> None:
-    os.pwrite(file, json.dumps({"url": url, "process": os.getpid()}).encode(), 0)
+    os.pwrite(file, plain_json({"url": url, "process": os.getpid()}).encode(), 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import logging
 import re
 import threading
@@ -18,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, InvalidURLError, TransferEncodingError
 
 from gateway.bounds import Area, Bound
+from gateway.jsontext.writing import plain_json
 
 LINES: Final = 60
 """Lines of one kind per period: the same logger, level and message format, with any arguments."""
@@ -162,7 +162,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+        return plain_json(said)
 
 
 def said(format: str, logger: str, message: str) -> str:

@@ -12,21 +12,16 @@ from gateway.contract.results import (
     whole_characters,
 )
 from gateway.contract.tool_schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
-from gateway.jsontext.exact import NotExact, check_depth, exact_json, read_json
 
 __all__ = [
     "INPUT_SCHEMA",
     "OUTPUT_SCHEMA",
     "TEXT_BLOCK_LIMIT",
     "Handed",
-    "NotExact",
-    "check_depth",
     "default_type",
-    "exact_json",
     "in_base64",
     "parse_arguments",
     "problem",
-    "read_json",
     "result",
     "text_block",
     "text_of_json",

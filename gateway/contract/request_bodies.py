@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, assert_never
 from urllib.parse import quote_plus
 
-from gateway.jsontext.exact import NotExact, check_depth, dump
-from gateway.jsontext.grammar import problem_of
-from gateway.jsontext.sizes import is_bulky
+from gateway.jsontext.reading import check_depth, problem_of
+from gateway.jsontext.sizes import InvalidJson, is_bulky
+from gateway.jsontext.writing import compact_exact, plain_json
 from gateway.model import BodyType
 
 MEDIA_TYPE: Final = re.compile(
@@ -149,8 +148,8 @@ def _json(body: object) -> bytes:
         return _utf8("body", body)
     try:
         check_depth(body)
-        return dump(body)
-    except NotExact as error:
+        return compact_exact(body)
+    except InvalidJson as error:
         raise WrongBody("body", str(error)) from error
 
 
@@ -171,7 +170,7 @@ def _scalar(field: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
-        return json.dumps(value)
+        return plain_json(value)
     raise WrongBody(field[:80], "must be a string, a number, a boolean, or a list of these")
 
 

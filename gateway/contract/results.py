@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -11,8 +10,9 @@ from typing import Final, TypeAlias
 
 from gateway.caches import recalled
 from gateway.errors import Reason, Refusal
-from gateway.jsontext.exact import MAX_DEPTH, NotExact, dump, exact_json, plainly_exact
-from gateway.jsontext.writing import DEL, SIZE, compact, quoted, written
+from gateway.jsontext.reading import exact_json, plainly_exact
+from gateway.jsontext.sizes import MAX_DEPTH, InvalidJson
+from gateway.jsontext.writing import DEL, SIZE, compact, compact_exact, plain_json, quoted, written
 from gateway.model import BodyType, Headers, Json, Response
 
 TEXT_BLOCK_LIMIT: Final = 64 * 1024
@@ -109,8 +109,8 @@ def text_block(content: dict[str, Json], structured_arrives: bool) -> str:
     """
     body = content.get("body")
     if isinstance(body, str) and len(body) > SIZE and not structured_arrives:
-        return "".join(written(content, lambda value: dump(value).decode()))
-    text = dump(content)
+        return "".join(written(content, lambda value: compact_exact(value).decode()))
+    text = compact_exact(content)
     if len(text) > TEXT_BLOCK_LIMIT and structured_arrives:
         return f"An HTTP response of {len(text)} bytes, status {content['status']}: see the structured content."
     return text.decode()
@@ -132,7 +132,7 @@ def text_of_json(response: Response) -> str | None:
     if found is None:
         return None
     text = f"{around[0]}{quoted(response.url)}{around[1]}{found[1].decode('ascii')}}}"
-    # With either in it, `dump` may use another library for numbers, and ASCII output adds escapes.
+    # With either in it, `compact_exact` may use another library for numbers, and ASCII output adds escapes.
     return text if text.isascii() and "null" not in text and DEL not in text else None
 
 
@@ -159,7 +159,7 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
         *refusal.headers,
     )
     # ASCII, so that a detail with outside text is still valid UTF-8.
-    return Response(refusal.status, headers, json.dumps(body).encode(), url, reason_phrase=title)
+    return Response(refusal.status, headers, plain_json(body).encode(), url, reason_phrase=title)
 
 
 @lru_cache(maxsize=64)
@@ -254,7 +254,7 @@ def _json(body: bytes) -> tuple[BodyType, Body]:
         return kind, text
     try:
         return BodyType.JSON, exact_json(text, DEEPEST)
-    except NotExact:
+    except InvalidJson:
         return kind, text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 from collections.abc import Collection, Generator, Mapping
@@ -13,16 +12,18 @@ from authlib.oidc.core import CodeIDToken
 from joserfc.errors import ClaimError
 
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.reading import LONG_NUMBERS, Keys, Reader
 from gateway.model import Json, Outbound, Response
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Outbound, Response, T]
 """Yields requests, receives responses, returns a result; a `Refusal` thrown in means that there is no response."""
 
+_READER = Reader(LONG_NUMBERS, Keys.UNIQUE)
+
 ANSWER_BYTES = 256 * 1024
 
 _NUMBER = re.compile(r"\s*[0-9]{1,400}(?:\.[0-9]{1,400})?\s*", re.ASCII)
-_EXACT_DIGITS = 300
 _WRONG_CLAIM: Final = {
     "iss": "is of another issuer",
     "sub": "names no subject",
@@ -64,8 +65,8 @@ def parsed(text: bytes | str) -> dict[str, Json]:
     """Parse an unambiguous JSON object. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
-        found: Json = json.loads(plain, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        found: Json = _READER.read(plain)
+    except ValueError:
         raise ValueError("is not JSON") from None  # the cause would quote the text
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
@@ -123,19 +124,3 @@ def origin_of(url: str) -> str:
     """Return scheme, host and port of a URL for which `is_secure` holds."""
     parts = _URL.match(url)
     return parts["origin"] if parts else ""
-
-
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("duplicate names")
-    return found
-
-
-def _integer(text: str) -> float:
-    """Parse an integer, infinite beyond all floats: Python refuses to parse thousands of digits."""
-    return int(text) if len(text) <= _EXACT_DIGITS else float(text)
-
-
-def _no_constant(name: str) -> Json:
-    raise ValueError(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import secrets
 from typing import Final
@@ -15,6 +14,8 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gateway.credentials.specs import SigningKey
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Headers, Json, Secret
 from gateway.randomness import base64url
 
@@ -74,7 +75,7 @@ def _imported(key: SigningKey) -> RSAKey | ECKey | OKPKey:
 
 def new_key() -> Secret:
     """Return a new key for one token, as private JWK."""
-    return Secret(json.dumps(ECKey.generate_key("P-256", private=True).as_dict(private=True)))
+    return Secret(plain_json(ECKey.generate_key("P-256", private=True).as_dict(private=True)))
 
 
 def proof(
@@ -84,7 +85,7 @@ def proof(
 
     `token` is the access token sent with it; None at a token endpoint.
     """
-    jwk = ECKey.import_key(json.loads(key.reveal()))
+    jwk = ECKey.import_key(parse_json(key.reveal()))
     claims: dict[str, Json] = {
         "jti": secrets.token_urlsafe(16),
         "htm": method,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from gateway.callers.proxies import address_of, within
 from gateway.doors.bridge.uploads import ROOM, ROOM_EACH
 from gateway.doors.responses import NAME, RefusedResponse, refused
 from gateway.doors.token_lookup_limits import subscriber
+from gateway.jsontext.writing import plain_json
 from gateway.model import Principal
 from gateway.shares import Shares
 
@@ -38,7 +38,7 @@ CONNECTIONS: Final = Bound(
 )
 
 
-_PROBLEM: Final = json.dumps(
+_PROBLEM: Final = plain_json(
     {
         "type": "urn:webmcp-gateway:too-many-connections",
         "title": "too many connections",
@@ -153,7 +153,7 @@ class InFlight:
         if not _is_mcp(request):
             return refused(429, CODE, detail, headers)
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": _SERVER_ERROR, "message": detail}}
-        body = json.dumps(error).encode()
+        body = plain_json(error).encode()
         return RefusedResponse(CODE, detail, status=429, body=body, content_type="application/json", headers=headers)
 
 

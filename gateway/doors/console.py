@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +27,7 @@ from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refused
 from gateway.doors.touch_keys import TouchKeyDoor
+from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
 from gateway.proving import shows
 from gateway.stores.records import Filter, Records, StoredRecord
@@ -182,7 +182,7 @@ class ConsoleDoor:
         if not request[PRINCIPAL].session:
             return refused(403, "not-allowed", "A person logs out, in the browser that is logged in.")
         answer = fresh({})
-        answer.text = json.dumps({"to": await self._logout(request, answer)})
+        answer.text = plain_json({"to": await self._logout(request, answer)})
         return answer
 
     async def _ticket(self, request: web.Request) -> web.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,6 +15,7 @@ from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refused
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
 from gateway.shares import Shares
@@ -133,7 +133,7 @@ class Events:
         expires = changes.principal.expires
         while not changes.ended and (expires is None or time.time() < expires):
             for what in changes.take():
-                await stream.write(_event(what, json.dumps(self._whole(what, changes.principal))))
+                await stream.write(_event(what, plain_json(self._whole(what, changes.principal))))
             try:
                 async with asyncio.timeout(HEARTBEAT):
                     await changes.wake.wait()

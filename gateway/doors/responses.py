@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,6 +10,8 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.arriving import whole
 from gateway.bounds import Area, Bound, size
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 
 NAME: Final = "webmcp-gateway"
@@ -87,7 +88,7 @@ def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | No
         code,
         detail,
         status=status,
-        body=json.dumps(body).encode(),
+        body=plain_json(body).encode(),
         content_type="application/problem+json",
         headers={**SECURE, "cache-control": "no-store", **(headers or {})},
     )
@@ -101,7 +102,7 @@ def fresh(value: Json) -> web.Response:
 async def json_of(request: web.Request) -> Json:
     """Return the JSON value in a request. Raises ValueError, RecursionError, and the errors of `whole`."""
     try:
-        value: Json = json.loads(await whole(request, SMALL, within=SOON, bound=_REST))
+        value: Json = parse_json(await whole(request, SMALL, within=SOON, bound=_REST))
     except web.HTTPRequestEntityTooLarge:
         _REST.exceeded()
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ from aiohttp import web
 
 from gateway.doors.assets import assets, shown
 from gateway.doors.responses import SECURE, refused
+from gateway.jsontext.writing import plain_json
 from gateway.proving import shows
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
@@ -116,7 +116,7 @@ def connections(policy: str) -> str:
     checks each of them.
     """
     named = _NAMED.finditer(policy.partition("; frame-ancestors")[0])
-    origins = sorted({json.dumps(re.sub("^ws", "http", each[0])) for each in named})
+    origins = sorted({plain_json(re.sub("^ws", "http", each[0])) for each in named})
     return f"({' '.join(['response-origin', *origins])});redirects=allow"
 
 

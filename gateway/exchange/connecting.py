@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 import math
 import secrets
@@ -30,6 +29,8 @@ from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.run_flow import drive
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate, take
 from gateway.proving import digest
@@ -128,7 +129,7 @@ class Connecting:
         tried = attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await drive(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
-        text = json.dumps(_remembered(credential, principal, tried, secret))
+        text = plain_json(_remembered(credential, principal, tried, secret))
         await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
         return Begun(location, secret)
 
@@ -155,7 +156,7 @@ class Connecting:
             text = None
         if text is None:
             raise Refusal(Reason.BAD_REQUEST, "This login has expired, or has ended already: begin it again.")
-        begun = json.loads(text)
+        begun = parse_json(text)
         mine = hmac.compare_digest(begun["principal"].encode(), principal.person.encode())
         if not mine or not hmac.compare_digest(begun["secret"], digest(secret).hex()):
             raise Refusal(

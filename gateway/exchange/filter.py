@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Never
 
 from msgspec.structs import replace
 
@@ -16,7 +14,9 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import LONG, BackendAnswer, Leg
 from gateway.exchange.record import Record
 from gateway.exchange.redact_secrets import Echo
+from gateway.jsontext.reading import Numbers, Reader, text_of
 from gateway.jsontext.sizes import MOST, is_bulky, why
+from gateway.jsontext.writing import compact_json
 from gateway.model import Json, Response
 from gateway.policy import JsonPath, Policy, answer_headers
 
@@ -56,23 +56,17 @@ class _Reading:
         self._numbers: list[str] = []
 
     def parsed(self, body: bytes) -> Json:
-        """Return the value of `body`; of duplicate keys the last one counts. Raises ValueError, RecursionError."""
-        text = body.decode(json.detect_encoding(body))
+        """Return the value of `body`; of duplicate keys the last one counts. Raises ValueError."""
+        text = text_of(body)
         if is_bulky(text, MOST):
             many = why(MOST)
             raise Refusal(Reason.RESPONSE_TOO_LARGE, f"The backend's answer has {many}: nothing in it can be masked.")
-        value: Json = json.loads(
-            text,
-            object_pairs_hook=self._object,
-            parse_float=self._number,
-            parse_int=self._number,
-            parse_constant=_refuse,
-        )
+        value: Json = Reader(Numbers(self._number, self._number), self._object).read(text)
         return value
 
     def written(self, value: Json) -> bytes:
         """Return `value` as ASCII JSON, which is the same in every charset."""
-        text = json.dumps(value, separators=(",", ":"))
+        text = compact_json(value)
         return re.sub(f'"{self._token}([0-9]+)"', lambda found: self._numbers[int(found[1])], text).encode()
 
     def _object(self, pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -83,10 +77,6 @@ class _Reading:
     def _number(self, text: str) -> str:
         self._numbers.append(text)
         return f"{self._token}{len(self._numbers) - 1}"
-
-
-def _refuse(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _holds_no_object(response: Response) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,8 @@ from webauthn.helpers.structs import (
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal, Question
 from gateway.stores.touch_keys import TouchKey, TouchKeys
 
@@ -96,7 +97,7 @@ class Presence:
             ),
         )
         touch = self._options(known, _over("add", challenge)) if known else None
-        return {"create": json.loads(options_to_json(options)), "touch": touch}
+        return {"create": parse_json(options_to_json(options)), "touch": touch}
 
     async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> TouchKey:
         """Store a new key; a person who already has one must touch it. Raises `Refusal`, and `LoginTooOld`."""
@@ -176,7 +177,7 @@ class Presence:
             allow_credentials=_named(known),
             user_verification=UserVerificationRequirement.PREFERRED,
         )
-        said: Json = json.loads(options_to_json(options))
+        said: Json = parse_json(options_to_json(options))
         return said
 
     def _hold_to_login(self, by: Principal, known: Sequence[TouchKey]) -> None:
@@ -223,7 +224,7 @@ def _named(keys: Sequence[TouchKey]) -> list[PublicKeyCredentialDescriptor]:
 def _json(value: Json) -> str:
     if not isinstance(value, dict):
         raise _refused("What the key said is missing.")
-    return json.dumps(value)
+    return plain_json(value)
 
 
 def _refused(why: str) -> Refusal:

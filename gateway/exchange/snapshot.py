@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from gateway.contract import result
 from gateway.errors import Refusal
+from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Door, Initiator, Json, Principal, Request, Response
 from gateway.policy import Policy
 
@@ -112,7 +112,7 @@ def _bounded(responses: Mapping[str, Json], app: str) -> Mapping[str, Json]:
     kept: dict[str, Json] = {}
     size = 0
     for url, response in responses.items():
-        size += len(json.dumps(response))
+        size += len(plain_json(response))
         if size > LARGEST:
             log.warning("app %s: from %s on the snapshot would be larger than %d bytes", app, url, LARGEST)
             break

@@ -6,7 +6,6 @@ The page's requests take the same steps in `pipeline`, and share the approval st
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from gateway.exchange.limit import Limiter
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.stream import failed
-from gateway.jsontext.portable import DEPTH_LIMIT, dump, is_deep, sayable
-from gateway.jsontext.writing import is_large, written
+from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
+from gateway.jsontext.writing import compact_portable, is_large, plain_within, sorted_json_utf8, written
 from gateway.model import Caller, Effect, Json, Tell, Visit
 from gateway.policy import Decision
 from gateway.ports.approvals import Ask
@@ -29,7 +28,7 @@ from gateway.traces import Trace
 RECORDED: Final = 2048
 """Bytes of the largest arguments that the audit log contains."""
 
-UNSAYABLE: Final = f"arguments: a number is too large for JSON, or values are nested deeper than {DEPTH_LIMIT}."
+UNSAYABLE: Final = f"arguments: a number is too large for JSON, or values are nested deeper than {MAX_DEPTH}."
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,6 @@ S = TypeVar("S")
 
 Carry = Callable[[Coroutine[Any, Any, T]], Awaitable[T]]
 """Awaits a running call, or what its client gets in place of the result while the call goes on in the background."""
-
-_in_one_form: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False).encode
 
 
 class ToolCall(Protocol[T]):
@@ -184,7 +181,7 @@ class ToolCalls:
         self, message: str, decision: Decision, version: str, call: ToolCall[T], record: Record, tell: Tell | None
     ) -> None:
         """Return once a person has approved the call of the tool as shown. Raises `Refusal`."""
-        body, rule = _in_one_form(call.arguments), call.rule()
+        body, rule = sorted_json_utf8(call.arguments), call.rule()
         digest = _digest(call, body)
         if not digest:
             raise Refusal(Reason.CONNECTION_LOST, f"The tool {call.name[:128]!r} is not offered any more.")
@@ -272,12 +269,12 @@ async def _size(arguments: Mapping[str, Any]) -> int:
     try:
         if is_large(values):
             return await asyncio.to_thread(_size_in_pieces, values)
-        return len(sayable(values).encode("utf-8", "surrogatepass"))
+        return len(plain_within(values).encode("utf-8", "surrogatepass"))
     except ValueError as error:
         raise Refusal(Reason.BAD_REQUEST, UNSAYABLE) from error
 
 
 def _size_in_pieces(values: dict[str, Any]) -> int:
-    if is_deep(values):
+    if nests_deeper(values):
         raise ValueError("nested too deep")
-    return sum(len(piece.encode()) for piece in written(values, dump))
+    return sum(len(piece.encode()) for piece in written(values, compact_portable))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 
 from msgspec import structs
@@ -13,6 +12,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import STILL_WAITS, ApprovalStep
 from gateway.exchange.decided_request import Leg
 from gateway.exchange.record import Record
+from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Response, Tell
 from gateway.policy import Policy
 from gateway.ports.approvals import ApprovalState, Ask, Parked, Pending
@@ -93,7 +93,7 @@ class Waiting:
             ("cache-control", "private, no-store"),
             ("gateway-pending", question.id),
         )
-        return Response(202, headers, json.dumps(body).encode(), question.target)
+        return Response(202, headers, plain_json(body).encode(), question.target)
 
 
 async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:

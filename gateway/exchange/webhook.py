@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import logging
 import re
 import time
@@ -16,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from gateway.errors import Refusal
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
 from gateway.ports.approvals import ApprovalState
 from gateway.proving import shows
@@ -78,7 +79,7 @@ class WebhookWay:
         await self._deliver("approval.over", {"id": question.id, "state": state.value})
 
     async def _deliver(self, kind: str, values: dict[str, Json]) -> None:
-        body = json.dumps({"type": kind, **values}).encode()
+        body = plain_json({"type": kind, **values}).encode()
         for pause in (*PAUSES, None):
             why = await self._attempt(body)
             if why is None:
@@ -127,7 +128,7 @@ def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: 
     if not shows(given, signature(secret, timestamp, body)):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     try:
-        values = json.loads(body)
+        values = parse_json(body)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict) or values.get("answer") not in ("approve", "decline"):

@@ -1,8 +1,9 @@
-"""A limit on the parts of JSON before parsing: `json.loads` holds the GIL, and no other thread runs meanwhile."""
+"""Limits of JSON: nesting, and its parts before parsing, since a parser holds the GIL and no other thread runs."""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum, auto
 from typing import Final
 
 MOST: Final = 500_000
@@ -10,6 +11,49 @@ MOST: Final = 500_000
 
 AT_ONCE: Final = 100_000
 """Commas and opening brackets in JSON that is parsed at once: it blocks for some hundredths of a second."""
+
+
+class Flaw(StrEnum):
+    """Why text or a value is not the JSON that is required."""
+
+    SYNTAX = auto()
+    CONSTANT = auto()
+    NUMBER = auto()
+    DUPLICATE = auto()
+    ALIKE = auto()
+    DEPTH = auto()
+    PARTS = auto()
+    VALUE = auto()
+
+
+class InvalidJson(ValueError):
+    """JSON with a flaw; `subject` is what it is about: a number, a constant, or a place in the text."""
+
+    def __init__(self, flaw: Flaw, message: str, subject: str = "") -> None:
+        super().__init__(message)
+        self.flaw = flaw
+        self.subject = subject
+
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting, including the outermost, in bodies and in frames of the bridge."""
+
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def nests_deeper(value: object, levels: int = MAX_DEPTH) -> bool:
+    """Return, without recursion, whether objects and arrays nest deeper than `levels`, including the outermost."""
+    layer = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(levels):
+        if not layer:
+            return False
+        layer = [
+            child
+            for one in layer
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, _CONTAINERS)
+        ]
+    return bool(layer)
 
 
 def why(most: int) -> str:

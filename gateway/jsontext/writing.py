@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.jsontext.sizes import MAX_DEPTH, Flaw, InvalidJson, nests_deeper
+
 _OURS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _NULL: Final = b"null"
 
@@ -17,8 +19,42 @@ DEL: Final = "\x7f"
 
 _DEL: Final = DEL.encode()
 
+plain_json: Final = json.JSONEncoder().encode
+"""Writes in ASCII with white space, as Python does by default."""
+
+plain_json_utf8: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes like `plain_json`, without escapes of letters; a lone surrogate stays in it."""
+
+compact_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""Writes like `plain_json`, without white space."""
+
+compact_json_utf8: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Writes like `compact_json`, without escapes of letters."""
+
+indented_json: Final = json.JSONEncoder(indent=2).encode
+"""Writes for a reader at a terminal."""
+
+indented_json_utf8: Final = json.JSONEncoder(indent=2, ensure_ascii=False).encode
+"""Writes files that people edit."""
+
+sorted_json: Final = json.JSONEncoder(sort_keys=True).encode
+"""Writes equal values as equal text: for digests and keys."""
+
+sorted_compact_json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""Writes like `sorted_json`, without white space."""
+
+sorted_json_utf8: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+"""Writes like `sorted_json`, without escapes of letters, for questions that people read; refuses NaN."""
+
+lenient_json: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
+"""Writes any value into a message: what JSON lacks as its text."""
+
+_checked: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _exact: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 _ascii: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+
+signed_json: Final = _ascii.encode
+"""Writes like `compact_ascii`, with one spelling of each number at all times: for signatures."""
 
 
 def compact(value: object) -> bytes:
@@ -33,6 +69,42 @@ def compact_ascii(value: object) -> str:
     if written is None or not written.isascii() or _DEL in written:
         return _ascii.encode(value)
     return written.decode("ascii")
+
+
+def compact_exact(value: object) -> bytes:
+    """Encode like `compact`. Raises `InvalidJson` for NaN, infinities and lone surrogates."""
+    try:
+        return compact(value)
+    except UnicodeEncodeError:
+        raise InvalidJson(Flaw.VALUE, "a string has a lone surrogate") from None
+    except (ValueError, TypeError) as error:
+        raise InvalidJson(Flaw.VALUE, f"not a JSON value: {error}") from error
+
+
+def compact_stable(value: object) -> bytes:
+    """Encode like `compact`, with one spelling of each number at all times."""
+    return _exact.encode(value).encode()
+
+
+def compact_portable(value: object) -> str:
+    """Encode without white space as JSON.stringify does: a lone surrogate is escaped. Raises ValueError on NaN."""
+    text = _exact.encode(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _ascii.encode(value)
+    return text
+
+
+def plain_within(value: object, depth: int = MAX_DEPTH) -> str:
+    """Encode with white space. Raises ValueError for NaN and infinities, and for nesting deeper than `depth`."""
+    try:
+        text = _checked(value)
+    except RecursionError as error:
+        raise InvalidJson(Flaw.DEPTH, "nested too deep") from error
+    if text.count("{") + text.count("[") > depth and nests_deeper(value, depth):
+        raise InvalidJson(Flaw.DEPTH, f"nested deeper than {depth}")
+    return text
 
 
 def quoted(text: str) -> str:
@@ -127,9 +199,19 @@ def encodable(values: dict[str, Any]) -> dict[str, Any]:
     A page can put both into its own JSON (as `"\\ud800"` and `1e400`); serialized, one would spoil the whole answer.
     """
     try:
-        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        _checked(values).encode()
     except ValueError:
-        text = json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
+        text = plain_json_utf8(values).encode("utf-8", "replace")
         cleaned: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
         return cleaned
     return values
+
+
+def without_surrogates(value: object) -> object:
+    """Return `value` with `?` for lone surrogates."""
+    return json.loads(plain_json_utf8(value).encode("utf-8", "replace"))
+
+
+def with_text_for_constants(value: object) -> Any:
+    """Return `value` as JSON reads it back, with text for NaN and infinities. Raises TypeError, RecursionError."""
+    return json.loads(plain_json(value), parse_constant=str)

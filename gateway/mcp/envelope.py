@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import marshal
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii
-from typing import Any, Final, Never, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
-import orjson
 from mcp.server.connection import Connection
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types import methods as surface
 from msgspec import Struct
 from pydantic import ValidationError
 
-from gateway.contract import read_json
+from gateway.jsontext.reading import parse_quickly
 from gateway.jsontext.sizes import is_bulky
+from gateway.jsontext.writing import quoted
 from gateway.mcp import own_tools
 from gateway.mcp.tools import shows_apps
 from gateway.model import Json
@@ -42,13 +39,6 @@ LONGEST_CLIENT: Final = 4096
 """Bytes of the longest client description that is remembered."""
 
 _LARGEST_ID = 2**53
-_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-_LONG_NUMBER: Final = b"0" * 16
-"""Numbers with fewer digits in a row mean the same to both JSON libraries."""
-
-_FLAT: Final = 200
-"""Number of brackets up to which nothing can be nested too deeply for either library."""
-
 _EXPECTED: Final = {
     b"content-type": frozenset({b"application/json", b"application/json; charset=utf-8"}),
     b"mcp-protocol-version": frozenset({VERSION.encode()}),
@@ -67,10 +57,6 @@ TRACE: Final = ("traceparent", "tracestate", "baggage")
 
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """Header fields as received."""
-
-
-class _Unusual(ValueError):
-    """JSON that not every parser accepts."""
 
 
 class FastCall(Struct, frozen=True):
@@ -118,8 +104,8 @@ def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any],
     if is_bulky(body):
         return None
     try:
-        message = orjson.loads(body) if rough else _exactly(body)
-    except (ValueError, RecursionError):
+        message = parse_quickly(body, rough=rough)
+    except ValueError:
         return None
     if type(message) is not dict or message.keys() != _MESSAGE:
         return None
@@ -130,14 +116,6 @@ def tool_call(body: bytes, *, rough: bool = False) -> tuple[str, dict[str, Any],
     if type(params.get("name")) is not str or type(meta) is not dict or type(params.get("arguments", {})) is not dict:
         return None
     return id, params, meta
-
-
-def _exactly(body: bytes) -> object:
-    """Parse the JSON value in `body`. Raises ValueError and RecursionError."""
-    if _LONG_NUMBER not in body.translate(_ZEROS) and body.count(b"[") + body.count(b"{") < _FLAT:
-        with suppress(ValueError):
-            return orjson.loads(body)
-    return read_json(_decoder, body.decode())
 
 
 class EnvelopeReader:
@@ -211,7 +189,7 @@ def id_text(id: object) -> str | None:
     if type(id) is int:
         return str(id) if -_LARGEST_ID <= id <= _LARGEST_ID else None
     if type(id) is str and (id.isascii() or _is_text(id)):
-        return encode_basestring_ascii(id)
+        return quoted(id)
     return None
 
 
@@ -226,10 +204,3 @@ def _is_text(text: str) -> bool:
 @lru_cache(maxsize=64)
 def _accepts(accept: bytes) -> bool:
     return {part.split(b";")[0].strip().lower() for part in accept.split(b",")} >= _ACCEPTED
-
-
-def _constant(name: str) -> Never:
-    raise _Unusual(name)
-
-
-_decoder: Final = json.JSONDecoder(parse_constant=_constant)

@@ -6,7 +6,6 @@ the SDK.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.slices import Pieces
+from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import DEL, compact, compact_ascii, escaped, gathered, quoted, written
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
@@ -212,5 +212,5 @@ def last_event(text: str | list[bytes]) -> list[bytes]:
     if not isinstance(text, str):
         return [b"event: message\r\ndata: ", *(piece for piece in text if piece), b"\r\n\r\n"]
     if not text.isascii() or not text.isprintable():
-        text = compact_ascii(json.loads(text))
+        text = compact_ascii(parse_json(text))
     return [f"event: message\r\ndata: {text}\r\n\r\n".encode("ascii")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import json
 from typing import Final
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.bounds import Area, Bound, size
+from gateway.jsontext.reading import parse_json
 from gateway.jsontext.sizes import AT_ONCE, is_bulky, why
 from gateway.mcp.asgi import User
 from gateway.mcp.out_of_band import LONG, keep, taken_out
@@ -138,7 +138,7 @@ def _said(message: Message) -> dict[str, object]:
     if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
         return {}
     try:
-        said = json.loads(body)
+        said = parse_json(body)
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) and "method" in said else {}

@@ -6,7 +6,6 @@ import asyncio
 import binascii
 import codecs
 import hashlib
-import json
 import re
 import secrets
 from typing import Any, Final, TypeVar
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from gateway.contract import Handed, default_type
+from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import compact_ascii, gathered, is_large, written
 from gateway.mcp.asgi import LEFT_OUT, ending_of, put_in
 from gateway.mcp.envelope import TOOL
@@ -72,7 +72,7 @@ def kept(request: Request | None) -> Handed | None:
 
 def _arguments(message: bytes) -> dict[str, Any]:
     try:
-        params = json.loads(message)["params"]
+        params = parse_json(message)["params"]
         arguments = params["arguments"] if params["name"] == TOOL else None
     except (ValueError, RecursionError, TypeError, LookupError):
         return {}

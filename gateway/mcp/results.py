@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import mcp_types as types
 
 from gateway.contract import in_base64, problem, result, text_block
 from gateway.errors import Reason, Refusal
-from gateway.jsontext.writing import encodable
+from gateway.jsontext.writing import encodable, plain_json_utf8
 from gateway.model import Json, Response
 
 FAILURES = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.NOT_AN_APP})
@@ -87,7 +86,7 @@ def of_page(answer: types.CallToolResult) -> types.CallToolResult:
 
 def text_of(values: dict[str, Json]) -> str:
     """Return the values as JSON, for answers without a better text."""
-    return json.dumps(values, ensure_ascii=False)
+    return plain_json_utf8(values)
 
 
 def of_values(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import MuxError
-from gateway.jsontext.portable import is_deep
+from gateway.jsontext.sizes import nests_deeper
 from gateway.model import Channel
 from gateway.mux import jsonrpc
 from gateway.mux.conversation import Answered, Conversation, Dropped, Passed, Refused, Verdict
@@ -160,7 +160,7 @@ class ClientConnection(Connection):
 
 def _written(frame: Message) -> str:
     """Encode a message. Raises MuxError `bad-message` or `too-large`."""
-    if is_deep({"frame": frame.message}):
+    if nests_deeper({"frame": frame.message}):
         raise MuxError("bad-message", "nested too deep")
     try:
         return encode(frame)

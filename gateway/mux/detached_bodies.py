@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gateway.errors import MuxError
-from gateway.jsontext.portable import dump, is_deep, parse
-from gateway.jsontext.writing import written
+from gateway.jsontext.sizes import nests_deeper
+from gateway.jsontext.writing import compact_portable, written
 from gateway.model import Json
+from gateway.mux.frames import read
 
 BODY_LIMIT = 256 * 1024
 """Bytes of UTF-8 above which `params` or `result` is sent as a separate body."""
@@ -27,7 +28,9 @@ def is_large(message: Mapping[str, Json]) -> bool:
     if place is None:
         return False
     value = message[place]
-    return _is_name(value) or (not is_deep(value) and sum(len(text.encode()) for text in _texts(value)) > BODY_LIMIT)
+    return _is_name(value) or (
+        not nests_deeper(value) and sum(len(text.encode()) for text in _texts(value)) > BODY_LIMIT
+    )
 
 
 def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json], str]:
@@ -53,7 +56,7 @@ def body_named(message: Mapping[str, Json]) -> str | None:
 def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
     """Return the whole message. Raises MuxError `bad-json` or `bad-message` if the text is not a JSON object."""
     place = _place(message)
-    value = parse(text)
+    value = read(text)
     if place is None or not isinstance(value, dict):
         raise MuxError("bad-message", "a body is a JSON object, and stands for params or result")
     return {**message, place: value}
@@ -61,7 +64,7 @@ def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
 
 def _texts(value: Json) -> Iterator[str]:
     """Yield its JSON in pieces: in a thread, a long one lets the event loop run in between."""
-    return written(value, dump)
+    return written(value, compact_portable)
 
 
 def _place(message: Mapping[str, Json]) -> str | None:

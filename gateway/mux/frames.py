@@ -9,7 +9,8 @@ from typing import Final, TypeAlias, cast
 
 from gateway.bounds import Area, Bound, size
 from gateway.errors import MuxError
-from gateway.jsontext.portable import dump, parse
+from gateway.jsontext.reading import parse_portable
+from gateway.jsontext.writing import compact_portable
 from gateway.model import Channel, Json
 from gateway.mux.jsonrpc import whole
 
@@ -127,7 +128,7 @@ def kind_of(frame: Frame) -> str:
 
 def encode(frame: Frame) -> str:
     """Encode a frame. Raises MuxError `too-large`."""
-    text = dump(to_json(frame))
+    text = compact_portable(to_json(frame))
     if len(text) > FRAME_LIMIT // 3 and len(text.encode()) > FRAME_LIMIT:
         raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
     return text
@@ -146,7 +147,16 @@ def decode(text: str) -> Frame:
     """Decode a frame. Raises MuxError `too-large`, `bad-json` or `bad-frame`; the message is not checked."""
     if len(text) > FRAME_LIMIT or (len(text) > FRAME_LIMIT // 3 and len(text.encode(errors="replace")) > FRAME_LIMIT):
         raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
-    return from_json(parse(text))
+    return from_json(read(text))
+
+
+def read(text: str) -> Json:
+    """Parse JSON as a browser does. Raises MuxError `bad-json`."""
+    try:
+        value: Json = parse_portable(text)
+    except ValueError as error:
+        raise MuxError("bad-json", f"this is no JSON that the bridge takes: {str(error)[:200]}") from error
+    return value
 
 
 def from_json(value: Json) -> Frame:

@@ -5,14 +5,15 @@ Every function raises ValueError with the remedy.
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Final, Never
+from typing import Final
 
+from gateway.jsontext.reading import EXACT_NUMBERS, Keys, Reader
+from gateway.jsontext.sizes import MAX_DEPTH, Flaw, InvalidJson
+from gateway.jsontext.writing import compact_stable
 from gateway.model import BodyType, Headers, Json
 
-MAX_DEPTH: Final = 64
-MAX_NUMBER: Final = 2**53
+_READER: Final = Reader(EXACT_NUMBERS, Keys.UNIQUE_IN_ANY_CASE, depth=MAX_DEPTH)
 
 _JSON_TYPE = re.compile(r"application/(?:json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.ASCII)
 _CHARSET = re.compile(r'\s*charset\s*=\s*"?utf-?8"?\s*', re.ASCII | re.IGNORECASE)
@@ -33,21 +34,16 @@ def canonical_json(headers: Headers, body: bytes, body_type: BodyType) -> tuple[
 def read_json(text: str) -> Json:
     """Parse `text`: no duplicate keys (ignoring case), no number beyond 2^53, at most 64 levels."""
     try:
-        value: Json = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
-        )
-    except RecursionError:
-        raise _too_deep() from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the body is not JSON ({error.msg}, line {error.lineno}, column {error.colno})") from None
-    _check_depth(value)
+        value: Json = _READER.read(text)
+    except InvalidJson as error:
+        raise ValueError(_described(error)) from None
     return value
 
 
 def write_json(value: Json) -> bytes:
     """Serialise `value` canonically."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return compact_stable(value)
     except UnicodeEncodeError:
         raise ValueError("the body has a lone surrogate, which has no encoding") from None
 
@@ -66,44 +62,18 @@ def _check_type(headers: Headers, body_type: BodyType) -> None:
         raise ValueError("a rule reads this body: send it in UTF-8")
 
 
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len({key.casefold() for key in found}) != len(pairs):
-        twice = "" if len(found) == len(pairs) else " twice"
-        raise ValueError(f"an object of the body has a key{twice or ' in two forms that differ only in case'}")
-    return found
-
-
-def _constant(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _integer(text: str) -> int:
-    if len(text) > 17 or abs(int(text)) > MAX_NUMBER:
-        raise ValueError(f"the number {text[:40]} is beyond 2^53: send it as a text")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if abs(number) > MAX_NUMBER:
-        raise ValueError(f"the number {text[:40]} is beyond 2^53: send it as a text")
-    return number
-
-
-def _check_depth(value: Json) -> None:
-    level: list[Json] = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            child
-            for one in level
-            if isinstance(one, dict | list)
-            for child in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return
-    raise _too_deep()
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"the body is nested deeper than {MAX_DEPTH} levels")
+def _described(error: InvalidJson) -> str:
+    """Return what is wrong with the body, with the remedy."""
+    match error.flaw:
+        case Flaw.DEPTH:
+            return f"the body is nested deeper than {MAX_DEPTH} levels"
+        case Flaw.DUPLICATE:
+            return "an object of the body has a key twice"
+        case Flaw.ALIKE:
+            return "an object of the body has a key in two forms that differ only in case"
+        case Flaw.NUMBER:
+            return f"the number {error.subject} is beyond 2^53: send it as a text"
+        case Flaw.SYNTAX:
+            return f"the body is not JSON ({error.subject})"
+        case _:
+            return str(error)

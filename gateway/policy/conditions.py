@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.jsontext.writing import plain_json
 from gateway.policy.regexes import Regex
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ from gateway.policy.facts import FactSource, Missing, Vocabulary
 if TYPE_CHECKING:
     from cel import Program
 
-import json
 
 from gateway.policy import facts
 from gateway.policy.expressions import (
@@ -130,7 +130,7 @@ class CelWriter:
             return self._slot(path, "list" if several else "one")
         match tree:
             case Literal(value):
-                return quoted(value) if isinstance(value, str) else json.dumps(value)
+                return quoted(value) if isinstance(value, str) else plain_json(value)
             case Name(name):
                 return name
             case Select(target, name):

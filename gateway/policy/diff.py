@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
+from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
 from gateway.policy.gcra import Rate
 from gateway.policy.links import Links
@@ -207,7 +207,7 @@ def _modes(old: ReportMode | None, new: ReportMode | None) -> Iterator[Differenc
 
 def schema_text(schema: BodySchema | None) -> str | None:
     """Return the content of a body schema, independent of its file name."""
-    return None if schema is None else json.dumps(schema.schema, sort_keys=True)
+    return None if schema is None else sorted_json(schema.schema)
 
 
 def _conditions(old: Condition | None, new: Condition | None) -> Iterator[Difference]:

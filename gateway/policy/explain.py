@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import Refusal
+from gateway.jsontext.writing import lenient_json
 from gateway.model import Caller, CanonicalRequest, Effect, Request
 from gateway.policy import paths
 from gateway.policy.canonical import canonical_method, canonicalise, target
@@ -178,7 +178,7 @@ def _condition_facts(condition: Condition, source: FactSource) -> tuple[Step, ..
 def _value(value: object) -> str:
     if isinstance(value, Missing):
         return f"({value.why})"
-    text = visible(json.dumps(value, ensure_ascii=False, default=str))
+    text = visible(lenient_json(value))
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
+from gateway.jsontext.reading import MAX_INTEGER
 from gateway.model import Caller, CanonicalRequest
-from gateway.policy.bodies import MAX_NUMBER
 from gateway.policy.paths import has_lone_percent
 from gateway.policy.templates import Template
 
@@ -224,7 +224,7 @@ def _argument(value: object, path: Path, *, whole: bool) -> object:
             below += one.values()
         elif isinstance(one, list):
             below += one
-        elif isinstance(one, int | float) and abs(one) > MAX_NUMBER:
+        elif isinstance(one, int | float) and abs(one) > MAX_INTEGER:
             return _HUGE
     return value
 

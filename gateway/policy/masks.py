@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from gateway.jsontext.reading import parse_json
 from gateway.model import Json
 
 MASKED: Final = "***"
@@ -84,7 +84,7 @@ def _selector(match: re.Match[str]) -> str | int | None:
     if match["index"] is not None:
         return int(match["index"])
     if match["double"] is not None:
-        return str(json.loads(match["double"]))
+        return str(parse_json(match["double"]))
     if match["single"] is not None:
         return match["single"]
     return None if match["star"] or match["name"] == "*" else match["name"]

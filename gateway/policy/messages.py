@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from gateway.jsontext.writing import lenient_json
 
 MAX_VALUE: Final = 120
 MAX_MESSAGE: Final = 500
@@ -67,7 +68,7 @@ def _visible(char: str) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, str):
         return value
-    return "(none)" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    return "(none)" if value is None else lenient_json(value)
 
 
 def _cut(text: str, length: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from gateway.jsontext.sizes import is_bulky
+from gateway.jsontext.reading import NO_NUMBERS, Reader
+from gateway.jsontext.sizes import Flaw, InvalidJson, is_bulky
 from gateway.model import Headers
 
 NAME: Final = "_method"
@@ -116,15 +116,17 @@ def _names(text: str) -> bool:
     return any(unquote_plus(part.partition("=")[0]) == NAME for part in re.split("[&;]", text))
 
 
+_LENIENT: Final = Reader(NO_NUMBERS, constants=True)
+
+
 def _in_json(body: bytes) -> bool:
     """Return whether the top-level object has that key; True if it is too large or too deep to parse."""
     if is_bulky(body):
         return True
     try:
-        # Numbers are not parsed: Python refuses thousands of digits, which servers accept.
-        value = json.loads(body, parse_int=str, parse_float=str)
-    except RecursionError:
-        return True  # servers parse deeper nesting
-    except ValueError:
+        value = _LENIENT.read(body)
+    except InvalidJson as error:
+        return error.flaw is Flaw.DEPTH  # servers parse deeper nesting
+    except UnicodeDecodeError:
         return False
     return isinstance(value, dict) and NAME in value

@@ -6,12 +6,12 @@ again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import Refusal
+from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Door, Effect, Initiator, Json, Principal, Request
 from gateway.policy.canonical import canonicalise
 from gateway.policy.conditions import Condition
@@ -109,7 +109,7 @@ def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
 
 def _are_whole(arguments: Json) -> bool:
     """Return whether the arguments are complete: the record omits long ones and redacts some values."""
-    return isinstance(arguments, dict) and REDACTED not in json.dumps(arguments)
+    return isinstance(arguments, dict) and REDACTED not in plain_json(arguments)
 
 
 def _lacks(route: Route, *, has_body: bool) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from jsonschema.exceptions import FormatError, ValidationError
 from referencing import Registry
 
 from gateway.errors import Reason
+from gateway.jsontext.writing import sorted_json
 from gateway.model import Json
 from gateway.policy.conditions import Failure
 from gateway.policy.messages import visible
@@ -142,7 +142,7 @@ def _unique(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterato
     if not unique or not isinstance(instance, list):
         return
     validator.format_checker.step(len(instance))
-    texts = {json.dumps(_numbers_alike(item), sort_keys=True) for item in instance}
+    texts = {sorted_json(_numbers_alike(item)) for item in instance}
     if len(texts) != len(instance):
         yield ValidationError("has an item twice")
 

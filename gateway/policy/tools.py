@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 
 from gateway.documents import Section
+from gateway.jsontext.writing import sorted_compact_json
 from gateway.policy.conditions import parse_condition
 from gateway.policy.confirm import TOOL_MESSAGE, read_confirm
 from gateway.policy.facts import Vocabulary
@@ -37,7 +37,7 @@ def tool_pin(
     said: list[object] = [name, title, description, input_schema, annotations]
     if output_schema is not None:  # many tools have none
         said.append(output_schema)
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    text = sorted_compact_json(said)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.errors import StartError
+from gateway.jsontext.writing import signed_json
 from gateway.model import Json
 from gateway.stores.lines import ChainLink, fields_of
 
@@ -136,5 +136,5 @@ def fingerprint(public: str) -> str:
 
 def _message(writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> bytes:
     """Return the signed bytes: the place in the chain, the hash of the previous line, and all fields of the head."""
-    said = json.dumps([writer, seq, prev, float(time), dict(fields)], separators=(",", ":"), allow_nan=False)
+    said = signed_json([writer, seq, prev, float(time), dict(fields)])
     return b"webmcp-gateway head 1\n" + said.encode("ascii")

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -22,6 +21,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from gateway.errors import StartError
+from gateway.jsontext.writing import with_text_for_constants
 from gateway.model import AuditRecord, Json
 from gateway.randomness import Randomness
 from gateway.stores.heads import EVERY, JournalKey, new_key
@@ -468,7 +468,7 @@ def _sayable(record: AuditRecord) -> AuditRecord:
     Callers can therefore not prevent a line by their values.
     """
     try:
-        fields = json.loads(json.dumps(dict(record.fields)), parse_constant=str)
+        fields = with_text_for_constants(dict(record.fields))
     except (TypeError, ValueError, RecursionError) as error:
         raise OSError(errno.EINVAL, f"the record cannot be written as JSON: {error}") from error
     return replace(record, fields=fields)

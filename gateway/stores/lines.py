@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import BinaryIO, Final
 
 from msgspec import Struct
 
-from gateway.jsontext.writing import compact_ascii
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.sizes import InvalidJson
+from gateway.jsontext.writing import compact_ascii, quoted
 from gateway.model import AuditRecord, Json
 
 REDACTED = "[redacted]"
@@ -100,8 +100,6 @@ NO_HASH = "0" * 64
 LINE_START = b'{"v":1,"writer":"'
 """The beginning of every line."""
 
-_text: Final = encode_basestring_ascii
-
 _BLOCK = 256 * 1024
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _HEAD: Final = re.compile(
@@ -161,7 +159,7 @@ def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) ->
     try:
         fields = compact_ascii(record.fields if type(record.fields) is dict else dict(record.fields))
         time = repr(record.time) if isfinite(record.time) else compact_ascii(record.time)  # the first is faster
-        words = f'"id":{_text(record.id)},"phase":{_text(record.phase)},"time":{time}'
+        words = f'"id":{quoted(record.id)},"phase":{quoted(record.phase)},"time":{time}'
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     values = hashlib.sha256(f"{salt}{fields}".encode("ascii")).hexdigest()
@@ -196,10 +194,10 @@ def read_line(raw: bytes) -> Line:
     try:
         text = raw.decode("ascii")
         link = read_link(raw)
-        fields = {} if link.values is None else json.loads(link.values.decode("ascii"))
+        fields = {} if link.values is None else parse_json(link.values.decode("ascii"))
         if type(fields) is not dict:
             raise TypeError
-    except (TypeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (TypeError, UnicodeDecodeError, InvalidJson) as error:
         raise ValueError("is not a line of a journal") from error
     record = AuditRecord(link.id, link.phase, link.time, fields)
     return Line(link.writer, link.seq, link.prev, link.hash, record, text.rstrip(" "), link.values is not None)
@@ -207,7 +205,7 @@ def read_line(raw: bytes) -> Line:
 
 def _word(quoted: bytes) -> str:
     """Parse a JSON string."""
-    said: str = json.loads(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
+    said: str = parse_json(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
     return said
 
 
@@ -226,7 +224,7 @@ def without_values(raw: bytes) -> bytes | None:
 
 def fields_of(link: ChainLink) -> Mapping[str, Json]:
     """Return the values of a line; empty if they were deleted. Raises ValueError."""
-    fields = json.loads(link.values) if link.values is not None else {}
+    fields = parse_json(link.values) if link.values is not None else {}
     if not isinstance(fields, dict):
         raise ValueError("is not a line of a journal")
     return fields

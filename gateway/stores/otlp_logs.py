@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.stores.copying import Placed, Position
 from gateway.stores.lines import Line
@@ -33,7 +34,7 @@ class OtlpLogs:
     async def position(self, chain: str) -> Position | None:
         """Return the progress in the journal `chain`, from the file beside it. Raises OSError."""
         try:
-            said = json.loads(self._place.read_text("utf-8"))
+            said = parse_json(self._place.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
@@ -59,7 +60,7 @@ class OtlpLogs:
             fresh.unlink()  # left by a process that died here
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"chain": chain, "end": position.end, "hash": position.hash}))
+            file.write(plain_json({"chain": chain, "end": position.end, "hash": position.hash}))
         fresh.replace(self._place)
 
 

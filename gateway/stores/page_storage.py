@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import Any, Final
 from sqlalchemy import and_, delete, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.stores.schema import PAGE_STORAGE
 from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, insert, whole
@@ -113,11 +114,11 @@ class PageStorage:
         return row.version, await asyncio.to_thread(self._opened, row)
 
     def _opened(self, row: Any) -> dict[str, str]:
-        items: dict[str, str] = json.loads(self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app)))
+        items: dict[str, str] = parse_json(self._ring.open(row.key, bytes(row.sealed), _place(row.person, row.app)))
         return items
 
     def _sealed(self, items: Mapping[str, str], place: str) -> tuple[str, bytes]:
-        return self._ring.seal(json.dumps(items), place)
+        return self._ring.seal(plain_json(items), place)
 
     async def _delete(self, person: str | None, app: str | None) -> int:
         async with self._writing, self._changing() as connection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -12,6 +11,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, func, or_, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.stores.copying import Placed, Position, Superseded
 from gateway.stores.journal import NOTE
@@ -283,7 +284,7 @@ def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Itera
     if wanted.reason is not None:
         yield outcome.c.reason == wanted.reason
     if wanted.id is not None:
-        yield or_(first.c.id == wanted.id, first.c.line.contains(f'"cause":{json.dumps(wanted.id)}', autoescape=True))
+        yield or_(first.c.id == wanted.id, first.c.line.contains(f'"cause":{plain_json(wanted.id)}', autoescape=True))
     if wanted.since is not None:
         yield first.c.time >= wanted.since
     if wanted.until is not None:
@@ -299,5 +300,5 @@ def _record(row: Row[Any]) -> StoredRecord:
 
 def _fields(line: str) -> dict[str, Json]:
     """Return the fields of a line; empty if retention deleted its values."""
-    found: dict[str, Json] = json.loads(line).get("fields", {})
+    found: dict[str, Json] = parse_json(line).get("fields", {})
     return found

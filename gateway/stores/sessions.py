@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from sqlalchemy import Row, delete, func, select, update
 
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_of, told
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
 from gateway.proving import digest
 from gateway.stores.schema import SECRETS, SESSIONS
@@ -80,7 +81,7 @@ class Sessions:
             "key": key,
             "kind": kind,
             "family": family or key,
-            "value": json.dumps({"principal": told(principal), "more": more}),
+            "value": plain_json({"principal": told(principal), "more": more}),
             "expires": now + life,
             "owner": principal.person if kind is SessionKind.CONSOLE else family or None,
             "created": now,
@@ -159,7 +160,7 @@ def _key(kind: SessionKind, shown: str) -> str:
 
 
 def _kept(row: Row[Any]) -> StoredSession:
-    value = json.loads(row.value)
+    value = parse_json(row.value)
     principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
     return StoredSession(principal, row.family, row.expires, value["more"])
 
@@ -196,7 +197,7 @@ class Hints:
             wanted = select(SESSIONS.c.key, SESSIONS.c.value).where(SESSIONS.c.kind == SessionKind.CONSOLE)
             rows = (await connection.execute(wanted)).all()
         for key, text in rows:
-            value = json.loads(text)
+            value = parse_json(text)
             kept = value["more"].get(NAME)
             if kept is None or kept.startswith(f"{newest}."):
                 continue
@@ -205,7 +206,7 @@ class Hints:
                 lost += 1
                 continue
             value["more"][NAME] = self.sealed(Secret(token))
-            done += await whole(self._replace(key, text, json.dumps(value)))
+            done += await whole(self._replace(key, text, plain_json(value)))
         return done, lost
 
     async def _replace(self, key: str, before: str, after: str) -> int:

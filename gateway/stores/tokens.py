@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.credentials import Account, Token
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 from gateway.model import Secret
 from gateway.stores.schema import CONNECTS, LEASES, TOKENS
 from gateway.stores.sealing import KeyRing, SealBroken
@@ -190,7 +191,7 @@ class TokenStore:
             await connection.execute(change.on_conflict_do_update(index_elements=["credential", "principal"], set_=row))
 
     def _row(self, kept: StoredToken) -> dict[str, object]:
-        text = json.dumps({"connection": kept.connection, **_written(kept.token)})
+        text = plain_json({"connection": kept.connection, **_written(kept.token)})
         key, sealed = self._ring.seal(text, _place(kept.credential, kept.principal))
         return {
             "credential": kept.credential,
@@ -233,7 +234,7 @@ def _listed(ring: KeyRing, row: Any) -> ListedToken:
 
 
 def _kept(ring: KeyRing, row: Any) -> StoredToken:
-    found = json.loads(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
+    found = parse_json(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
     return StoredToken(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -19,6 +18,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
+from gateway.jsontext.writing import sorted_json
 from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
 from gateway.policy import Decision, decide_tool
 from gateway.traces import Trace, arriving
@@ -294,4 +294,4 @@ def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
 
 
 def _definition(tool: ViewTool) -> tuple[str, ...]:
-    return tool.title, tool.description, json.dumps(tool.input_schema, sort_keys=True)
+    return tool.title, tool.description, sorted_json(tool.input_schema)

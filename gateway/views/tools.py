@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 import unicodedata
@@ -19,7 +18,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 from gateway.bounds import Area, Bound, size
-from gateway.jsontext.portable import DEPTH_LIMIT, is_deep, sayable
+from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
+from gateway.jsontext.writing import plain_json, plain_within
 from gateway.model import ViewTool
 from gateway.policy import Policy, tool_pin
 
@@ -77,7 +77,7 @@ def _tool(definition: object) -> mcp.Tool | None:
 def result_of(said: Mapping[str, Any]) -> mcp.CallToolResult:
     """Parse the result of a call. Raises `MCPError` if it is not a valid result."""
     try:
-        parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, {} if is_deep(dict(said)) else said)
+        parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, {} if nests_deeper(dict(said)) else said)
     except (ValidationError, RecursionError):
         parsed = None
     if not isinstance(parsed, mcp.CallToolResult):
@@ -106,7 +106,7 @@ _BOUNDED = (
 )
 UNSAYABLE = (
     "arguments: no page can be told of a number too large for JSON, of half a character (a lone surrogate), "
-    f"or of values nested deeper than {DEPTH_LIMIT}"
+    f"or of values nested deeper than {MAX_DEPTH}"
 )
 
 _Validator = validators.create(
@@ -122,7 +122,7 @@ def first_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> st
     An invalid schema finds no problem: the page checks for itself.
     """
     try:
-        sayable(dict(arguments)).encode()
+        plain_within(dict(arguments)).encode()
     except ValueError:
         return UNSAYABLE
     try:
@@ -245,7 +245,7 @@ def _annotations(tool: mcp.Tool) -> dict[str, Any]:
 
 
 def _schema_fits(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "object" and _depth_fits(schema) and len(json.dumps(schema)) <= SCHEMA_BYTES
+    return schema.get("type") == "object" and _depth_fits(schema) and len(plain_json(schema)) <= SCHEMA_BYTES
 
 
 def _depth_fits(schema: Any) -> bool:

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from gateway.contract import (
     OUTPUT_SCHEMA,
-    NotExact,
-    exact_json,
     problem,
     result,
     results,
@@ -22,8 +20,9 @@ from gateway.contract import (
     whole_characters,
 )
 from gateway.errors import STATUS, WORDS, Reason, Refusal
-from gateway.jsontext import exact
-from gateway.jsontext.sizes import AT_ONCE
+from gateway.jsontext import reading
+from gateway.jsontext.reading import exact_json
+from gateway.jsontext.sizes import AT_ONCE, InvalidJson
 from gateway.model import Part, Response
 
 
@@ -237,7 +236,7 @@ def test_output_schema() -> None:
 @pytest.mark.parametrize("text", ["", " ", "01", "1.", "'a'", "[1,]", "\ufeff1", "tru"])
 def test_not_json(text: str) -> None:
     """Invalid JSON has no exact value."""
-    with pytest.raises(NotExact):
+    with pytest.raises(InvalidJson):
         exact_json(text)
 
 
@@ -293,10 +292,10 @@ def test_json_of_too_many_parts_is_a_text() -> None:
 @pytest.mark.parametrize("before", range(64))
 def test_a_large_number_is_found_wherever_it_stands(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long texts are searched in slices."""
-    monkeypatch.setattr(exact, "_SHORT", 0)
-    monkeypatch.setattr(exact, "_SLICE", 24)
+    monkeypatch.setattr(reading, "_SHORT", 0)
+    monkeypatch.setattr(reading, "_SLICE", 24)
     for number in ("9" * 16, "1e17"):
-        with pytest.raises(NotExact):
+        with pytest.raises(InvalidJson):
             exact_json(f'["{"x" * before}",{number},"{"y" * 40}"]')
     assert exact_json(f'["{"x" * before}",{"1" * 15}]') == ["x" * before, int("1" * 15)]
 
@@ -323,15 +322,15 @@ JSON_TEXTS = st.recursive(
 @given(JSON_TEXTS)
 def test_what_is_quickly_seen_to_be_exact_is(text: str) -> None:
     """The thorough check finds the same value, to the types of its numbers."""
-    quick = exact.plainly_exact(text)
+    quick = reading.plainly_exact(text)
     if quick is not None:
-        assert repr(quick[0]) == repr(exact._closely_read(text))
+        assert repr(quick[0]) == repr((reading._careful if reading._is_careful(text) else reading._plain).read(text))
 
 
 @pytest.mark.parametrize("others", ["", r',"b":"\u0022\u0022"', r',"b\\":1,"\u0061":3'])
 def test_a_key_that_is_there_twice_is_found_however_texts_are_written(others: str) -> None:
     """Quotation marks elsewhere do not compensate for the missing ones."""
-    with pytest.raises(NotExact, match="key twice"):
+    with pytest.raises(InvalidJson, match="key twice"):
         exact_json(f'{{"a":1,"a":2{others}}}')
 
 
@@ -339,7 +338,7 @@ def test_a_quick_look_finds_what_is_usual() -> None:
     """Most JSON is plain, with white space or without."""
     for text in ('{"a": [1, -2.5, "x\'y", null], "b": {"a": true}}', '[{"id":1},{"id":2}]'):
         value = json.loads(text)
-        assert exact.plainly_exact(text) == (value, json.dumps(value, separators=(",", ":")).encode())
+        assert reading.plainly_exact(text) == (value, json.dumps(value, separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize("length", range(20))

@@ -16,8 +16,7 @@ from mcp.server import Server as McpServer
 from gateway import mux
 from gateway.config import load_config
 from gateway.errors import DocumentError
-from gateway.jsontext.portable import dump
-from gateway.jsontext.writing import SIZE
+from gateway.jsontext.writing import SIZE, compact_portable
 from gateway.mcp.results import BYTES
 from gateway.mcp.upstreams.calls.views import SHOWN
 from gateway.model import Channel, Json
@@ -69,7 +68,7 @@ async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, m
     sizes: dict[bool, list[int]] = {True: [0], False: [0]}
 
     def counted(value: object) -> str:
-        said = dump(value)
+        said = compact_portable(value)
         sizes[threading.current_thread() is threading.main_thread()].append(len(said))
         return said
 

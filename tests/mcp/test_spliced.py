@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from gateway.contract import result as content
+from gateway.jsontext.messages import THINGS
 from gateway.jsontext.writing import SIZE
 from gateway.mcp import asgi
 from gateway.mcp.asgi import ENDING, Ending, put_in
 from gateway.mcp.out_of_band import outlined
-from gateway.mcp.upstreams.transport.incremental_json import THINGS
 from gateway.model import LOCAL, Response
 from tests.interop.hostile_http import GOOD, WAYS, Hostile, answer, stream
 from tests.interop.hostile_http import event as event_of

@@ -6,7 +6,6 @@ Every attempt requests a path that no API has, so that a gateway which lets one 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -22,6 +21,8 @@ from gateway.cli.attack import cases, raw
 from gateway.cli.attack.cases import CaseData
 from gateway.cli.attack.raw import ANYWHERE, sessions, slow
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
 
 WAIT: Final = 15.0
 """Seconds for one attempt."""
@@ -60,7 +61,7 @@ class Target:
             return raw.RawTarget(str(self.site), "POST", f"{_HARMLESS}x", own, "hello", "/")
         fields, body = cases.message({"rpc": {}})
         path = URL(self.mcp).raw_path
-        return raw.RawTarget(self.mcp, "POST", path, {**fields, **self.headers}, json.dumps(body), "/healthz")
+        return raw.RawTarget(self.mcp, "POST", path, {**fields, **self.headers}, plain_json(body), "/healthz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _asking(target: Target, case: CaseData) -> list[tuple[AttackedDoor, Ask]]:
     if "raw" in case:
         return [(door, _raw_at(door)) for door in doors]
     if case["family"] == "mcp":
-        return [(AttackedDoor.MCP, _message)] if not _PLACE.search(json.dumps(_placed(case, target.mcp))) else []
+        return [(AttackedDoor.MCP, _message)] if not _PLACE.search(plain_json(_placed(case, target.mcp))) else []
     at_site = [(AttackedDoor.SITE, _at_site)] if AttackedDoor.SITE in doors and _site_speaks(case) else []
     return [(AttackedDoor.MCP, _at_mcp), *at_site]
 
@@ -185,7 +186,7 @@ async def _posted(connections: Connections, target: Target, case: CaseData) -> t
     """Send an MCP case; return status and body of the answer."""
     headers, body = cases.message(case)
     said = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
-    text = body if isinstance(body, str) else json.dumps(body)
+    text = body if isinstance(body, str) else plain_json(body)
     async with connections.open(ANYWHERE).request(
         case.get("method", "POST"),
         target.mcp,
@@ -236,6 +237,6 @@ def _attempt(case: CaseData, door: AttackedDoor, status: int, reason: str | None
 
 def _placed(case: CaseData, url: str) -> dict[str, Any]:
     """Adapt the case to this gateway: its port for `@port@`, and a path that no API has."""
-    text = json.dumps(dict(case)).replace("@port@", str(URL(url).port)).replace(f'"{_REAL}', f'"{_HARMLESS}')
-    placed: dict[str, Any] = json.loads(text)
+    text = plain_json(dict(case)).replace("@port@", str(URL(url).port)).replace(f'"{_REAL}', f'"{_HARMLESS}')
+    placed: dict[str, Any] = parse_json(text)
     return placed

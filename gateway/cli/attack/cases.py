@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import yaml
 
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.reading import parse_json
 
 CaseData = Mapping[str, Any]
 """One case as in its file, expanded; each family has different keys."""
@@ -113,7 +113,7 @@ def answer_in(raw: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC response in a body, which is JSON or an event stream."""
     for line in (raw, *raw.splitlines()):
         try:
-            value = json.loads(line.removeprefix(b"data:").strip())
+            value = parse_json(line.removeprefix(b"data:").strip())
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and ("result" in value or "error" in value):

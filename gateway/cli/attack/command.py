@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from gateway.cli.attack.attempts import Attempt, Target, attempts, healthy, safe
 from gateway.cli.attack.cases import CaseData, corpus_folder, read_corpus
 from gateway.cli.group import Unusable
 from gateway.cli.loopback import Loopback
+from gateway.jsontext.writing import indented_json
 
 
 def print_report(url: str, attempts: Sequence[Attempt], console: Console) -> None:
@@ -54,7 +54,7 @@ def json_report(url: str, attempts: Sequence[Attempt]) -> str:
         for one in attempts
     ]
     counts = {"tried": len(attempts), "held": sum(one.held for one in attempts)}
-    return json.dumps({"url": url, "ok": counts["tried"] == counts["held"], **counts, "cases": cases}, indent=2)
+    return indented_json({"url": url, "ok": counts["tried"] == counts["held"], **counts, "cases": cases})
 
 
 FAILED = 1

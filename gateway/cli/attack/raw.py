@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from yarl import URL
 
 from gateway.backends.connect import Connections, Origin
 from gateway.cli.attack.cases import UI, CaseData, answer_in
+from gateway.jsontext.writing import plain_json
 from gateway.policy import Network
 
 QUIET: Final = 0.5
@@ -162,7 +162,7 @@ class _Server:
     async def say(self, message: Any, id: str | None, method: str = "POST") -> tuple[int, str | None, Any]:
         """Send a message; return status, session id and JSON-RPC response."""
         headers = {**self._own, "mcp-protocol-version": LEGACY, **({"mcp-session-id": id} if id is not None else {})}
-        data = json.dumps(message).encode() if message is not None else None
+        data = plain_json(message).encode() if message is not None else None
         async with self._session.request(method, self._url, data=data, headers=headers, timeout=self._wait) as answer:
             return answer.status, answer.headers.get("mcp-session-id"), answer_in(await answer.read())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -27,6 +26,7 @@ from gateway.cli.audit.source import (
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import write_json
 from gateway.cli.private import output
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import read_line
@@ -98,7 +98,7 @@ def export(config: Path, record: str | None, format: str, place: str, **given: s
 
 def _jsonl(records: Iterable[StoredRecord], output: IO[str]) -> None:
     for record in records:
-        output.write(json.dumps(as_json(record)) + "\n")
+        output.write(plain_json(as_json(record)) + "\n")
 
 
 def _csv(records: Iterable[StoredRecord], output: IO[str]) -> None:
@@ -113,7 +113,7 @@ def _cell(value: Json) -> str:
     """Escape a text that a spreadsheet would evaluate as a formula."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else plain_json(value)
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
@@ -173,6 +173,6 @@ def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRe
 
 def _write(record: StoredRecord, json_lines: bool) -> None:
     if json_lines:
-        click.echo(json.dumps(as_json(record)))
+        click.echo(plain_json(as_json(record)))
     else:
         click.echo("  ".join(visible(cell) for cell in row(record) if cell))

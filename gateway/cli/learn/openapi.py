@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ import yaml
 from gateway.cli.learn.proposals import BodySchema, Findings, Learned, LeftOut, path_problem, unique
 from gateway.documents import Node, load
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.policy import METHODS
 from gateway.policy.regexes import bounded_regex
@@ -130,7 +130,7 @@ class BodySchemas:
             return "it takes everything, or nothing"
         if definitions:
             schema = {**schema, "$defs": definitions}
-        text = json.dumps(schema)
+        text = plain_json(schema)
         if len(text) > MAX_BYTES:
             return f"it is larger than {MAX_BYTES // 1024} KiB with all that it refers to"
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from gateway.cli.init import network_of, yaml_text
+from gateway.jsontext.writing import indented_json_utf8
 from gateway.model import Json
 from gateway.policy import METHODS, SAFE_METHODS, Policy
 from gateway.policy.diff import region
@@ -211,7 +211,7 @@ def merged(text: str, routes: Sequence[LearnedRoute], origin: str) -> str:
 def schema_files(routes: Iterable[LearnedRoute]) -> Mapping[str, str]:
     """Return the schema files of the routes, with their content."""
     return {
-        route.schema: json.dumps(route.body.schema, indent=2, ensure_ascii=False) + "\n"
+        route.schema: indented_json_utf8(route.body.schema) + "\n"
         for route in routes
         if route.schema is not None and route.body is not None
     }

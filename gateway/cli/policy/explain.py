@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.sources import one_policy, policies_option
+from gateway.jsontext.reading import parse_json
 from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
 from gateway.policy import Explanation, Obligations, Policy, explain_tool
 from gateway.policy import explain as explain_request
@@ -148,14 +148,14 @@ def _claim(text: str) -> tuple[str, Json]:
     if not equals:
         raise click.BadParameter(f"{text!r}: write NAME=JSON", param_hint="--claim")
     try:
-        return name, json.loads(value)
+        return name, parse_json(value)
     except ValueError:
         return name, value
 
 
 def _value(text: str, option: str) -> Json:
     try:
-        value: Json = json.loads(text)
+        value: Json = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"is not JSON: {error}", param_hint=option) from error
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from gateway.cli.group import UNUSABLE
 from gateway.cli.records import Read, outcomes, whole
 from gateway.errors import DocumentError, Problem
+from gateway.jsontext.writing import indented_json
 from gateway.model import Json
 
 FAILED = 1
@@ -36,7 +36,7 @@ def minute(seconds: float) -> str:
 
 def write_json(value: Json) -> None:
     """Write one JSON document to standard output."""
-    click.echo(json.dumps(value, indent=2))
+    click.echo(indented_json(value))
 
 
 def problem_json(problem: Problem) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,6 +16,8 @@ import aiohttp
 
 from gateway.errors import Refusal
 from gateway.event_stream import EventReader
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import compact_json, plain_json
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of the largest event; an app of several megabytes is one event."""
@@ -75,12 +76,12 @@ class PipeSession:
     def again(self) -> Iterator[tuple[Message, bytes]]:
         """Yield the messages to replay after the opening of a new session."""
         for line in list(self._said.values()):
-            yield json.loads(line), line
+            yield parse_json(line), line
 
     def opened(self, id: str, text: str) -> bool:
         """Read the answer to an opening; return whether there is a session now."""
         try:
-            version = str(json.loads(text)["result"]["protocolVersion"])
+            version = str(parse_json(text)["result"]["protocolVersion"])
         except (ValueError, KeyError, TypeError):
             return False
         self.id, self.version = id, version
@@ -89,11 +90,11 @@ class PipeSession:
 
 def changes(text: str) -> Iterator[str]:
     """Yield the notifications for a client whose session was replaced by a new one, opened with the answer `text`."""
-    capabilities = json.loads(text)["result"].get("capabilities", {})
+    capabilities = parse_json(text)["result"].get("capabilities", {})
     for kind in _CHANGED:
         offered = capabilities.get(kind)
         if isinstance(offered, dict) and offered.get("listChanged") is True:
-            yield json.dumps({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
+            yield plain_json({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
 
 
 def missed_changes(acknowledged: Message) -> Iterator[str]:
@@ -111,7 +112,7 @@ def missed_changes(acknowledged: Message) -> Iterator[str]:
 
 
 def _notification(method: str, params: Message) -> str:
-    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+    return plain_json({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 log = logging.getLogger(__name__)
@@ -183,7 +184,7 @@ class Pipe:
             await self._fail(None, INVALID_REQUEST, f"This message is too large (413): {LONGEST} bytes are allowed.")
             return
         try:
-            message = json.loads(line)
+            message = parse_json(line)
         except (ValueError, RecursionError):
             await self._fail(None, PARSE_ERROR, "This line is not JSON.")
             return
@@ -266,7 +267,7 @@ class Pipe:
         async with self._renewing:
             if self._session.id != session:
                 return  # already renewed for another call
-            opening = json.loads(self._session.opening)
+            opening = parse_json(self._session.opening)
             async with self._post(opening, self._session.opening) as answer:
                 texts = [text async for text in _messages(answer)]
                 id = answer.headers.get("mcp-session-id", "")
@@ -327,7 +328,7 @@ class Pipe:
                         await self._answered(message, id, answer)
                         return
                     async for text in _messages(answer):
-                        said = json.loads(text) if _is_message(text) else {}
+                        said = parse_json(text) if _is_message(text) else {}
                         if begun and said.get("method") == ACKNOWLEDGED:
                             for missed in missed_changes(said):
                                 await self._say(missed)
@@ -393,7 +394,7 @@ class Pipe:
         await self._fail(id, UNREACHABLE, f"The gateway at {self._url} cannot be reached: {_words(error)}")
 
     async def _fail(self, id: Id | None, code: int, words: str) -> None:
-        await self._say(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}}))
+        await self._say(plain_json({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}}))
 
 
 async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
@@ -414,7 +415,7 @@ async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
 
 def _is_message(text: str) -> bool:
     try:
-        message = json.loads(text)
+        message = parse_json(text)
     except (ValueError, RecursionError):
         return False
     return isinstance(message, dict) and message.get("jsonrpc") == "2.0"
@@ -422,17 +423,17 @@ def _is_message(text: str) -> bool:
 
 def _about(text: str, id: Id) -> str:
     """Give an error without id the id of the request."""
-    message = json.loads(text)
-    return json.dumps({**message, "id": id}) if "error" in message and message.get("id") is None else text
+    message = parse_json(text)
+    return plain_json({**message, "id": id}) if "error" in message and message.get("id") is None else text
 
 
 def _answers(text: str, id: Id) -> bool:
     """Return whether an error answer's message has the id of the request."""
-    return bool(json.loads(text).get("id") == id)
+    return bool(parse_json(text).get("id") == id)
 
 
 def _one_line(text: str) -> str:
-    return text if "\n" not in text and "\r" not in text else json.dumps(json.loads(text), separators=(",", ":"))
+    return text if "\n" not in text and "\r" not in text else compact_json(parse_json(text))
 
 
 def _version(message: Message) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,6 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
+from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.mcp.asgi import principal_of
 from gateway.mcp.out_of_band import outlined
 from gateway.mcp.tools import shows_apps
@@ -79,7 +79,7 @@ class UpstreamClient:
     @property
     def key(self) -> str:
         """The capabilities as a text, equal for clients with the same ones."""
-        return json.dumps(self.capabilities, sort_keys=True)
+        return sorted_json(self.capabilities)
 
     def calls(self, upstream: str) -> Caller:
         """Return the caller of a tool of `upstream`."""
@@ -142,7 +142,7 @@ def client_of(context: Context, levels: Mapping[str, str]) -> UpstreamClient:
     capabilities, info = _declared(context, meta, modern=modern)
     return UpstreamClient(
         principal=principal,
-        who=session_id or f"{principal.id}\n{json.dumps(info, sort_keys=True)}",
+        who=session_id or f"{principal.id}\n{sorted_json(info)}",
         version=context.protocol_version,
         capabilities=capabilities,
         info=info,
@@ -163,7 +163,7 @@ def _declared(
         params = context.session.client_params
         capabilities = _dumped(params.capabilities) if params is not None else {}
         info = _dumped(params.client_info) if params is not None else None
-    if not isinstance(capabilities, Mapping) or len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+    if not isinstance(capabilities, Mapping) or len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
         capabilities = {}
     return able(capabilities), info if isinstance(info, Mapping) else None
 

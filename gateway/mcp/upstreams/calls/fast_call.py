@@ -5,7 +5,6 @@ It handles only requests that the SDK would read and answer in the same way; all
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Collection, Mapping
@@ -20,8 +19,8 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
 from pydantic import ValidationError
 
-from gateway.jsontext.decoding import Written
-from gateway.jsontext.writing import gathered, is_large, written
+from gateway.jsontext.messages import Written
+from gateway.jsontext.writing import compact_json, gathered, is_large, plain_json, sorted_json, written
 from gateway.mcp.envelope import (
     CLIENTS,
     LONGEST_CLIENT,
@@ -62,8 +61,6 @@ _PARAMS: Final = (frozenset({"name", "arguments", "_meta"}), frozenset({"name", 
 _NAME: Final = re.compile(rb"[A-Za-z0-9_./-]{1,128}")
 _ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
 """Members that make the answer a stream."""
-
-_ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +142,11 @@ class UpstreamFast:
             log.exception("a call of a tool of an upstream failed")
             failed = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
         else:
-            text = result.text if isinstance(result, Written) else _ascii(result)
+            text = result.text if isinstance(result, Written) else compact_json(result)
             return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
         said = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return f'{{"jsonrpc":"2.0","id":{id},"error":{_ascii(said)}}}', ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
+        text = f'{{"jsonrpc":"2.0","id":{id},"error":{compact_json(said)}}}'
+        return text, ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
 
     def _client(self, meta: Message) -> _Client | None:
         """Return the client that `meta` describes; None if the SDK has to judge that."""
@@ -188,8 +186,8 @@ def _described(meta: Message) -> _Client | None:
         connection = Connection.from_envelope(VERSION, cast(Any, info), cast(Any, capabilities))
     except (KeyError, ValidationError):
         return None
-    if len(json.dumps(capabilities)) > LONGEST_CAPABILITIES:
+    if len(plain_json(capabilities)) > LONGEST_CAPABILITIES:
         return None
     shown = info if isinstance(info, dict) else None
     is_app = shows_apps(connection.client_capabilities)
-    return _Client(capabilities, shown, json.dumps(shown, sort_keys=True), is_app)
+    return _Client(capabilities, shown, sorted_json(shown), is_app)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
+from gateway.jsontext.writing import sorted_json
 from gateway.mcp.upstreams.calls import eras
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.catalog import shapes
@@ -313,4 +313,4 @@ def _asked(request: object) -> tuple[str, Message]:
 def _bound(method: str, params: Mapping[str, Any]) -> str:
     """Return the digest of a call without the members that change when it is repeated."""
     plain = {key: value for key, value in params.items() if key not in ("_meta", "inputResponses", "requestState")}
-    return hashlib.sha256(json.dumps([method, plain], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(sorted_json([method, plain]).encode()).hexdigest()

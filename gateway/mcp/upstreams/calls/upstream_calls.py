@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +24,7 @@ from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
+from gateway.jsontext.writing import sorted_json
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicitation import STATE, ElicitingCalls
 from gateway.mcp.results import of_refusal
@@ -383,7 +383,7 @@ def _traced(params: Message, trace: Trace) -> Message:
 
 def _round(caller: Caller, params: Message, state: str) -> str:
     plain = {key: value for key, value in params.items() if key not in ECHOED}
-    return digest_of(caller.principal.id, caller.app, caller.view or "", json.dumps(plain, sort_keys=True), state)
+    return digest_of(caller.principal.id, caller.app, caller.view or "", sorted_json(plain), state)
 
 
 def _check_visible(client: UpstreamClient, tool: Message | None, name: str) -> None:

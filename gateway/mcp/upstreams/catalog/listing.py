@@ -20,6 +20,9 @@ KEYS = {
 }
 """The lists, by their methods, and the keys of their entries in a result."""
 
+LISTS = frozenset(KEYS.values())
+"""The members of results that may have very many entries."""
+
 RESOURCE_URI = "ui/resourceUri"
 """The older key of `_meta.ui.resourceUri` in MCP Apps; hosts differ in which they read."""
 

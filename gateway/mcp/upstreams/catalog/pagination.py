@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gateway.eventloop.slices import by_turns
-from gateway.jsontext.decoding import encode
+from gateway.jsontext.messages import encode
 from gateway.mcp.upstreams.catalog.remembered import MOST_THINGS
 from gateway.mcp.upstreams.transport.conversation import Message
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from gateway.eventloop.slices import by_turns
-from gateway.mcp.upstreams.transport.incremental_json import THINGS
+from gateway.jsontext.messages import THINGS
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 MOST_THINGS = THINGS

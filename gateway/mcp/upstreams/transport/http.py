@@ -17,7 +17,7 @@ from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.http1 import Lost
 from gateway.errors import Reason
 from gateway.eventloop.fair_share import Moments
-from gateway.jsontext.decoding import TooLarge, encoded
+from gateway.jsontext.messages import TooLarge, encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.credentials import Credentials
 from gateway.mcp.upstreams.transport.http_answer import EVENTS, HttpAnswer, StreamPosition

@@ -12,10 +12,10 @@ from gateway.backends.body import Body
 from gateway.backends.http1 import BodyReader, ResponseReader
 from gateway.event_stream import Event, EventReader
 from gateway.eventloop.fair_share import Moments
-from gateway.jsontext.decoding import LONG, decode
+from gateway.jsontext.messages import LONG, decode, read
+from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Receive, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
 EVENTS: Final = "text/event-stream"
@@ -93,7 +93,7 @@ class HttpAnswer:
     async def message(self) -> object:
         """Return the body's JSON value. Raises ValueError."""
         with self._credentials.hiding() as echo:
-            return await read(self.reading.body(), self._moments, echo)
+            return await read(self.reading.body(), self._moments, LISTS, echo)
 
     def _open_body(self, reading: ResponseReader, coding: str) -> BodyReader:
         if reading.head.status != 200 or self.kind != EVENTS or coding.lower() not in ("", "identity"):
@@ -168,7 +168,7 @@ class HttpAnswer:
     async def _long(self, event: Event) -> object:
         with self._credentials.hiding() as echo:
             try:
-                return await read(event.data, self._moments, echo)
+                return await read(event.data, self._moments, LISTS, echo)
             except ValueError as error:
                 return self._unreadable(event, error)
 

@@ -19,9 +19,10 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.jsontext.messages import read
 from gateway.jsontext.writing import is_large, written
+from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
 BUFFER = 64
@@ -88,7 +89,7 @@ class Inside:
     async def _read(self, text: str, id: object) -> object:
         """Parse a message whose `id` is known even if it is invalid."""
         try:
-            return await read(text, self._moments)
+            return await read(text, self._moments, LISTS)
         except ValueError as error:
             why = str(error) if text else "it cannot be written as JSON"
             return Unreadable(id if isinstance(id, int) else None, why)

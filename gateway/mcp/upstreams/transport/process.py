@@ -15,9 +15,9 @@ from time import perf_counter
 from gateway.backends.reaper import Reaper
 from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.exchange.redact_secrets import Echo
-from gateway.jsontext.decoding import LONG, encoded
+from gateway.jsontext.messages import LONG, encoded, read
+from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class Process:
         if not line.strip():
             return receive(None, None, len(line))
         try:
-            message = await read(line, moments)
+            message = await read(line, moments, LISTS)
         except ValueError as error:
             shown = Echo(self._secrets).whole(line[:LONG])[:200]
             log.debug("upstream %s: not JSON on its output: %r", self._name, shown)

@@ -11,7 +11,7 @@ from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.http1 import Lost
 from gateway.event_stream import Event
 from gateway.eventloop.fair_share import Moments
-from gateway.jsontext.decoding import encoded
+from gateway.jsontext.messages import encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
 from gateway.mcp.upstreams.transport.http_answer import EVENTS, HttpAnswer, StreamPosition

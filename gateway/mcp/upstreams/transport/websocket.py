@@ -13,10 +13,10 @@ from gateway.backends.connect import OpenSession, Redirected
 from gateway.backends.websocket_frames import NORMAL, Handler
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.jsontext.decoding import encoded
+from gateway.jsontext.messages import encoded, read
+from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, UpstreamLost
 from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.incremental_json import read
 from gateway.mcp.upstreams.transport.requests import Trail
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
@@ -119,7 +119,7 @@ class WebSocket:
     async def _message(self, said: str, moments: Moments) -> object:
         with self._credentials.hiding() as echo:
             try:
-                return await read(said, moments, echo)
+                return await read(said, moments, LISTS, echo)
             except ValueError as error:
                 return Unreadable.of(said, error)
 

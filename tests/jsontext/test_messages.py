@@ -13,10 +13,25 @@ from hypothesis import strategies as st
 
 from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.exchange.redact_secrets import Echo
-from gateway.jsontext.decoding import LONG, decode, decoder
+from gateway.jsontext import messages
+from gateway.jsontext.messages import (
+    DEPTH,
+    EACH,
+    LONG,
+    MOST,
+    PIECE,
+    THINGS,
+    Values,
+    _pieces,
+    decode,
+    decoder,
+    encode,
+    encoded,
+    read,
+)
 from gateway.jsontext.sizes import AT_ONCE
-from gateway.mcp.upstreams.transport import incremental_json
-from gateway.mcp.upstreams.transport.incremental_json import EACH, MOST, PIECE, THINGS, Values, _pieces, read
+from gateway.jsontext.writing import PARTS, SIZE, is_large
+from gateway.mcp.upstreams.catalog.listing import LISTS
 
 LIST = '{{"jsonrpc":"2.0","id":1,"result":{{"tools":{},"nextCursor":"2"}}}}'
 
@@ -37,7 +52,7 @@ async def test_a_message_of_too_many_parts_is_not_read(part: str, around: str, m
     """However they are written, and wherever they occur."""
     text = around.format("[" + f"{part}," * (most + 1) + "1]")
     with pytest.raises(ValueError, match="commas and brackets"):
-        await read(text, Moments(InTurn()))
+        await read(text, Moments(InTurn()), LISTS)
     with pytest.raises(ValueError, match="commas and brackets"):
         decode(text.encode())
 
@@ -46,9 +61,9 @@ async def test_a_thing_of_a_list_has_fewer_parts() -> None:
     """Each item is built in one step; there may be many."""
     large = "[" + "1," * (EACH - 100) + "1]"
     text = LIST.format(f"[{','.join([large] * 10)}]")
-    assert await read(text, Moments(InTurn())) == json.loads(text)
+    assert await read(text, Moments(InTurn()), LISTS) == json.loads(text)
     with pytest.raises(ValueError, match=f"more than {EACH} commas and brackets"):
-        await read(text.replace(large, "[" + "1," * 2 * EACH + "1]", 1), Moments(InTurn()))
+        await read(text.replace(large, "[" + "1," * 2 * EACH + "1]", 1), Moments(InTurn()), LISTS)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -67,8 +82,8 @@ async def test_a_list_of_very_many_things_is_read_in_small_parts(
             sizes.append(len(s) - idx)
             return super().raw_decode(s, idx)
 
-    monkeypatch.setattr(incremental_json, "decoder", Seen())
-    answer = cast(dict[str, Any], await read(text.encode(), Moments(InTurn())))
+    monkeypatch.setattr(messages, "decoder", Seen())
+    answer = cast(dict[str, Any], await read(text.encode(), Moments(InTurn()), LISTS))
     tools[3]["description"] = "x" * LONG + "?"
     assert answer == {"jsonrpc": "2.0", "id": 1, "result": {**result, "tools": tools[:THINGS]}}
     assert max(sizes) <= 2 * PIECE
@@ -94,8 +109,8 @@ def at_once(text: str, piece: int, **patched: int) -> Any:
     moments = Moments(InTurn())
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PIECE": piece, "MOMENT": math.inf, **patched}.items():
-            patch.setattr(incremental_json, name, value)
-        reading = Values(_pieces(text, Echo(())), moments).message()
+            patch.setattr(messages, name, value)
+        reading = Values(_pieces(text, Echo(())), moments, LISTS).message()
         with pytest.raises(StopIteration) as ended:
             reading.send(None)
     return ended.value.value
@@ -160,7 +175,7 @@ async def test_a_long_message_is_read_by_turns(said: object, heard: object) -> N
 
     counting = asyncio.ensure_future(count())
     raw = json.dumps({"result": {"text": said}}).encode()
-    found = await read(raw, Moments(InTurn()), Echo(("A-secret",)))
+    found = await read(raw, Moments(InTurn()), LISTS, Echo(("A-secret",)))
     over = True
     await counting
     assert found == {"result": {"text": heard or said}}
@@ -172,10 +187,33 @@ async def test_a_long_message_in_another_encoding(encoding: str) -> None:
     """Read as short ones are: a lone surrogate is no UTF-8. A masked secret may begin where that is detected."""
     raw = json.dumps({"a": "é" * PIECE + "A\ud800" * LONG}, ensure_ascii=False).encode(encoding, "surrogatepass")
     read_so = {"a": "é" * PIECE + "A?" * LONG}
-    assert await read(raw, Moments(InTurn()), Echo(("A" * 9,))) == read_so == decode(raw)
+    assert await read(raw, Moments(InTurn()), LISTS, Echo(("A" * 9,))) == read_so == decode(raw)
 
 
 @pytest.mark.parametrize("text", ["a,b;" * MOST, '"a",[{\\\n' * MOST, "\\" * MOST + "," * MOST * 2])
 async def test_a_long_text_is_one_part(text: str) -> None:
     """Tables and programs have many commas and brackets."""
-    assert await read(json.dumps({"result": text}).encode(), Moments(InTurn())) == {"result": text}
+    assert await read(json.dumps({"result": text}).encode(), Moments(InTurn()), LISTS) == {"result": text}
+
+
+@pytest.mark.parametrize("one", ["[{}]", '{{"a":{}}}'])
+@pytest.mark.parametrize(("levels", "read"), [(DEPTH - 1, True), (DEPTH + 1, False)])
+def test_nesting_has_an_end(one: str, levels: int, read: bool) -> None:
+    """Of arrays and of objects."""
+    text = "1"
+    for _ in range(levels):
+        text = one.format(text)
+    if read:
+        assert json.dumps(decode(text.encode()), separators=(",", ":")) == text
+    else:
+        with pytest.raises(ValueError, match="nested deeper"):
+            decode(text.encode())
+
+
+@pytest.mark.parametrize("value", [{"a": "x"}, {"é": ["y\ud800\x7f" * SIZE, None, 1.5]}, [{"a": 1}] * PARTS])
+async def test_what_is_large_is_written_beside_all_else(value: object) -> None:
+    """The text is the one that a single call would write."""
+    writing = asyncio.ensure_future(encoded(value))
+    await asyncio.sleep(0)
+    assert writing.done() is not is_large(value)
+    assert json.loads(await writing) == json.loads(encode(value))

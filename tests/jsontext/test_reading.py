@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.jsontext.grammar import _is_value, problem_of
+from gateway.jsontext.reading import _is_value, problem_of
 
 PIECES = st.sampled_from(
     [*'[]{},:" \t\n\\', '"a"', '"\\ud83d"', "1", "-0", "1e400", "0.5", "true", "null", "01", "NaN", "1."]

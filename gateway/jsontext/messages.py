@@ -1,21 +1,134 @@
-"""An incremental parser of long JSON messages that runs in short slices of the event loop."""
+"""Reads and writes JSON-RPC messages of other servers: short ones at once, long ones in slices of the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 import json.decoder
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, Protocol
 
 from gateway.eventloop.fair_share import MOMENT, Moments
-from gateway.exchange.redact_secrets import Echo
-from gateway.jsontext.decoding import DEPTH, LONG, SURROGATE, TooLarge, decode, decode_text, decoder, deep, writable
-from gateway.jsontext.sizes import AT_ONCE, Parts, why
-from gateway.mcp.upstreams.catalog.listing import KEYS
+from gateway.jsontext.reading import STRICT, SURROGATE
+from gateway.jsontext.sizes import AT_ONCE, Flaw, InvalidJson, Parts, is_bulky, nests_deeper, why
+from gateway.jsontext.writing import compact_ascii, gathered, is_large, without_surrogates, written
+
+DEPTH: Final = 128
+"""Levels of nesting; the serializers on the other side fail a little beyond."""
+
+LONG: Final = 64 * 1024
+"""Size of a message in bytes from which it is parsed in pieces."""
+
+_S, _ID = r"[ \t\r\n]*", r"(0|[1-9][0-9]{0,14})"
+_VERSION = rf'"jsonrpc"{_S}:{_S}"2\.0"'
+_BEFORE: Final = re.compile(rf'{_S}\{{{_S}{_VERSION}{_S},{_S}"id"{_S}:{_S}{_ID}{_S},{_S}"result"{_S}:{_S}(?=\{{)')
+_END: Final = re.compile(rf"{_S}\}}{_S}")
+_FIRST: Final = re.compile(rf'{_S}\{{{_S}"result"{_S}:{_S}(?=\{{)')
+_AFTER: Final = re.compile(rf'{_S},{_S}{_VERSION}{_S},{_S}"id"{_S}:{_S}{_ID}{_S}\}}{_S}')
+
+
+class TooLarge(InvalidJson):
+    """JSON of too many parts."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Flaw.PARTS, message)
+
+
+class Written(dict[str, Any]):
+    """A parsed JSON object with its original `text`; code that changes it must make a new object."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, values: dict[str, Any], text: str) -> None:
+        super().__init__(values)
+        self.text = text
+
+
+class Mask(Protocol):
+    """Masks secrets in a message, which may arrive in parts."""
+
+    def text(self, text: str) -> str:
+        """Return a whole text, masked."""
+        ...
+
+    def whole(self, data: bytes) -> bytes:
+        """Return a whole message, masked."""
+        ...
+
+    def part(self, data: bytes) -> bytes:
+        """Return what is certain of the message so far, masked."""
+        ...
+
+    def rest(self) -> bytes:
+        """Return the rest of the message, masked."""
+        ...
+
+
+def decode(raw: bytes) -> object:
+    """Return the JSON value in `raw`. Raises ValueError if it is invalid, nested too deeply, or of too many parts."""
+    return decode_text(_text_of(raw))
+
+
+def decode_text(text: str) -> object:
+    """Return the JSON value in `text`; the result of an answer is `Written`. Raises ValueError as `decode` does."""
+    if is_bulky(text):
+        raise TooLarge(why(AT_ONCE))
+    try:
+        answer = _answer(text)
+        value = answer if answer is not None else decoder.decode(text)
+    except RecursionError as error:
+        raise InvalidJson(Flaw.DEPTH, "nested too deep") from error
+    if text.count("{") + text.count("[") > DEPTH and nests_deeper(value, DEPTH):
+        raise InvalidJson(Flaw.DEPTH, f"nested deeper than {DEPTH}")
+    return without_surrogates(value) if SURROGATE.search(text) else value
+
+
+def encode(value: object) -> bytes:
+    """Return `value` as one line of JSON, in ASCII."""
+    return compact_ascii(value).encode("ascii")
+
+
+async def encoded(value: object) -> bytes:
+    """Return the same, serialized in a thread if it is large."""
+    return await asyncio.to_thread(_in_pieces, value) if is_large(value) else encode(value)
+
+
+def _in_pieces(value: object) -> bytes:
+    return b"".join(gathered(written(value)))
+
+
+def _text_of(raw: bytes) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode(json.detect_encoding(raw), "surrogatepass").encode("utf-8", "replace").decode()
+    return text.removeprefix("\ufeff")
+
+
+def _answer(text: str) -> dict[str, Any] | None:
+    """Return an answer with a result in the member order that servers use; None for anything else."""
+    found = _BEFORE.match(text) or _FIRST.match(text)
+    if found is None:
+        return None
+    try:
+        value, end = decoder.raw_decode(text, found.end())
+    except ValueError:
+        return None
+    first = found.re is _FIRST
+    after = (_AFTER if first else _END).fullmatch(text, end)
+    if after is None:
+        return None
+    id = int(after[1] if first else found[1])
+    return {"jsonrpc": "2.0", "id": id, "result": Written(value, text[found.end() : end])}
+
+
+decoder: Final = STRICT.decoder
+
+# ── Long messages ──
 
 MOST: Final = 1_000_000
 """Limit of commas and opening brackets outside strings for a list whose entries are parsed one by one.
@@ -44,41 +157,49 @@ _HIGH: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
-async def read(said: bytes | bytearray | str, moments: Moments, echo: Echo | None = None) -> object:
-    """Return the JSON value in `said`, with what `echo` masks. Raises ValueError as `decode` does."""
-    echo = echo or Echo(())
+async def read(
+    said: bytes | bytearray | str, moments: Moments, lists: Collection[str], mask: Mask | None = None
+) -> object:
+    """Return the JSON value in `said`, masked. Raises ValueError as `decode` does.
+
+    Only the members `lists` of an answer's result may have very many parts: their entries are read one by one.
+    """
     if len(said) <= LONG:
-        return decode_text(echo.text(said)) if isinstance(said, str) else decode(echo.whole(bytes(said)))
+        if isinstance(said, str):
+            return decode_text(mask.text(said) if mask is not None else said)
+        return decode(mask.whole(bytes(said)) if mask is not None else bytes(said))
     try:
-        return await Values(_pieces(said, echo), moments).message()
+        return await Values(_pieces(said, mask), moments, lists).message()
     except UnicodeDecodeError:
-        echo.rest()
+        if mask is not None:
+            mask.rest()
         encoding = "utf-8" if isinstance(said, str) else json.detect_encoding(bytes(said[:4]))
-        return await Values(_pieces(said, echo, encoding, "surrogatepass"), moments).message()
+        return await Values(_pieces(said, mask, encoding, "surrogatepass"), moments, lists).message()
 
 
 def _pieces(
-    said: bytes | bytearray | str, echo: Echo, encoding: str = "utf-8", errors: str = "strict"
+    said: bytes | bytearray | str, mask: Mask | None, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[str]:
     text = codecs.getincrementaldecoder(encoding)(errors)
     for start in range(0, len(said), PIECE):
         piece = said[start : start + PIECE]
         raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)
-        yield _sayable(text.decode(echo.part(raw)), errors)
-    yield _sayable(text.decode(echo.rest(), True), errors)
+        yield _writable(text.decode(mask.part(raw) if mask is not None else raw), errors)
+    yield _writable(text.decode(mask.rest() if mask is not None else b"", True), errors)
 
 
-def _sayable(text: str, errors: str) -> str:
+def _writable(text: str, errors: str) -> str:
     return text if errors == "strict" else text.encode("utf-8", "replace").decode()
 
 
 class Values:
     """Parses the JSON value in `pieces` value by value, small ones together.
-    Only the lists of an answer may have very many parts, and only the first `THINGS` of each are kept.
+    Only the `lists` of an answer may have very many parts, and only the first `THINGS` of each are kept.
     """
 
-    def __init__(self, pieces: Iterator[str], moments: Moments) -> None:
+    def __init__(self, pieces: Iterator[str], moments: Moments, lists: Collection[str] = ()) -> None:
         self._pieces = pieces
+        self._lists = lists
         self._moments = moments
         self._began = perf_counter()
         self._text = ""
@@ -94,10 +215,10 @@ class Values:
         """Return the value. Raises ValueError."""
         self._fill()
         self._text = self._text.removeprefix("\ufeff")
-        lists = dict.fromkeys(KEYS.values(), self._things)
+        lists = dict.fromkeys(self._lists, self._things)
         message = await self._one({"result": partial(self._one, lists)})
         if await self._next():
-            raise ValueError("more than one value")
+            raise InvalidJson(Flaw.SYNTAX, "more than one value")
         self._drop()
         return message
 
@@ -117,14 +238,14 @@ class Values:
                 try:
                     value, end = decoder.raw_decode(self._text, self._at)
                 except RecursionError as error:
-                    raise ValueError("nested too deep") from error
+                    raise InvalidJson(Flaw.DEPTH, "nested too deep") from error
                 except ValueError:
                     end = -1
                 if end >= 0 and not (self._more and end > len(self._text) - 3):  # a number may continue, with `e+`
                     start, self._at = self._at, end
                     return self._kept(value, start, self._depth)
                 if not self._more:
-                    raise ValueError("not JSON")
+                    raise InvalidJson(Flaw.SYNTAX, "not JSON")
                 if end < 0 and len(self._text) - self._at >= PIECE:
                     break
                 self._fill()
@@ -137,7 +258,7 @@ class Values:
             case '"':
                 return await self._string()
             case _:
-                raise ValueError("not JSON")
+                raise InvalidJson(Flaw.SYNTAX, "not JSON")
 
     async def _object(self, ways: Ways) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -149,7 +270,7 @@ class Values:
                 continue
             key = await self._value()
             if not isinstance(key, str):
-                raise ValueError("a key is no text")
+                raise InvalidJson(Flaw.SYNTAX, "a key is no text")
             await self._mark(":")
             found[key] = await ways.get(key, self._value)()
             if await self._mark(",}") == "}":
@@ -219,15 +340,15 @@ class Values:
             await self._pause()
 
     def _kept(self, value: object, start: int, depth: int) -> object:
-        if isinstance(value, dict | list) and deep(value, DEPTH - depth):
-            raise ValueError(f"nested deeper than {DEPTH}")
-        return writable(value) if SURROGATE.search(self._text, start, self._at) else value
+        if nests_deeper(value, DEPTH - depth):
+            raise InvalidJson(Flaw.DEPTH, f"nested deeper than {DEPTH}")
+        return without_surrogates(value) if SURROGATE.search(self._text, start, self._at) else value
 
     def _in(self) -> None:
         self._at += 1
         self._depth += 1
         if self._depth > DEPTH:
-            raise ValueError(f"nested deeper than {DEPTH}")
+            raise InvalidJson(Flaw.DEPTH, f"nested deeper than {DEPTH}")
 
     def _out(self) -> None:
         self._at += 1
@@ -238,7 +359,7 @@ class Values:
         self._last = self._text[self._at - 1 : self._at]
         found = await self._next()
         if not found or found not in marks:
-            raise ValueError(f"none of {marks} where one must be")
+            raise InvalidJson(Flaw.SYNTAX, f"none of {marks} where one must be")
         self._at += 1
         return found
 
