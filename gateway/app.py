@@ -46,6 +46,7 @@ from gateway.exchange.excess import Excess
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange
+from gateway.exchange.rates import MemoryRates
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
@@ -60,7 +61,7 @@ from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Principal
 from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import Sessions
 from gateway.stores.sql import Database
@@ -125,7 +126,7 @@ class _Gateway:
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
-        limiter = Limiter(Quotas(self._database))
+        limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
         asking = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
         calls = ToolCalls(asking, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences)
         self._apps = Apps()

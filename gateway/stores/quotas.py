@@ -49,8 +49,8 @@ CALM_SECONDS = 86400.0
 """Seconds after such a jump in which nothing is deleted: the clock may be corrected again."""
 
 
-class Quotas:
-    """The counts of all quotas, in `database`."""
+class DatabaseQuotas:
+    """The port `Quotas` in `database`, which several processes may share."""
 
     def __init__(self, database: Database, steady: Callable[[], float] = time.monotonic) -> None:
         self._database = database

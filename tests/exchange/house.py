@@ -23,6 +23,7 @@ from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Retries, Sender
 from gateway.exchange.streams import Streams
@@ -33,7 +34,7 @@ from gateway.policy import Policy, parse_policy
 from gateway.policy.routes import Routes
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
 from gateway.stores.tokens import TokenStore
@@ -192,7 +193,7 @@ async def built(
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
             {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
-            limiter=Limiter(Quotas(database), clock=clock, now=clock),
+            limiter=Limiter(MemoryRates(clock), DatabaseQuotas(database), now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
             waiting=Waiting(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
             recorder=recorder,

@@ -18,6 +18,7 @@ from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.limit import Limiter
+from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Record, Recorder
 from gateway.exchange.tool_calls import RECORDED, ToolCalls
 from gateway.hooks import Hooks
@@ -25,7 +26,7 @@ from gateway.model import LOCAL, Caller, Door, Effect, Initiator, Json, Visit
 from gateway.policy import Decision, Limit, Obligations, Per, Rate
 from gateway.ports.approvals import ApprovalState, Ask
 from gateway.stores.journal import Journal
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
 from gateway.traces import Trace
 
@@ -147,7 +148,11 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         approvals = MemoryApprovals(120)
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE_UNSAFE)
         step = ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")
-        yield House(ToolCalls(step, limiter=Limiter(Quotas(database)), recorder=recorder), approvals, journal)
+        yield House(
+            ToolCalls(step, limiter=Limiter(MemoryRates(), DatabaseQuotas(database)), recorder=recorder),
+            approvals,
+            journal,
+        )
 
 
 async def test_the_steps_have_one_order(house: House) -> None:

@@ -21,12 +21,6 @@ CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.MODEL, "model-call", view=
 ASK = Ask("Remove tea from the cart?", "DELETE", "/api/cart/tea", "digest", "sha256:1")
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """A stopped clock."""
-    return Clock()
-
-
 class Make(Protocol):
     """Makes an implementation; `day` is the wall clock, `steady` the monotonic one, `still` looks credentials up."""
 

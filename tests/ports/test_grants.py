@@ -29,12 +29,6 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    """A stopped clock."""
-    return Clock()
-
-
-@pytest.fixture
 def held(make: Make, clock: Clock) -> Grants:
     """No grants yet."""
     return make(clock)

@@ -17,7 +17,7 @@ from gateway.stores.filler import Aside, Filler
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Filter, Records
 from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
@@ -129,7 +129,7 @@ async def test_another_process_fills_it(server: PostgreSQL, database: Database, 
 
 async def test_quotas(database: Database) -> None:
     """Exact under many concurrent calls."""
-    quotas = Quotas(database)
+    quotas = DatabaseQuotas(database)
     limits = next(iter(parse_policy(POLICY, "p").routes.all)).decided.obligations.quotas
     outcomes = await asyncio.gather(*(quotas.take(limits, CALLER, 1_000_000.0) for _ in range(6)))
     assert sum(one is None for one in outcomes) == 2

@@ -11,7 +11,7 @@ from msgspec import structs
 from gateway.model import LOCAL, Caller, Door, Initiator
 from gateway.policy import Quota, parse_policy
 from gateway.stores import quotas as quotas_module
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
 
 CALLER = Caller(LOCAL, "cart", Door.SITE, Initiator.PAGE, "app-origin")
@@ -34,7 +34,7 @@ async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, quota: tuple[Qu
     """Today's usage still counts once the clock is right again."""
     steady = [0.0]
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        quotas = Quotas(database, lambda: steady[0])
+        quotas = DatabaseQuotas(database, lambda: steady[0])
         assert await quotas.take(quota, CALLER, NOON) is None
         for seconds in (4000, 8000, 12000):
             steady[0] = seconds
@@ -46,16 +46,16 @@ async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, quota: tuple[Qu
 async def test_a_process_that_starts_under_a_wrong_clock(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
     """By a day or two, which it cannot detect."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        assert await Quotas(database).take(quota, CALLER, NOON) is None
-        assert await Quotas(database).take(quota, CALLER, NOON + 2 * DAY) is None
-        assert await Quotas(database).take(quota, CALLER, NOON) is not None
+        assert await DatabaseQuotas(database).take(quota, CALLER, NOON) is None
+        assert await DatabaseQuotas(database).take(quota, CALLER, NOON + 2 * DAY) is None
+        assert await DatabaseQuotas(database).take(quota, CALLER, NOON) is not None
 
 
 async def test_what_is_over_is_forgotten(tmp_path: Path, quota: tuple[Quota, ...]) -> None:
     """After some days of a clock that agrees with the monotonic one."""
     steady = [0.0]
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        quotas = Quotas(database, lambda: steady[0])
+        quotas = DatabaseQuotas(database, lambda: steady[0])
         for day in range(10):
             steady[0] = day * DAY
             assert await quotas.take(quota, CALLER, NOON + day * DAY) is None
@@ -74,7 +74,7 @@ async def test_one_principal_has_so_many_views_in_the_database(tmp_path: Path, m
         .decided.obligations.quotas
     )
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        quotas = Quotas(database)
+        quotas = DatabaseQuotas(database)
 
         async def used_up(view: str, subject: str = "local", day: int = 0) -> bool:
             caller = structs.replace(

@@ -11,12 +11,13 @@ from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approve import MemoryApprovals
 from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.limit import Limiter
+from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
 from gateway.policy import Policy
 from gateway.stores.journal import Journal
-from gateway.stores.quotas import Quotas
+from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
 from gateway.views.forward import Forwarder
 from gateway.views.registry import Views
@@ -48,6 +49,7 @@ async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
     ):
         approvals = MemoryApprovals(120)
         recorder = Recorder(journal, Hooks([], folder), OnFailure.REFUSE_UNSAFE)
+        limiter = Limiter(MemoryRates(), DatabaseQuotas(database))
         step = ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")
-        forwarder = Forwarder(views, ToolCalls(step, limiter=Limiter(Quotas(database)), recorder=recorder))
+        forwarder = Forwarder(views, ToolCalls(step, limiter=limiter, recorder=recorder))
         yield Rooms(forwarder, views, approvals, journal)

@@ -1,0 +1,185 @@
+"""The ports `Rates` and `Quotas`: exact under concurrency, all or none, bounded, and quotas outlive a restart."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from gateway.exchange import rates as memory
+from gateway.exchange.rates import MemoryRates
+from gateway.model import LOCAL, Caller, Door, Initiator, Principal
+from gateway.policy import Limit, Per, Quota, Rate, Window
+from gateway.ports.limits import Quotas, Rates, TakenRates
+from gateway.stores import quotas as durable
+from gateway.stores.quotas import DatabaseQuotas
+from gateway.stores.sql import Database
+from gateway.throttle import Buckets
+from tests.clock import Clock
+
+CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)
+BOB = structs.replace(CALLER, principal=replace(LOCAL, subject="bob"))
+THREE = Limit(Rate(3, 60.0), Per.PRINCIPAL, "rule")
+PER_VIEW = Limit(Rate(2, 60.0), Per.VIEW, "rule")
+DAILY = Quota(2, Window.DAY, Per.PRINCIPAL, "rule")
+HOURLY = Quota(5, Window.HOUR, Per.PRINCIPAL, "rule")
+NOON = 1_785_585_600.0  # 2026-08-01T12:00:00Z
+DAY = 86400.0
+
+MakeRates = Callable[[Clock], Rates]
+MakeQuotas = Callable[[Database], Quotas]
+
+
+@pytest.fixture(params=[MemoryRates])
+def make(request: pytest.FixtureRequest) -> MakeRates:
+    """Each implementation of `Rates`."""
+    made: MakeRates = request.param
+    return made
+
+
+@pytest.fixture
+def rates(make: MakeRates, clock: Clock) -> Rates:
+    """Full buckets."""
+    return make(clock)
+
+
+@pytest.fixture(params=[DatabaseQuotas])
+def counting(request: pytest.FixtureRequest) -> MakeQuotas:
+    """Each implementation of `Quotas`."""
+    made: MakeQuotas = request.param
+    return made
+
+
+def of_view(name: str, principal: Principal = LOCAL) -> Caller:
+    """Return the caller of a proven view."""
+    return structs.replace(CALLER, view=name, principal=principal)
+
+
+async def taken(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> TakenRates:
+    """Take one cell of each limit, from an implementation with or without I/O."""
+    answer = rates.take(limits, caller)
+    return answer if isinstance(answer, TakenRates) else await answer
+
+
+async def allowed(rates: Rates, limits: Sequence[Limit], caller: Caller = CALLER) -> bool:
+    """Return whether the call is within the limits."""
+    return (await taken(rates, limits, caller)).exceeded is None
+
+
+@pytest.mark.parametrize("limits", [(THREE,), (THREE, Limit(Rate(9, 60.0), Per.APP, "rule"))])
+async def test_a_burst_has_the_count_and_then_the_rate_holds(
+    rates: Rates, clock: Clock, limits: tuple[Limit, ...]
+) -> None:
+    """The refused call learns which limit it exceeded, and when the next cell is free."""
+    assert [await allowed(rates, limits) for _ in range(3)] == [True] * 3
+    refused = await taken(rates, limits)
+    assert refused.exceeded == THREE
+    assert refused.retry_after == pytest.approx(20.0)
+    clock.now += 20
+    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+
+
+async def test_concurrent_calls_do_not_take_more(rates: Rates) -> None:
+    """Twenty share three."""
+    outcomes = await asyncio.gather(*[allowed(rates, (THREE,)) for _ in range(20)])
+    assert sum(outcomes) == 3
+
+
+async def test_rates_are_taken_together_or_not_at_all(rates: Rates) -> None:
+    """A call that the second limit refuses takes nothing from the first."""
+    wide = Limit(Rate(5, 60.0), Per.APP, "rule")
+    assert [await allowed(rates, (wide, THREE)) for _ in range(6)] == [True] * 3 + [False] * 3
+    assert [await allowed(rates, (wide,)) for _ in range(3)] == [True, True, False]
+
+
+async def test_one_limit_named_twice_counts_twice(rates: Rates) -> None:
+    """As a policy that repeats it says."""
+    assert [await allowed(rates, (PER_VIEW, PER_VIEW)) for _ in range(2)] == [True, False]
+
+
+async def test_each_scope_has_buckets_of_its_own(rates: Rates) -> None:
+    """Another principal, another view, and another app count separately."""
+    limits = (PER_VIEW, THREE)
+    assert [await allowed(rates, limits) for _ in range(3)] == [True, True, False]
+    assert [await allowed(rates, limits, of_view("v2")) for _ in range(2)] == [True, False]
+    for other in (of_view("bob's", BOB.principal), structs.replace(CALLER, app="notes")):
+        assert await allowed(rates, limits, other)
+
+
+async def test_what_is_given_back_can_be_taken_again(rates: Rates) -> None:
+    """Exactly as much as was taken."""
+    limits = (THREE, PER_VIEW)
+    first = await taken(rates, limits)
+    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+    rates.give_back(limits, first)
+    assert [await allowed(rates, limits) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.bound("token buckets of rates per view")
+async def test_views_beyond_the_bound_share_one_bucket(
+    make: MakeRates, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other principals, and the views that have a bucket already, are not affected."""
+    monkeypatch.setattr(memory, "Buckets", lambda: Buckets(each=3))
+    rates = make(clock)
+    assert [await allowed(rates, (PER_VIEW,), of_view(f"v{number}")) for number in range(3)] == [True] * 3
+    more = [await allowed(rates, (PER_VIEW,), of_view(f"new {number}")) for number in range(4)]
+    assert more == [True, True, False, False]
+    assert await allowed(rates, (PER_VIEW,), of_view("v0"))
+    assert await allowed(rates, (PER_VIEW,), of_view("bob's", BOB.principal))
+
+
+async def test_quotas_are_exact_over_processes(
+    counting: MakeQuotas, database: Database, other_database: Database
+) -> None:
+    """Twelve concurrent calls of two processes share five."""
+    one, other = counting(database), counting(other_database)
+    outcomes = await asyncio.gather(*[which.take((HOURLY,), CALLER, NOON) for which in (one, other) * 6])
+    assert sorted(outcome is None for outcome in outcomes) == [False] * 7 + [True] * 5
+
+
+async def test_quotas_are_counted_together_or_not_at_all(counting: MakeQuotas, database: Database) -> None:
+    """The one that is used up is returned; the other ones lose nothing."""
+    quotas = counting(database)
+    outcomes = [await quotas.take((HOURLY, DAILY), CALLER, NOON) for _ in range(4)]
+    assert outcomes == [None, None, DAILY, DAILY]
+    assert [await quotas.take((HOURLY,), CALLER, NOON) for _ in range(4)] == [None, None, None, HOURLY]
+
+
+async def test_quotas_outlive_a_restart(counting: MakeQuotas, url: str) -> None:
+    """Until their window ends."""
+    for expected in (None, None, DAILY):
+        async with Database(url) as database:
+            assert await counting(database).take((DAILY,), CALLER, NOON) == expected
+    async with Database(url) as database:
+        assert await counting(database).take((DAILY,), CALLER, NOON + DAY) is None
+
+
+async def test_each_principal_has_quotas_of_its_own(counting: MakeQuotas, database: Database) -> None:
+    """One that used all of it takes nothing from another."""
+    quotas = counting(database)
+    assert [await quotas.take((DAILY,), CALLER, NOON) for _ in range(3)] == [None, None, DAILY]
+    assert await quotas.take((DAILY,), BOB, NOON) is None
+
+
+@pytest.mark.bound("quota rows in the database")
+async def test_quotas_of_views_beyond_the_bound_are_shared(
+    counting: MakeQuotas, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another principal's are not affected."""
+    monkeypatch.setattr(durable, "EACH", 3)
+    quotas, quota = counting(database), Quota(2, Window.DAY, Per.VIEW, "rule")
+    own = [await quotas.take((quota,), of_view(f"v{number}"), NOON) for number in range(3)]
+    more = [await quotas.take((quota,), of_view(f"new {number}"), NOON) for number in range(3)]
+    assert (own, more) == ([None] * 3, [None, None, quota])
+    assert await quotas.take((quota,), of_view("v0"), NOON) is None
+    assert await quotas.take((quota,), of_view("bob's", BOB.principal), NOON) is None
+
+
+async def test_a_store_that_is_down_is_an_error(counting: MakeQuotas, database: Database) -> None:
+    """The caller then refuses the call."""
+    quotas = counting(database)
+    await database.__aexit__(None, None, None)
+    with pytest.raises(OSError, match="not open"):
+        await quotas.take((DAILY,), CALLER, NOON)
