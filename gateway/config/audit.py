@@ -45,7 +45,7 @@ def record_places(path: Path, environ: Mapping[str, str]) -> Places:
     report = Report([])
     root = report.section(load(text, str(path)))
     stores, audit = root.section("stores"), root.section("audit")
-    journal = folder / stores.text("journal", DEFAULTS["stores.journal"])
+    journal = journal_path(stores, folder)
     places = Places(
         journal=journal,
         database=database(stores, folder, environ),
@@ -96,6 +96,16 @@ class Telemetry:
     otlp: str | None
     authorization: Secret
     network: Network
+
+
+def journal_path(stores: Section, folder: Path) -> Path:
+    """Read `stores.journal`."""
+    default = folder / DEFAULTS["stores.journal"]
+    journal = folder / stores.text("journal", str(default))
+    if journal.name and not journal.is_dir():
+        return journal
+    stores.problem("write the path of a file", "journal")
+    return default
 
 
 def audit(section: Section, telemetry: Telemetry, journal: Path, folder: Path, environ: Mapping[str, str]) -> Audit:

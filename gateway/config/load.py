@@ -259,7 +259,7 @@ class _Reader:
         return policy
 
     def _journal(self, section: Section) -> Path:
-        journal = self.folder / section.text("journal", DEFAULTS["stores.journal"])
+        journal = record.journal_path(section, self.folder)
         if not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal

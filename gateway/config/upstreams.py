@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from gateway.config import addresses
 from gateway.config.addresses import network
@@ -153,7 +153,9 @@ def _target(section: Section, kind: UpstreamKind) -> str:
             return _url(section, kind)
         case UpstreamKind.WEBSOCKET:
             text = section.text(kind)
-            parts = urlsplit(text)
+            parts = _parts(section, kind, text)
+            if parts is None:
+                return ""
             if parts.username is not None:
                 section.problem(_USER, kind)
             elif parts.scheme not in ("ws", "wss") or not parts.hostname:
@@ -174,13 +176,28 @@ def _url(section: Section, key: str) -> str:
         return ""
     if not separator:
         return addresses.url(section, key)
-    if urlsplit(plain).username is not None:
+    parts = _parts(section, key, plain)
+    if parts is None:
+        return ""
+    if parts.username is not None:
         section.problem(_USER, key)
-    elif urlsplit(plain).scheme not in ("http", "https") or "#" in query:
+    elif parts.scheme not in ("http", "https") or not parts.hostname or "#" in query:
         section.problem("write an absolute URL, https, or http on this machine", key)
-    elif urlsplit(plain).scheme == "http" and not addresses.is_loopback(urlsplit(plain).hostname or ""):
+    elif parts.scheme == "http" and not addresses.is_loopback(parts.hostname):
         section.problem("write https: http is for this machine alone", key)
     return text
+
+
+def _parts(section: Section, key: str, text: str) -> SplitResult | None:
+    """Split a URL; report an invalid host or port."""
+    try:
+        parts = urlsplit(text)
+        if parts.port != 0:
+            return parts
+    except ValueError:  # names the text, which may contain a password
+        pass
+    section.problem("its host or port is not valid", key)
+    return None
 
 
 def _place(section: Section) -> str:

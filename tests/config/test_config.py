@@ -11,6 +11,7 @@ import pytest
 
 from gateway.callers.methods import NoAuth
 from gateway.config import SETTINGS, Config, load_config
+from gateway.config.audit import record_places
 from gateway.config.credentials import TYPES
 from gateway.config.settings import UNAVAILABLE
 from gateway.credentials import OAuth
@@ -442,3 +443,12 @@ def test_every_key_that_is_read_is_declared_and_every_declared_key_is_read(folde
         s.key.removeprefix(prefix).partition(".")[0].removesuffix("[]") for s in SETTINGS if s.key.startswith(prefix)
     }
     assert allowed == declared
+
+
+@pytest.mark.parametrize("place", ["/", "."])
+def test_a_journal_is_a_file(folder: Path, place: str) -> None:
+    """A folder is refused with the remedy, also by the commands that read the record alone."""
+    (found,) = problems(folder, APPS + CREDENTIAL + f"stores: {{journal: {place}}}\n")
+    assert "journal: write the path of a file" in found
+    with pytest.raises(DocumentError, match="write the path of a file"):
+        record_places(folder / "gateway.yaml", {})
