@@ -22,7 +22,7 @@ from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import reported
 from gateway.built import built
-from gateway.callers.methods import told_by_proxies
+from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
@@ -142,7 +142,7 @@ class _Gateway:
             ),
             streams=self._streams,
             hooks=hooks,
-            proof=told_by_proxies(config.auth),
+            proof=identity_headers(config.auth),
         )
         self._views = Views(
             self._apps.part(lambda app: app.rules), each=config.mcp.views_each, taints=TaintStore(self._database)

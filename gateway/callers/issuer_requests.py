@@ -53,7 +53,7 @@ def unavailable(why: str) -> Unidentified:
     return Unidentified(f"The authorization server {why}.", "temporarily_unavailable", status=503)
 
 
-def metadata(spec: OAuthIssuer) -> Flow[Metadata]:
+def read_metadata(spec: OAuthIssuer) -> Flow[Metadata]:
     """Get the issuer's metadata, which must name this exact issuer (RFC 8414 3.3). Raises `Unidentified`."""
     try:
         return _metadata((yield from fetch_metadata(spec.issuer)))
@@ -63,7 +63,7 @@ def metadata(spec: OAuthIssuer) -> Flow[Metadata]:
         raise unavailable("does not answer") from None
 
 
-def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
+def fetch_keys(url: str) -> Flow[tuple[PublicKey, ...]]:
     """Get the keys at `jwks_uri`. Raises `Unidentified`."""
     answer = yield from _ask(Outbound("GET", with_path(url), ACCEPT_JSON, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
@@ -74,15 +74,15 @@ def keys(url: str) -> Flow[tuple[PublicKey, ...]]:
         raise unavailable("does not give its keys") from None
 
 
-def introspection(spec: OAuthIssuer, found: Metadata, token: str) -> Flow[dict[str, Json] | None]:
+def introspect(spec: OAuthIssuer, server: Metadata, token: str) -> Flow[dict[str, Json] | None]:
     """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`.
 
     Authlib 1.9's `IntrospectTokenValidator` takes any `active` that is not empty for true, such as the text "false".
     """
-    if found.introspection is None:
+    if server.introspection is None:
         raise unavailable("does not introspect tokens")
     form, _ = prepare_revoke_token_request(token, "access_token")  # the two requests have the same parameters
-    answer = yield from _ask(_form(spec, found, found.introspection, form))
+    answer = yield from _ask(_form(spec, server, server.introspection, form))
     if answer.status != 200:
         raise unavailable("refuses to introspect tokens for this gateway")
     claims = _object(answer)
@@ -94,12 +94,12 @@ def introspection(spec: OAuthIssuer, found: Metadata, token: str) -> Flow[dict[s
     return {"iss": spec.issuer, **claims, **times}
 
 
-def authorization_url(spec: OAuthIssuer, found: Metadata, attempt: LoginAttempt, back: str) -> str:
+def authorization_url(spec: OAuthIssuer, server: Metadata, attempt: LoginAttempt, back: str) -> str:
     """Return the URL of the login (RFC 6749 4.1.1, RFC 7636, OpenID Connect Core 3.1.2.1). Raises `Unidentified`."""
-    if found.authorization is None or found.token is None:
+    if server.authorization is None or server.token is None:
         raise unavailable("has no login for people")
     url: str = prepare_grant_uri(
-        found.authorization,
+        server.authorization,
         spec.client_id or "",
         "code",
         back,
@@ -114,13 +114,13 @@ def authorization_url(spec: OAuthIssuer, found: Metadata, attempt: LoginAttempt,
     return url
 
 
-def logout_url(spec: OAuthIssuer, found: Metadata, id_token: str | None, back: str) -> str | None:
+def logout_url(spec: OAuthIssuer, server: Metadata, id_token: str | None, back: str) -> str | None:
     """Return the URL of the issuer's logout (OpenID Connect RP-Initiated Logout 1.0, 2), or None."""
-    if found.end_session is None or not spec.logout_there:
+    if server.end_session is None or not spec.logout_there:
         return None
     query = {"client_id": spec.client_id or "", "post_logout_redirect_uri": back}
     hint = {"id_token_hint": id_token} if id_token is not None else {}
-    url: str = add_params_to_uri(found.end_session, {**hint, **query})
+    url: str = add_params_to_uri(server.end_session, {**hint, **query})
     return url
 
 
@@ -140,12 +140,12 @@ def code_of(spec: OAuthIssuer, query: Mapping[str, str], *, named: bool) -> str:
     return code
 
 
-def redeemed(spec: OAuthIssuer, found: Metadata, code: str, attempt: LoginAttempt, back: str) -> Flow[LoginTokens]:
+def redeem_code(spec: OAuthIssuer, server: Metadata, code: str, attempt: LoginAttempt, back: str) -> Flow[LoginTokens]:
     """Exchange a code for tokens (RFC 6749 4.1.3). Raises `Unidentified`."""
-    if found.token is None:
+    if server.token is None:
         raise unavailable("has no token endpoint")
     form = prepare_token_request("authorization_code", redirect_uri=back, code=code, code_verifier=attempt.verifier)
-    answer = yield from _ask(_form(spec, found, found.token, form))
+    answer = yield from _ask(_form(spec, server, server.token, form))
     if answer.status != 200:
         raise Unidentified("The authorization server does not take the code of this login.")
     tokens = _object(answer)
@@ -155,16 +155,16 @@ def redeemed(spec: OAuthIssuer, found: Metadata, code: str, attempt: LoginAttemp
     return LoginTokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
 
 
-def userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
+def fetch_userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, Json]]:
     """Get the claims of the logged-in person (OpenID Connect Core 5.3). Raises `Unidentified`."""
     headers = (("accept", "application/json"), ("authorization", f"Bearer {access_token}"))
     answer = yield from _ask(Outbound("GET", with_path(url), headers, timeout=TIMEOUT, response_limit=ANSWER_BYTES))
     if answer.status != 200:
         raise unavailable("does not say more of the person")
-    found = _object(answer)
-    if found.get("sub") != subject:
+    claims = _object(answer)
+    if claims.get("sub") != subject:
         raise Unidentified("The authorization server tells of somebody else.")
-    return found
+    return claims
 
 
 def _ask(request: Outbound) -> Flow[Response]:
@@ -195,9 +195,9 @@ def _metadata(document: dict[str, Json]) -> Metadata:
     )
 
 
-def _form(spec: OAuthIssuer, found: Metadata, url: str, form: str) -> Outbound:
+def _form(spec: OAuthIssuer, server: Metadata, url: str, form: str) -> Outbound:
     """Return a form of the gateway as the issuer's client (RFC 6749 2.3.1)."""
-    method = ClientAuthentication.POST if found.post_only else ClientAuthentication.BASIC
+    method = ClientAuthentication.POST if server.post_only else ClientAuthentication.BASIC
     if spec.client_secret is None:
         method = ClientAuthentication.NONE
     return form_request(Client(spec.client_id or "", spec.client_secret), method, url, form, TIMEOUT)

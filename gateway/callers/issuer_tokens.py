@@ -12,7 +12,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gateway.callers.methods import NOT_AT_MCP, OAuthIssuer, Roles
-from gateway.credentials.server_answers import check_id_token, jwt_part, parsed
+from gateway.credentials.server_answers import check_id_token, parse_jwt_part, parse_object
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
 
@@ -66,13 +66,13 @@ class UnknownKey(Unidentified):
     """The token names a key that the issuer has not published, as far as known."""
 
 
-def read(token: str) -> Unverified | None:
+def parse_token(token: str) -> Unverified | None:
     """Parse a token in compact form; None if it is not one."""
     if not _COMPACT.fullmatch(token):
         return None
     header, claims, _ = token.split(".")
     try:
-        return Unverified(token, jwt_part(header), jwt_part(claims))
+        return Unverified(token, parse_jwt_part(header), parse_jwt_part(claims))
     except ValueError:
         return None
 
@@ -85,10 +85,10 @@ def public_keys(document: Mapping[str, Json]) -> tuple[PublicKey, ...]:
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise ValueError("hold no keys")
-    return tuple(key for one in listed[:KEYS] if isinstance(one, dict) and (key := _public(one)) is not None)
+    return tuple(key for one in listed[:KEYS] if isinstance(one, dict) and (key := _public_key(one)) is not None)
 
 
-def verified(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[str]) -> dict[str, Json]:
+def verify(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[str]) -> dict[str, Json]:
     """Return the claims of a token that one of `keys` verifies. Raises `Unidentified`, or its subclass `UnknownKey`."""
     algorithm = token.header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
@@ -100,13 +100,13 @@ def verified(token: Unverified, keys: Iterable[PublicKey], algorithms: Collectio
         raise UnknownKey("This token is signed with a key that its issuer does not publish.")
     for key in (key for key in named if key.fits(algorithm)):
         try:
-            return parsed(jws.deserialize_compact(token.token, key.key, algorithms=[algorithm]).payload)
+            return parse_object(jws.deserialize_compact(token.token, key.key, algorithms=[algorithm]).payload)
         except (JoseError, ValueError):
             continue
     raise Unidentified("The signature of this token is wrong.")
 
 
-def _public(entry: dict[str, Json]) -> PublicKey | None:
+def _public_key(entry: dict[str, Json]) -> PublicKey | None:
     if any(name in entry for name in _PRIVATE) or entry.get("use") not in (None, "sig"):
         return None
     operations = entry.get("key_ops")

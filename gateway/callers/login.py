@@ -34,9 +34,9 @@ class LoginAttempt:
     @classmethod
     def of(cls, cookie: str | None, key: bytes, now: float, life: float) -> Self | None:
         """Return the attempt of a cookie that this gateway issued less than `life` seconds ago."""
-        told, _, signature = (cookie or "").rpartition(".")
-        parts = told.split(".")
-        if len(parts) != 5 or not shows(signature, _derived(key, "cookie", told)):
+        payload, _, signature = (cookie or "").rpartition(".")
+        parts = payload.split(".")
+        if len(parts) != 5 or not shows(signature, _derive(key, "cookie", payload)):
             return None
         _, begun, issuer, fresh, to = parts
         if not 0 <= now - int(begun) <= life:
@@ -46,17 +46,17 @@ class LoginAttempt:
     @property
     def state(self) -> str:
         """The OAuth `state` (RFC 6749 10.12)."""
-        return _derived(self._key, "state", self.cookie)
+        return _derive(self._key, "state", self.cookie)
 
     @property
     def nonce(self) -> str:
         """The nonce that the ID token must repeat (OpenID Connect Core 3.1.2.1)."""
-        return _derived(self._key, "nonce", self.cookie)
+        return _derive(self._key, "nonce", self.cookie)
 
     @property
     def verifier(self) -> str:
         """The PKCE code verifier (RFC 7636 4.1)."""
-        return _derived(self._key, "verifier", self.cookie)
+        return _derive(self._key, "verifier", self.cookie)
 
     @property
     def challenge(self) -> str:
@@ -69,13 +69,13 @@ class LoginAttempt:
         return shows(given, self.state)
 
 
-def attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> LoginAttempt:
-    """Return a new attempt; `issuer` is one of `names`, `to` a path."""
-    told = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
-    return LoginAttempt(f"{told}.{_derived(key, 'cookie', told)}", issuer, fresh, to, key)
+def start_attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> LoginAttempt:
+    """Return a new attempt; `issuer` is one of `issuer_names`, `to` a path."""
+    payload = f"{secrets.token_urlsafe(24)}.{int(now)}.{issuer}.{int(fresh)}.{base64url(to.encode())}"
+    return LoginAttempt(f"{payload}.{_derive(key, 'cookie', payload)}", issuer, fresh, to, key)
 
 
-def names(issuers: Iterable[str]) -> list[str]:
+def issuer_names(issuers: Iterable[str]) -> list[str]:
     """Return a name for each issuer, for its redirect URI.
 
     `login-example-com-realm` of https://login.example.com/realm; of equal names the later one gets a number.
@@ -88,5 +88,5 @@ def names(issuers: Iterable[str]) -> list[str]:
     return found
 
 
-def _derived(key: bytes, purpose: str, text: str) -> str:
+def _derive(key: bytes, purpose: str, text: str) -> str:
     return base64url(hmac.digest(key, f"{purpose}\n{text}".encode("utf-8", "surrogatepass"), hashlib.sha256))

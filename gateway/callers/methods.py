@@ -74,7 +74,7 @@ class OAuthIssuer:
 Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuthIssuer
 
 
-def told_by_proxies(methods: Sequence[Method]) -> frozenset[str]:
+def identity_headers(methods: Sequence[Method]) -> frozenset[str]:
     """Return the header fields, in lower case, in which proxies identify callers: the gateway removes them."""
     proxies = [method for method in methods if isinstance(method, ProxyAuth)]
     return frozenset(name for proxy in proxies for name in (proxy.header, proxy.roles_header) if name is not None)

@@ -72,7 +72,7 @@ CLAIMS = 16 * 1024
 """Maximum characters of claims stored with a login; larger claims are omitted."""
 
 
-def told(principal: Principal) -> dict[str, Json]:
+def principal_fields(principal: Principal) -> dict[str, Json]:
     """Return the stored fields of a principal."""
     claims = plain_json(dict(principal.claims))
     return {

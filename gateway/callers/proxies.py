@@ -50,17 +50,20 @@ def client_of(
     unknown which one they write and the two name different clients: a proxy that writes one of them may pass on the
     other as the client wrote it.
     """
-    listed = {ClientHeader.FORWARDED: _forwarded(forwarded), ClientHeader.X_FORWARDED_FOR: _listed(x_forwarded)}
-    told = [hops for name, hops in listed.items() if hops and header in (None, name)]
-    if not within(peer, trusted) or not told:
+    listed = {
+        ClientHeader.FORWARDED: _parse_forwarded(forwarded),
+        ClientHeader.X_FORWARDED_FOR: _parse_list(x_forwarded),
+    }
+    hop_lists = [hops for name, hops in listed.items() if hops and header in (None, name)]
+    if not within(peer, trusted) or not hop_lists:
         return peer
-    named = {_last(hops, trusted) for hops in told} - {None}
+    named = {_last(hops, trusted) for hops in hop_lists} - {None}
     return named.pop() if len(named) == 1 else None
 
 
-def _last(told: Sequence[str], trusted: Blocks) -> Address | None:
+def _last(hops: Sequence[str], trusted: Blocks) -> Address | None:
     """Return the nearest address that is no trusted proxy's; None if there is none, or an invalid one in its place."""
-    for hop in list(reversed(told))[:HOPS]:
+    for hop in list(reversed(hops))[:HOPS]:
         address = _address(hop)
         if not within(address, trusted):
             return address
@@ -73,19 +76,19 @@ def is_here(remote: str | None, forwarded: Sequence[str], x_forwarded: Sequence[
     It is unknown which of the two fields a proxy writes, and the client may have sent the other: both count. A socket
     without an address is on this machine.
     """
-    told = [*_forwarded(forwarded), *_listed(x_forwarded)]
-    if forwarded and not _forwarded(forwarded):
+    hops = [*_parse_forwarded(forwarded), *_parse_list(x_forwarded)]
+    if forwarded and not _parse_forwarded(forwarded):
         return False
     addresses = [address_of(remote)] if remote else []
-    addresses += [_address(hop) for hop in told]
+    addresses += [_address(hop) for hop in hops]
     return all(address is not None and address.is_loopback for address in addresses)
 
 
-def _forwarded(values: Iterable[str]) -> list[str]:
+def _parse_forwarded(values: Iterable[str]) -> list[str]:
     return [match.strip('"') for match in _FOR.findall(",".join(values))]
 
 
-def _listed(values: Iterable[str]) -> list[str]:
+def _parse_list(values: Iterable[str]) -> list[str]:
     return [entry.strip() for entry in ",".join(values).split(",") if entry.strip()]
 
 

@@ -41,27 +41,27 @@ class TokenGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
+class PresentedToken:
     """A presented token: its claimed id, and the digest that verifies it."""
 
     id: str
     digest: bytes
 
 
-def written(id: str, secret: str) -> Secret:
+def token_text(id: str, secret: str) -> Secret:
     """Return the token text, which its owner is shown once."""
     return Secret(f"{PREFIX}{id}_{secret}")
 
 
-def read(text: str) -> Presented:
+def parse_token(text: str) -> PresentedToken:
     """Parse a token. Raises `Unidentified` if it is not one of this gateway."""
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise Unidentified("This is no token of this gateway.")
-    return Presented(match[1], digest(text))
+    return PresentedToken(match[1], digest(text))
 
 
-def principal(presented: Presented, grant: TokenGrant | None, now: float) -> Principal:
+def principal(presented: PresentedToken, grant: TokenGrant | None, now: float) -> Principal:
     """Return the principal of this token. Raises `Unidentified`, with the same message for every defect."""
     known = grant.digest if grant is not None else bytes(32)
     if not hmac.compare_digest(known, presented.digest) or grant is None or not grant.good(now):

@@ -1,13 +1,13 @@
 """Auth flows as generators: `response = yield request`; the driver does the I/O."""
 
 from gateway.credentials.grants import ConnectAttempt as ConnectAttempt
-from gateway.credentials.grants import attempt as attempt
 from gateway.credentials.grants import authorization_url as authorization_url
 from gateway.credentials.grants import client_credentials as client_credentials
 from gateway.credentials.grants import jwt_bearer as jwt_bearer
 from gateway.credentials.grants import redeem as redeem
 from gateway.credentials.grants import refresh as refresh
 from gateway.credentials.grants import revoke as revoke
+from gateway.credentials.grants import start_attempt as start_attempt
 from gateway.credentials.grants import token_exchange as token_exchange
 from gateway.credentials.server_answers import Flow as Flow
 from gateway.credentials.signing import ALGORITHMS as ALGORITHMS

@@ -12,8 +12,8 @@ from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_r
 from authlib.oauth2.rfc7009 import prepare_revoke_token_request
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from gateway.credentials.metadata import Endpoints, discover, endpoints
-from gateway.credentials.server_answers import Flow, ask, check_id_token, failed, jwt_part
+from gateway.credentials.metadata import Endpoints, discover_endpoints, find_endpoints
+from gateway.credentials.server_answers import Flow, ask, check_id_token, failure, parse_jwt_part
 from gateway.credentials.signing import assertion, new_key
 from gateway.credentials.specs import Account, JwtBearer, OAuth, Token, TokenExchange
 from gateway.credentials.token_requests import client_request, request_token
@@ -43,7 +43,7 @@ class ConnectAttempt:
     key: Secret | None
 
 
-def attempt(spec: OAuth, redirect_uri: str) -> ConnectAttempt:
+def start_attempt(spec: OAuth, redirect_uri: str) -> ConnectAttempt:
     """Return a new attempt with random values."""
     return ConnectAttempt(
         state=secrets.token_urlsafe(24),
@@ -54,31 +54,31 @@ def attempt(spec: OAuth, redirect_uri: str) -> ConnectAttempt:
     )
 
 
-def authorization_url(spec: OAuth, tried: ConnectAttempt) -> Flow[str]:
+def authorization_url(spec: OAuth, attempt: ConnectAttempt) -> Flow[str]:
     """Return the URL for the person's browser (RFC 6749 4.1.1)."""
-    places = yield from _places(spec)
-    if places.authorization is None:
-        raise failed(spec.name, "its server names no authorization_endpoint: set it")
-    if places.challenges is not None and "S256" not in places.challenges:
-        raise failed(spec.name, "its server does not know PKCE with S256, which is needed")
+    endpoints = yield from _login_endpoints(spec)
+    if endpoints.authorization is None:
+        raise failure(spec.name, "its server names no authorization_endpoint: set it")
+    if endpoints.challenges is not None and "S256" not in endpoints.challenges:
+        raise failure(spec.name, "its server does not know PKCE with S256, which is needed")
     url: str = prepare_grant_uri(
-        places.authorization,
+        endpoints.authorization,
         spec.client.id,
         "code",
-        tried.redirect_uri,
+        attempt.redirect_uri,
         spec.scope,
-        tried.state,
+        attempt.state,
         resource=spec.resource,
-        nonce=tried.nonce if "openid" in spec.scope else None,
+        nonce=attempt.nonce if "openid" in spec.scope else None,
         prompt="consent" if "offline_access" in spec.scope else None,  # OpenID Connect Core 11: for a refresh token
-        code_challenge=create_s256_code_challenge(tried.verifier.reveal()),
+        code_challenge=create_s256_code_challenge(attempt.verifier.reveal()),
         code_challenge_method="S256",
     )
     return url
 
 
 def redeem(
-    spec: OAuth, tried: ConnectAttempt, answer: Mapping[str, str], now: float, *, several: bool = False
+    spec: OAuth, attempt: ConnectAttempt, answer: Mapping[str, str], now: float, *, several: bool = False
 ) -> Flow[Token]:
     """Exchange the server's callback query for a token; the caller has already compared `state`.
 
@@ -86,43 +86,43 @@ def redeem(
     `parse_authorization_code_response` does not check, nor an error in it. Raises `Refusal`: `credential-failed`, or
     `credential-needed` if the server answered with an error.
     """
-    places = yield from _places(spec)
+    endpoints = yield from _login_endpoints(spec)
     issuer = answer.get("iss")
-    if (issuer is None and places.sends_issuer) or issuer not in (None, spec.server.issuer):
-        raise failed(spec.name, "the answer comes from another server than the one that was asked (iss)")
+    if (issuer is None and endpoints.sends_issuer) or issuer not in (None, spec.server.issuer):
+        raise failure(spec.name, "the answer comes from another server than the one that was asked (iss)")
     if issuer is None and several:
         why = "the answer does not name its server (iss), and others lead people back to the same address"
-        raise failed(spec.name, f"{why}: give it one of its own with `callback: own`")
+        raise failure(spec.name, f"{why}: give it one of its own with `callback: own`")
     if "error" in answer:
         code = answer["error"] if _OAUTH_ERROR.match(answer["error"]) else "an error"
         raise Refusal(Reason.CREDENTIAL_NEEDED, f"credential {spec.name!r}: the server answered {code}")
     if not _CODE.match(answer.get("code", "")):
-        raise failed(spec.name, "the answer holds no code")
+        raise failure(spec.name, "the answer holds no code")
     form = prepare_token_request(
         "authorization_code",
-        redirect_uri=tried.redirect_uri,
+        redirect_uri=attempt.redirect_uri,
         code=answer["code"],
-        code_verifier=tried.verifier.reveal(),
+        code_verifier=attempt.verifier.reveal(),
         resource=spec.resource,
     )
     try:
-        granted = yield from request_token(spec, places, form, now, key=tried.key)
+        granted = yield from request_token(spec, endpoints, form, now, key=attempt.key)
     except GrantEnded as ended:
-        raise failed(spec.name, ended.detail.partition(": ")[2]) from None
+        raise failure(spec.name, ended.detail.partition(": ")[2]) from None
     try:
-        account = _account(spec, tried, granted.answer.get("id_token"), now)
+        account = _account(spec, attempt, granted.answer.get("id_token"), now)
         return replace(granted.token, account=account, id_token=granted.id_token)
     except ValueError as error:
-        raise failed(spec.name, f"the ID token {error}") from None
+        raise failure(spec.name, f"the ID token {error}") from None
 
 
-def _places(spec: OAuth) -> Flow[Endpoints]:
+def _login_endpoints(spec: OAuth) -> Flow[Endpoints]:
     if spec.server.token_endpoint is not None and spec.server.authorization_endpoint is None:
-        return (yield from discover(spec))
-    return (yield from endpoints(spec))
+        return (yield from discover_endpoints(spec))
+    return (yield from find_endpoints(spec))
 
 
-def _account(spec: OAuth, tried: ConnectAttempt, id_token: Json, now: float) -> Account | None:
+def _account(spec: OAuth, attempt: ConnectAttempt, id_token: Json, now: float) -> Account | None:
     """Return the account of an ID token.
 
     The token came over TLS from the server itself, which replaces a signature check (OpenID Connect Core 3.1.3.7, 6).
@@ -132,10 +132,10 @@ def _account(spec: OAuth, tried: ConnectAttempt, id_token: Json, now: float) -> 
     parts = id_token.split(".") if isinstance(id_token, str) else []
     if len(parts) != 3:
         raise ValueError("is no JWT")
-    claims = jwt_part(parts[1])
+    claims = parse_jwt_part(parts[1])
     # `iat` and `nbf` are not checked: a server whose clock is ahead would connect no account
     checked = {name: value for name, value in claims.items() if name not in ("iat", "nbf")}
-    check_id_token(checked, spec.server.issuer, spec.client.id, tried.nonce, now, SKEW)
+    check_id_token(checked, spec.server.issuer, spec.client.id, attempt.nonce, now, SKEW)
     subject = str(claims["sub"])
     named = (claims.get(key) for key in ("email", "preferred_username", "name"))
     label = next((name for name in named if isinstance(name, str) and name), subject)
@@ -147,7 +147,7 @@ def client_credentials(spec: OAuth, now: float) -> Flow[Token]:
 
     The driver sends each response in, or throws a `Refusal` in. Raises `Refusal` (`credential-failed`).
     """
-    return (yield from _granted(spec, "client_credentials", now))
+    return (yield from _request_grant(spec, "client_credentials", now))
 
 
 def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Token | None, now: float) -> Flow[Token]:
@@ -156,7 +156,7 @@ def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Tok
     if grant.by_id_token:
         if subject.id_token is None:
             detail = f"credential {grant.subject!r} has no ID token: give it the scope openid, and connect it anew"
-            raise failed(spec.name, detail)
+            raise failure(spec.name, detail)
         value, kind = subject.id_token, ID_TOKEN
     form = {
         "subject_token": value.reveal(),
@@ -166,7 +166,7 @@ def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Tok
         "audience": grant.audience,
         "requested_token_type": grant.requested,
     }
-    return (yield from _granted(spec, EXCHANGE, now, **form))
+    return (yield from _request_grant(spec, EXCHANGE, now, **form))
 
 
 def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None, now: float) -> Flow[Token]:
@@ -174,10 +174,10 @@ def jwt_bearer(spec: OAuth, grant: JwtBearer, subject: str, given: Token | None,
     if given is not None:
         text = given.value.reveal()
     elif grant.key is None:
-        raise failed(spec.name, "jwt_bearer needs private_key")
+        raise failure(spec.name, "jwt_bearer needs private_key")
     else:
         text = assertion(grant.key, spec.client.id, subject, grant.audience or spec.server.issuer, now)
-    return (yield from _granted(spec, JWT_BEARER, now, assertion=text))
+    return (yield from _request_grant(spec, JWT_BEARER, now, assertion=text))
 
 
 def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
@@ -187,9 +187,9 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
     """
     if token.refresh is None:
         raise GrantEnded(f"credential {spec.name!r}: its token has expired, and there is none to refresh it with")
-    places = yield from endpoints(spec)
+    endpoints = yield from find_endpoints(spec)
     form = prepare_token_request("refresh_token", refresh_token=token.refresh.reveal(), resource=spec.resource)
-    granted = yield from request_token(spec, places, form, now, key=token.key)
+    granted = yield from request_token(spec, endpoints, form, now, key=token.key)
     renewed = granted.token
     return replace(
         renewed,
@@ -202,20 +202,20 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
 
 def revoke(spec: OAuth, token: Token, now: float) -> Flow[bool]:
     """Revoke a token at the server (RFC 7009); return whether that succeeded."""
-    places = yield from endpoints(spec)
-    if places.revocation is None:
+    endpoints = yield from find_endpoints(spec)
+    if endpoints.revocation is None:
         return False
     hint = "refresh_token" if token.refresh is not None else "access_token"
     form, _ = prepare_revoke_token_request((token.refresh or token.value).reveal(), hint)
-    answer = yield from ask(spec.name, client_request(spec, places, places.revocation, form, now))
+    answer = yield from ask(spec.name, client_request(spec, endpoints, endpoints.revocation, form, now))
     return answer.status == 200
 
 
-def _granted(spec: OAuth, grant_type: str, now: float, **form: str | None) -> Flow[Token]:
-    places = yield from endpoints(spec)
+def _request_grant(spec: OAuth, grant_type: str, now: float, **form: str | None) -> Flow[Token]:
+    endpoints = yield from find_endpoints(spec)
     key = new_key() if spec.dpop else None
     body = prepare_token_request(grant_type, scope=spec.scope, resource=spec.resource, **form)
     try:
-        return (yield from request_token(spec, places, body, now, key=key)).token
+        return (yield from request_token(spec, endpoints, body, now, key=key)).token
     except GrantEnded as ended:  # no person can renew the input of these flows
-        raise failed(spec.name, ended.detail.partition(": ")[2]) from None
+        raise failure(spec.name, ended.detail.partition(": ")[2]) from None

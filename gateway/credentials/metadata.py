@@ -8,7 +8,7 @@ from typing import Final
 from authlib.oauth2.rfc8414 import get_well_known_url
 from authlib.oidc.discovery import get_well_known_url as get_openid_well_known_url
 
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, failed, is_secure, json_object
+from gateway.credentials.server_answers import ANSWER_BYTES, Flow, failure, is_secure, json_object
 from gateway.credentials.specs import ClientAuthentication, OAuth
 from gateway.errors import Refusal
 from gateway.model import Json, Outbound
@@ -48,35 +48,35 @@ class Endpoints:
         return found
 
 
-def endpoints(spec: OAuth) -> Flow[Endpoints]:
+def find_endpoints(spec: OAuth) -> Flow[Endpoints]:
     """Return the endpoints of a credential's server: configured ones, the rest from its metadata.
 
     With a configured token endpoint no metadata are read.
     """
     server = spec.server
     if server.token_endpoint is None:
-        return (yield from discover(spec))
+        return (yield from discover_endpoints(spec))
     return Endpoints(
-        token=_configured(spec, server.token_endpoint, "token_endpoint"),
-        authorization=_configured(spec, server.authorization_endpoint, "authorization_endpoint")
+        token=_check_configured(spec, server.token_endpoint, "token_endpoint"),
+        authorization=_check_configured(spec, server.authorization_endpoint, "authorization_endpoint")
         if server.authorization_endpoint
         else None,
-        revocation=_configured(spec, server.revocation_endpoint, "revocation_endpoint")
+        revocation=_check_configured(spec, server.revocation_endpoint, "revocation_endpoint")
         if server.revocation_endpoint
         else None,
     )
 
 
-def discover(spec: OAuth) -> Flow[Endpoints]:
+def discover_endpoints(spec: OAuth) -> Flow[Endpoints]:
     """Read the endpoints from the issuer's metadata. Raises `Refusal`."""
     try:
         return _endpoints(spec, (yield from fetch_metadata(spec.server.issuer)))
     except LookupError as error:
-        raise failed(spec.name, f"its server {error}: set token_endpoint") from None
+        raise failure(spec.name, f"its server {error}: set token_endpoint") from None
     except ValueError as error:
-        raise failed(spec.name, f"its server {error}") from None
+        raise failure(spec.name, f"its server {error}") from None
     except Refusal as refusal:
-        raise failed(spec.name, refusal.detail) from refusal
+        raise failure(spec.name, refusal.detail) from refusal
 
 
 def fetch_metadata(issuer: str) -> Flow[dict[str, Json]]:
@@ -89,7 +89,7 @@ def fetch_metadata(issuer: str) -> Flow[dict[str, Json]]:
     """
     if not is_secure(f"{issuer}/") or "?" in issuer:
         raise ValueError("is not at an https URL without query and fragment")
-    for url in well_known(issuer):
+    for url in well_known_urls(issuer):
         answer = yield Outbound("GET", url, ACCEPT_JSON, timeout=TIMEOUT, response_limit=ANSWER_BYTES)
         if answer.status == 200:
             try:
@@ -104,15 +104,15 @@ def fetch_metadata(issuer: str) -> Flow[dict[str, Json]]:
     raise LookupError("has no metadata of this issuer")
 
 
-def well_known(issuer: str) -> tuple[str, ...]:
+def well_known_urls(issuer: str) -> tuple[str, ...]:
     """Return the possible URLs of an issuer's metadata, in the order of requests (RFC 8414 3.1 and 5)."""
     base = issuer.rstrip("/")
-    places: tuple[str, ...] = (
+    urls: tuple[str, ...] = (
         get_well_known_url(base, external=True),
         get_well_known_url(base, external=True, suffix="openid-configuration"),
         get_openid_well_known_url(base, external=True),
     )
-    return tuple(dict.fromkeys(places))
+    return tuple(dict.fromkeys(urls))
 
 
 def _endpoints(spec: OAuth, metadata: dict[str, Json]) -> Endpoints:
@@ -156,7 +156,7 @@ def _texts(metadata: dict[str, Json], key: str) -> tuple[str, ...] | None:
     return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list) else ()
 
 
-def _configured(spec: OAuth, url: str, key: str) -> str:
+def _check_configured(spec: OAuth, url: str, key: str) -> str:
     if not is_secure(url):
-        raise failed(spec.name, f"{key} is not an https URL with a path")
+        raise failure(spec.name, f"{key} is not an https URL with a path")
     return url

@@ -45,10 +45,10 @@ def ask(credential: str, request: Outbound) -> Flow[Response]:
     try:
         return (yield request)
     except Refusal as refusal:
-        raise failed(credential, refusal.detail) from refusal
+        raise failure(credential, refusal.detail) from refusal
 
 
-def failed(credential: str, why: str) -> Refusal:
+def failure(credential: str, why: str) -> Refusal:
     """Return the refusal that ends a flow; `why` must contain nothing that was sent, and no free text of the server."""
     return Refusal(Reason.CREDENTIAL_FAILED, f"credential {credential!r}: {why}")
 
@@ -58,10 +58,10 @@ def json_object(answer: Response, types: Collection[str] = ("application/json",)
     media_type = (answer.header("content-type") or "").partition(";")[0].strip().lower()
     if media_type not in types:
         raise ValueError("is not application/json")
-    return parsed(answer.body)
+    return parse_object(answer.body)
 
 
-def parsed(text: bytes | str) -> dict[str, Json]:
+def parse_object(text: bytes | str) -> dict[str, Json]:
     """Parse an unambiguous JSON object. Raises ValueError: no object, duplicate names, NaN, not UTF-8, too deep."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
@@ -73,9 +73,9 @@ def parsed(text: bytes | str) -> dict[str, Json]:
     return found
 
 
-def jwt_part(part: str) -> dict[str, Json]:
+def parse_jwt_part(part: str) -> dict[str, Json]:
     """Parse the header or the claims of a JWT, without its signature. Raises ValueError."""
-    return parsed(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return parse_object(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
 
 
 def number(value: Json) -> float | None:

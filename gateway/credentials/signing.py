@@ -61,12 +61,12 @@ def assertion(key: SigningKey, issuer: str, subject: str, audience: str, now: fl
     """Return a single-use, short-lived assertion (RFC 7523 3)."""
     header = {"alg": key.algorithm} | ({"kid": key.id} if key.id is not None else {})
     signed: str = sign_jwt_bearer_assertion(
-        _imported(key), issuer, audience, subject, issued_at=int(now), expires_in=LIFE, header=header
+        _import_key(key), issuer, audience, subject, issued_at=int(now), expires_in=LIFE, header=header
     )
     return signed
 
 
-def _imported(key: SigningKey) -> RSAKey | ECKey | OKPKey:
+def _import_key(key: SigningKey) -> RSAKey | ECKey | OKPKey:
     pem = key.pem.reveal()
     if key.algorithm == "EdDSA":
         return OKPKey.import_key(pem)

@@ -14,7 +14,7 @@ from authlib.common.urls import add_params_to_qs
 from authlib.oauth2.auth import ClientAuth
 
 from gateway.credentials.metadata import Endpoints
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failed, json_object, number, origin_of
+from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failure, json_object, number, origin_of
 from gateway.credentials.signing import assertion, offered_nonce, proof
 from gateway.credentials.specs import Client, ClientAuthentication, OAuth, Token
 from gateway.errors import GrantEnded
@@ -65,30 +65,32 @@ class Granted:
         return Secret(found) if isinstance(found, str) and _ID_TOKEN.fullmatch(found) else None
 
 
-def request_token(spec: OAuth, places: Endpoints, form: str, now: float, *, key: Secret | None = None) -> Flow[Granted]:
+def request_token(
+    spec: OAuth, endpoints: Endpoints, form: str, now: float, *, key: Secret | None = None
+) -> Flow[Granted]:
     """Request a token with `form` (urlencoded), bound to `key` if given. `now` is in seconds since the epoch.
 
     Raises `Refusal` (`credential-failed`), whose detail names the credential and has no secret and no free text of the
     server; `GrantEnded` for `invalid_grant`.
     """
     nonce: str | None = None
-    answer = yield from ask(spec.name, client_request(spec, places, places.token, form, now, key, nonce))
+    answer = yield from ask(spec.name, client_request(spec, endpoints, endpoints.token, form, now, key, nonce))
     if key is not None and _error(answer) == "use_dpop_nonce":
         nonce = offered_nonce(answer.headers)
-        answer = yield from ask(spec.name, client_request(spec, places, places.token, form, now, key, nonce))
-    place = f"the token endpoint at {origin_of(places.token)}"
+        answer = yield from ask(spec.name, client_request(spec, endpoints, endpoints.token, form, now, key, nonce))
+    place = f"the token endpoint at {origin_of(endpoints.token)}"
     if answer.status != 200:
-        raise _refused(spec, answer, place, now)
+        raise _refusal(spec, answer, place, now)
     try:
         found = json_object(answer)
         return Granted(_token(found, now, key), found)
     except ValueError as error:
-        raise failed(spec.name, f"the answer of {place} {error}") from None
+        raise failure(spec.name, f"the answer of {place} {error}") from None
 
 
 def client_request(
     spec: OAuth,
-    places: Endpoints,
+    endpoints: Endpoints,
     url: str,
     form: str,
     now: float,
@@ -97,13 +99,13 @@ def client_request(
 ) -> Outbound:
     """Return a form for an endpoint of the server, with the client's authentication."""
     try:
-        method = places.authentication(spec)
+        method = endpoints.authentication(spec)
     except ValueError as error:
-        raise failed(spec.name, f"its server {error}") from None
+        raise failure(spec.name, f"its server {error}") from None
     client = spec.client
     if method is ClientAuthentication.PRIVATE_KEY_JWT:
         if client.key is None:
-            raise failed(spec.name, "private_key_jwt needs private_key")
+            raise failure(spec.name, "private_key_jwt needs private_key")
         signed = assertion(client.key, client.id, client.id, spec.server.issuer, now)
         form = add_params_to_qs(form, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed})
     possession = (proof(key, "POST", with_path(url), now, nonce=nonce),) if key is not None else ()
@@ -138,12 +140,12 @@ def _basic(client: str, secret: str) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _refused(spec: OAuth, answer: Response, place: str, now: float) -> Exception:
+def _refusal(spec: OAuth, answer: Response, place: str, now: float) -> Exception:
     code = _error(answer)
     why = f"{place} answered {answer.status}{f' {code}' if code else ''}{_skew(answer, now)}"
     if code == "invalid_grant":
         return GrantEnded(f"credential {spec.name!r}: {why}")
-    return failed(spec.name, why)
+    return failure(spec.name, why)
 
 
 def _error(answer: Response) -> str | None:

@@ -128,7 +128,7 @@ class Challenges:
         self._mounts = mounts
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the metadata routes of the gateway, and of each mount (RFC 9728 3.1)."""
+        """Return the metadata routes of the gateway, and of each mount (RFC 9728 3.1, which Authlib 1.9 has not)."""
         return [web.get(f"{METADATA}{path}", self._metadata) for path in ("", "/mcp", "/mcp/{app}")]
 
     def resources(self, mount: str | None) -> frozenset[str]:
@@ -146,6 +146,10 @@ class Challenges:
         return refused(error.status, code, error.detail, headers)
 
     def _challenge(self, error: Unidentified, mount: str | None) -> str:
+        """Return the challenge (RFC 6750 3, RFC 9728 5.1).
+
+        Authlib 1.9's `InvalidTokenError` writes any description into the field, also one with a quotation mark.
+        """
         fields = {}
         if self._issuers:
             path = {None: "", "": "/mcp"}.get(mount, f"/mcp/{mount}")

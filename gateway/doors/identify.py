@@ -202,7 +202,7 @@ class Identify:
         key = ("token", digest(bearer))
         known = self._recent.get(key)
         if known is None:
-            presented = own.read(bearer)
+            presented = own.parse_token(bearer)
             now = self._clock()
             known = own.principal(presented, await self._tokens.find(presented.id), now)
             self._recent.put(key, known, min(REMEMBERED, (known.expires or now) - now), known.id)

@@ -19,10 +19,10 @@ from gateway.callers.issuer_tokens import (
     check_issuer,
     of_access_token,
     of_id_token,
+    parse_token,
     person,
-    read,
     roles_in,
-    verified,
+    verify,
 )
 from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer, Roles
@@ -277,7 +277,7 @@ class Issuer:
         except Unidentified:
             return None
 
-    async def logged_in(
+    async def finish_login(
         self, query: Mapping[str, str], attempt: LoginAttempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
         """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
@@ -285,16 +285,18 @@ class Issuer:
         """
         found = await self._metadata.get()
         code = issuer_requests.code_of(self._spec, query, named=named or found.names_itself)
-        tokens = await drive(issuer_requests.redeemed(self._spec, found, code, attempt, back), self._backend)
-        id_token = read(tokens.id_token)
+        tokens = await drive(issuer_requests.redeem_code(self._spec, found, code, attempt, back), self._backend)
+        id_token = parse_token(tokens.id_token)
         if id_token is None:
             raise Unidentified("The authorization server's ID token is none.")
         claims = await self._verified(id_token)
-        who = of_id_token(self._spec, claims, attempt.nonce, self._clock())
+        principal = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
-            return who, Secret(tokens.id_token)
-        more = await drive(issuer_requests.userinfo(found.userinfo, tokens.access_token, who.subject), self._backend)
-        return person(self._spec, {**more, **claims}, who.subject), Secret(tokens.id_token)
+            return principal, Secret(tokens.id_token)
+        more = await drive(
+            issuer_requests.fetch_userinfo(found.userinfo, tokens.access_token, principal.subject), self._backend
+        )
+        return person(self._spec, {**more, **claims}, principal.subject), Secret(tokens.id_token)
 
     async def _claims(self, token: str, key: bytes, may_ask: Callable[[], bool]) -> dict[str, Json] | None:
         unverified = _signed(token)
@@ -309,7 +311,7 @@ class Issuer:
         found = await self._metadata.get()
         if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
             return None
-        claims = await drive(issuer_requests.introspection(self._spec, found, token), self._backend)
+        claims = await drive(issuer_requests.introspect(self._spec, found, token), self._backend)
         if claims is None:
             self._bad.put(key, True, REMEMBERED_BAD, NOBODY)
         else:
@@ -320,22 +322,22 @@ class Issuer:
         """Return the verified claims; after an unknown key the keys are fetched again once."""
         keys = await self._keys.get()
         try:
-            return verified(token, keys, self._spec.algorithms)
+            return verify(token, keys, self._spec.algorithms)
         except UnknownKey:
             renewed = await self._keys.anew(keys)
-            return verified(token, renewed, self._spec.algorithms)
+            return verify(token, renewed, self._spec.algorithms)
 
     async def _ask_metadata(self) -> issuer_requests.Metadata:
-        return await drive(issuer_requests.metadata(self._spec), self._backend)
+        return await drive(issuer_requests.read_metadata(self._spec), self._backend)
 
     async def _ask_keys(self) -> tuple[PublicKey, ...]:
         found = await self._metadata.get()
         if found.jwks is None:
             raise issuer_requests.unavailable("publishes no keys")
-        return await drive(issuer_requests.keys(found.jwks), self._backend)
+        return await drive(issuer_requests.fetch_keys(found.jwks), self._backend)
 
 
 def _signed(token: str) -> Unverified | None:
     """Return a token that names its issuer, unverified; None for an opaque one."""
-    found = read(token)
+    found = parse_token(token)
     return found if found is not None and "iss" in found.claims else None

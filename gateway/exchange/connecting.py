@@ -18,12 +18,12 @@ from gateway.credentials import (
     ConnectAttempt,
     OAuth,
     Spec,
-    attempt,
     authorization_url,
     redeem,
     revoke,
+    start_attempt,
 )
-from gateway.credentials.server_answers import failed
+from gateway.credentials.server_answers import failure
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.fetched import Fetched
@@ -126,7 +126,7 @@ class Connecting:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
         self._refuse_the_hasty(principal.person)
-        tried = attempt(spec, self._place(credential if _has_own_callback(spec) else None))
+        tried = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await drive(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
         text = plain_json(_remembered(credential, principal, tried, secret))
@@ -165,7 +165,7 @@ class Connecting:
                 status=403,
             )
         if begun["redirect_uri"] != self._place(answer.get("callback")):
-            raise failed(begun["credential"], "the answer came to the address of another server (callback)")
+            raise failure(begun["credential"], "the answer came to the address of another server (callback)")
         spec = self._spec(begun["credential"], principal)
         several = self._several and not _has_own_callback(spec)
         flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, select, update
 
-from gateway.callers.tokens import TokenGrant, written
+from gateway.callers.tokens import TokenGrant, token_text
 from gateway.model import Secret
 from gateway.proving import digest
 from gateway.stores.schema import ISSUED
@@ -33,7 +33,7 @@ class IssuedTokens:
     ) -> Secret:
         """Create a token, which is returned only here. Raises `NameTaken`. Times are in seconds since the epoch."""
         id = "".join(secrets.choice(_ID) for _ in range(12))
-        token = written(id, secrets.token_urlsafe(32))
+        token = token_text(id, secrets.token_urlsafe(32))
         row = {
             "id": id,
             "name": name,

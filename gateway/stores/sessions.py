@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Row, delete, func, select, update
 
 from gateway.bounds import Area, Bound
-from gateway.callers.people import principal_of, told
+from gateway.callers.people import principal_fields, principal_of
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
@@ -81,7 +81,7 @@ class Sessions:
             "key": key,
             "kind": kind,
             "family": family or key,
-            "value": plain_json({"principal": told(principal), "more": more}),
+            "value": plain_json({"principal": principal_fields(principal), "more": more}),
             "expires": now + life,
             "owner": principal.person if kind is SessionKind.CONSOLE else family or None,
             "created": now,

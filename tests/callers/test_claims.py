@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gateway.callers.issuer_requests import Metadata, logout_url
-from gateway.callers.issuer_requests import metadata as asked_for
+from gateway.callers.issuer_requests import read_metadata as asked_for
 from gateway.callers.issuer_tokens import of_access_token, of_id_token, roles_in
-from gateway.callers.login import LoginAttempt, attempt
+from gateway.callers.login import LoginAttempt, start_attempt
 from gateway.callers.methods import OAuthIssuer, Roles
-from gateway.callers.people import CLAIMS, as_client, on_console, principal_of, told
+from gateway.callers.people import CLAIMS, as_client, on_console, principal_fields, principal_of
 from gateway.credentials import ALGORITHMS
 from gateway.doors.issuers import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
 from gateway.errors import Unidentified
@@ -132,7 +132,7 @@ def test_a_login_of_a_method_that_is_gone_is_none() -> None:
 
 def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
     """A cookie that is altered, too old, from the future, or from another gateway is not accepted."""
-    begun = attempt(KEY, "0", "/#/apps/cart", 1000.0)
+    begun = start_attempt(KEY, "0", "/#/apps/cart", 1000.0)
     again = LoginAttempt.of(begun.cookie, KEY, 1300.0, 600.0)
     assert again is not None
     assert (again.to, again.state, again.nonce, again.verifier) == (begun.to, begun.state, begun.nonce, begun.verifier)
@@ -153,10 +153,10 @@ def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:
 
 def test_nobody_else_can_make_the_state() -> None:
     """The state requires the cookie and the key."""
-    begun = attempt(KEY, "0", "/", 0.0)
+    begun = start_attempt(KEY, "0", "/", 0.0)
     assert begun.has_state(begun.state)
     assert not begun.has_state("")
-    assert not begun.has_state(attempt(KEY, "0", "/", 0.0).state)
+    assert not begun.has_state(start_attempt(KEY, "0", "/", 0.0).state)
 
 
 def test_an_issuer_is_asked_seldom() -> None:
@@ -217,6 +217,8 @@ def test_a_login_keeps_no_more_claims_than_it_may() -> None:
     room = CLAIMS - len('{"a": ""}')
     for size, kept in ((room, True), (room + 1, False)):
         claims = {"a": "x" * size}
-        found = principal_of(told(Principal("i", "c", "s", roles=frozenset({"r"}), claims=claims)), 7.0, "p")
+        found = principal_of(
+            principal_fields(Principal("i", "c", "s", roles=frozenset({"r"}), claims=claims)), 7.0, "p"
+        )
         assert found.claims == (claims if kept else {})
         assert (found.subject, found.roles, found.expires, found.proof) == ("s", frozenset({"r"}), 7.0, "p")

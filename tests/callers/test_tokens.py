@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.callers.tokens import TokenGrant, capability_problem, name_problem, principal, read, written
+from gateway.callers.tokens import TokenGrant, capability_problem, name_problem, parse_token, principal, token_text
 from gateway.errors import Unidentified
 
-TOKEN = written("a" * 12, "s" * 43).reveal()
+TOKEN = token_text("a" * 12, "s" * 43).reveal()
 
 
 def grant(**more: object) -> TokenGrant:
     """The grant of the token."""
     said = {"id": "a" * 12, "name": "t", "capabilities": frozenset({"mcp"}), "person": "alice", "created": 0.0}
-    return TokenGrant(**{**said, "expires": 100.0, "digest": read(TOKEN).digest, **more})  # type: ignore[arg-type]  # by name
+    return TokenGrant(**{**said, "expires": 100.0, "digest": parse_token(TOKEN).digest, **more})  # type: ignore[arg-type]  # by name
 
 
 def test_a_good_token_names_its_person() -> None:
     """The client is the token."""
-    found = principal(read(TOKEN), grant(), 99.0)
+    found = principal(parse_token(TOKEN), grant(), 99.0)
     assert (found.id, found.shared, found.expires) == ("local|token:t|alice", False, 100.0)
 
 
 def test_a_shared_token_names_nobody() -> None:
     """It belongs to no person."""
-    found = principal(read(TOKEN), grant(person=None), 99.0)
+    found = principal(parse_token(TOKEN), grant(person=None), 99.0)
     assert (found.subject, found.shared, found.person) == ("", True, "local|token:t|")
 
 
@@ -32,22 +32,22 @@ def test_a_shared_token_names_nobody() -> None:
 def test_a_wrong_token_is_refused_in_the_same_words(wrong: dict[str, object]) -> None:
     """Any defect, and an unknown token, have the same message."""
     with pytest.raises(Unidentified, match="unknown, revoked or expired"):
-        principal(read(TOKEN), grant(**wrong), 99.0)
+        principal(parse_token(TOKEN), grant(**wrong), 99.0)
     with pytest.raises(Unidentified, match="unknown, revoked or expired"):
-        principal(read(TOKEN), None, 99.0)
+        principal(parse_token(TOKEN), None, 99.0)
 
 
 @pytest.mark.parametrize("text", ["", "wmg_", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), f" {TOKEN}", f"{TOKEN}\n"])
 def test_what_is_written_otherwise_is_no_token(text: str) -> None:
     """Every character counts."""
     with pytest.raises(Unidentified, match="no token"):
-        read(text)
+        parse_token(text)
 
 
 def test_a_token_does_not_show() -> None:
     """Neither its text nor its hash is in the `repr` of a token or grant."""
-    assert TOKEN not in repr(written("a" * 12, "s" * 43))
-    assert repr(read(TOKEN).digest) not in repr(grant())
+    assert TOKEN not in repr(token_text("a" * 12, "s" * 43))
+    assert repr(parse_token(TOKEN).digest) not in repr(grant())
 
 
 @pytest.mark.parametrize(

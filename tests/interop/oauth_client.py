@@ -30,7 +30,6 @@ from gateway.credentials import (
     Server,
     Token,
     TokenExchange,
-    attempt,
     authorization_url,
     client_credentials,
     jwt_bearer,
@@ -38,6 +37,7 @@ from gateway.credentials import (
     proof,
     redeem,
     signing_key,
+    start_attempt,
     token_exchange,
     wants_nonce,
 )
@@ -187,7 +187,7 @@ async def by_itself(spec: OAuth, backend: HttpBackend) -> Token:
 
 async def by_person(http: aiohttp.ClientSession, spec: OAuth, backend: HttpBackend) -> Token:
     """Return a token by the code flow; the suite's server redirects back without a login page."""
-    tried = attempt(spec, BACK)
+    tried = start_attempt(spec, BACK)
     url = await drive(authorization_url(spec, tried), backend)
     async with http.get(url, allow_redirects=False) as answer:
         told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.login import LoginAttempt, attempt, names
+from gateway.callers.login import LoginAttempt, issuer_names, start_attempt
 from gateway.callers.methods import Method, NoAuth, OAuthIssuer, Roles, TokenAuth
 from gateway.callers.people import is_open, on_console
 from gateway.doors.access import VISIT, Access, Site
@@ -62,7 +62,7 @@ class LoginIssuer(Protocol):
         """
         ...
 
-    async def logged_in(
+    async def finish_login(
         self, query: Mapping[str, str], attempt: LoginAttempt, back: str, *, named: bool
     ) -> tuple[Principal, Secret]:
         """Return the person that came back with `query`, and the ID token; `query` must name the issuer if `named`.
@@ -96,7 +96,7 @@ class LoginDoor:
         self._roles = roles
         self._identify = identify
         self._sessions = sessions
-        self._issuers = dict(zip(names(spec.issuer for spec in issuers), issuers.items(), strict=True))
+        self._issuers = dict(zip(issuer_names(spec.issuer for spec in issuers), issuers.items(), strict=True))
         self._sites = sites
         self._hints = hints
         self._clock = clock
@@ -111,7 +111,7 @@ class LoginDoor:
             "/back": self._back,
             "/back/{issuer}": self._back,
             "/site": self._to_site,
-            "/out": _logged_out,
+            "/out": _logout_page,
         }
         return [web.get(f"/login{path}", handler, allow_head=False) for path, handler in handlers.items()]
 
@@ -119,20 +119,20 @@ class LoginDoor:
         """Log the browser of `request` out, here and on the sites of apps; return the next URL.
         That may be the issuer's.
         """
-        kept = await self._identify.session(request, self._place)
-        if kept is not None:
-            await self._sessions.end(kept.family)
+        session = await self._identify.session(request, self._place)
+        if session is not None:
+            await self._sessions.end(session.family)
         self._identify.forget()
         self._cookies.drop(answer, "session")
-        return (await self._issuers_end(kept) if kept is not None else None) or OUT
+        return (await self._issuers_end(session) if session is not None else None) or OUT
 
-    async def _issuers_end(self, kept: StoredSession) -> str | None:
+    async def _issuers_end(self, session: StoredSession) -> str | None:
         for spec, issuer in self._issuers.values():
-            if spec.issuer == kept.principal.issuer:
-                return await issuer.logout_url(self._hint(kept), f"{self._console}{OUT}")
+            if spec.issuer == session.principal.issuer:
+                return await issuer.logout_url(self._hint(session), f"{self._console}{OUT}")
         return None
 
-    def _sealed(self, id_token: Secret) -> dict[str, str]:
+    def _seal_hint(self, id_token: Secret) -> dict[str, str]:
         if len(id_token.reveal()) > HINT:
             return {}
         try:
@@ -141,10 +141,10 @@ class LoginDoor:
             log.warning("the ID token of a login is not kept: %s", error)
             return {}
 
-    def _hint(self, kept: StoredSession) -> str | None:
+    def _hint(self, session: StoredSession) -> str | None:
         """Return the ID token of a login; None if its key is lost."""
         try:
-            return self._hints.opened(kept.more)
+            return self._hints.opened(session.more)
         except StartError:
             return None
 
@@ -157,14 +157,14 @@ class LoginDoor:
         if name is None:
             return self._choice(to)
         fresh = request.query.get("fresh") == "1"
-        begun = attempt(await self._sessions.secret(), name, to, self._clock(), fresh=fresh)
+        attempt = start_attempt(await self._sessions.secret(), name, to, self._clock(), fresh=fresh)
         own = f"{self._back_url}/{name}" if len(known) > 1 else None
         try:
-            url = await self._issuers[name][1].login_url(begun, self._back_url, own)
+            url = await self._issuers[name][1].login_url(attempt, self._back_url, own)
         except Unidentified as error:
             return page("Not logged in", error.detail, 503)
         answer = web.Response(status=302, headers={"location": url, "cache-control": "no-store"})
-        self._cookies.keep(answer, "login", begun.cookie, WAY, crossing=True)
+        self._cookies.keep(answer, "login", attempt.cookie, WAY, crossing=True)
         return answer
 
     def _choice(self, to: str) -> web.Response:
@@ -185,20 +185,24 @@ class LoginDoor:
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return page("Log in?", _LED_HERE, link=(request.raw_path, "Log in with this link"))
         now = self._clock()
-        kept = await self._sessions.take(SessionKind.LINK, request.query.get("code", ""), now)
-        if kept is None or not any(isinstance(method, TokenAuth) for method in self._methods):
+        session = await self._sessions.take(SessionKind.LINK, request.query.get("code", ""), now)
+        if session is None or not any(isinstance(method, TokenAuth) for method in self._methods):
             return page("Not logged in", f"This link was used, or is too old. {_LINK_HELP}", 403)
-        return await self._enter(_seen(kept.principal, now), now + BY_LINK, local(request.query.get("to")))
+        return await self._enter(_with_auth_time(session.principal, now), now + BY_LINK, local(request.query.get("to")))
 
     async def _back(self, request: web.Request) -> web.Response:
         """Handle the redirect from the issuer (RFC 6749 4.1.2, OpenID Connect Core 3.1.2.5)."""
         now = self._clock()
-        begun = LoginAttempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
-        if begun is None or not begun.has_state(request.query.get("state", "")) or begun.issuer not in self._issuers:
+        attempt = LoginAttempt.of(self._cookies.read(request, "login"), await self._sessions.secret(), now, WAY)
+        if (
+            attempt is None
+            or not attempt.has_state(request.query.get("state", ""))
+            or attempt.issuer not in self._issuers
+        ):
             return page("Not logged in", "This login was not begun in this browser, or took too long. Try again.", 403)
-        spec, issuer = self._issuers[begun.issuer]
+        spec, issuer = self._issuers[attempt.issuer]
         place = request.match_info.get("issuer")
-        if place not in (None, begun.issuer):
+        if place not in (None, attempt.issuer):
             return page("Not logged in", "The answer came to the address of another authorization server.", 403)
         guess = self._identify.guess(request)
         if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
@@ -206,13 +210,13 @@ class LoginDoor:
         # If several issuers share this redirect URI, the answer must name its issuer (RFC 9700, 4.4; RFC 9207).
         named, back = place is None and len(self._issuers) > 1, f"{self._back_url}/{place}" if place else self._back_url
         try:
-            person, id_token = await issuer.logged_in(request.query, begun, back, named=named)
+            person, id_token = await issuer.finish_login(request.query, attempt, back, named=named)
         except Unidentified as error:
             answer = page("Not logged in", error.detail, 403)
         else:
             guess.right()
-            person = _seen(person, now) if begun.fresh else person
-            answer = await self._enter(person, now + spec.session, begun.to, **self._sealed(id_token))
+            person = _with_auth_time(person, now) if attempt.fresh else person
+            answer = await self._enter(person, now + spec.session, attempt.to, **self._seal_hint(id_token))
         self._cookies.drop(answer, "login")
         return answer
 
@@ -230,24 +234,24 @@ class LoginDoor:
         app, state = request.query.get("app", ""), request.query.get("state", "")
         if app not in self._sites or not 20 <= len(state) <= 100:
             return refused(404, "unknown-app", "There is no such app here.")
-        kept = await self._identify.session(request, self._place)
-        if kept is None:
+        session = await self._identify.session(request, self._place)
+        if session is None:
             if request.headers.get("sec-fetch-site") not in ("same-origin", "none"):
                 return onwards(request.raw_path)
             return web.Response(status=302, headers={"location": f"/login?{urlencode({'to': request.raw_path})}"})
         try:
-            person = on_console(kept.principal, self._methods, self._roles)
+            person = on_console(session.principal, self._methods, self._roles)
         except Unidentified as error:
             return page("Not logged in", error.detail, 403)
         if not person.may("app", app):
             return page("Not allowed", f"You may not use the app {app} here.", 403)
-        return await self._handed_over(kept, app, state, local(request.query.get("to")))
+        return await self._hand_over(session, app, state, local(request.query.get("to")))
 
-    async def _handed_over(self, kept: StoredSession, app: str, state: str, to: str) -> web.Response:
+    async def _hand_over(self, session: StoredSession, app: str, state: str, to: str) -> web.Response:
         origin = self._sites[app]
-        more = {"app": app, "origin": origin, "state": state, "to": to, "until": str(kept.expires)}
+        more = {"app": app, "origin": origin, "state": state, "to": to, "until": str(session.expires)}
         code = await self._sessions.put(
-            SessionKind.CODE, kept.principal, now=self._clock(), life=CODE, family=kept.family, **more
+            SessionKind.CODE, session.principal, now=self._clock(), life=CODE, family=session.family, **more
         )
         query = urlencode({"code": code.reveal(), "state": state})
         return web.Response(status=302, headers={"location": f"{origin}{VISIT}?{query}", "cache-control": "no-store"})
@@ -257,7 +261,7 @@ class LoginDoor:
         return f"{self._console}/login/back"
 
 
-def _seen(person: Principal, now: float) -> Principal:
+def _with_auth_time(person: Principal, now: float) -> Principal:
     """Return the person with `auth_time`, after a link or a forced login; the issuer's own value takes precedence."""
     return replace(person, claims={"auth_time": int(now), **person.claims})
 
@@ -267,7 +271,7 @@ def logs_in(methods: Sequence[Method]) -> bool:
     return any(not isinstance(method, NoAuth) for method in methods)
 
 
-async def _logged_out(request: web.Request) -> web.Response:
+async def _logout_page(request: web.Request) -> web.Response:
     return page("Logged out", "This browser is logged out of the gateway.", link=("/login", "Log in again"))
 
 
@@ -307,26 +311,26 @@ class Visits:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the one route, for the sites of apps."""
-        return [web.get(VISIT, self._take_up, allow_head=False)]
+        return [web.get(VISIT, self._accept, allow_head=False)]
 
-    async def _take_up(self, request: web.Request) -> web.Response:
+    async def _accept(self, request: web.Request) -> web.Response:
         site = self._sites(request.headers.get("host", "").lower())
         if site is None:
             return refused(421, "unknown-host", "There is no such app here.")
         app, origin = site
         cookies = SessionCookies(origin)
-        begun, state = cookies.read(request, "state"), request.query.get("state", "")
-        if begun is None or not shows(state, begun):
+        expected, state = cookies.read(request, "state"), request.query.get("state", "")
+        if expected is None or not shows(state, expected):
             return page("Not logged in", "This login was not begun in this browser, or cookies are off.", 403)
         now = self._clock()
-        kept = await self._sessions.take(SessionKind.CODE, request.query.get("code", ""), now)
-        if kept is None or not _is_for(kept.more, app, origin, state):
+        session = await self._sessions.take(SessionKind.CODE, request.query.get("code", ""), now)
+        if session is None or not _is_for(session.more, app, origin, state):
             return page("Not logged in", "This login is over already. Open the app again.", 403)
-        ends = float(kept.more["until"])
+        ends = float(session.more["until"])
         shown = await self._sessions.put(
-            SessionKind.SITE, kept.principal, now=now, life=ends - now, family=kept.family, origin=origin, app=app
+            SessionKind.SITE, session.principal, now=now, life=ends - now, family=session.family, origin=origin, app=app
         )
-        answer = onwards(kept.more["to"])
+        answer = onwards(session.more["to"])
         cookies.drop(answer, "state")
         cookies.keep(answer, "session", shown.reveal(), ends - now)
         return answer

@@ -45,8 +45,8 @@ def page(title: str, text: str, status: int = 200, link: tuple[str, str] | None 
     html = f"{_HEAD}<title>{escape(title)}</title><main><h1>{escape(title)}</h1><p>{words}</p>"
     html += f'<p><a href="{escape(link[0])}">{escape(link[1])}</a></p>' if link is not None else ""
     html += "</main>"
-    said: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}
-    return web.Response(**said) if status < 400 else RefusedResponse(title.lower().replace(" ", "-"), text, **said)
+    fields: dict[str, Any] = {"status": status, "text": html, "content_type": "text/html", "headers": _HEADERS}
+    return web.Response(**fields) if status < 400 else RefusedResponse(title.lower().replace(" ", "-"), text, **fields)
 
 
 def onwards(path: str) -> web.Response:

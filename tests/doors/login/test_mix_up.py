@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.callers.login import names
+from gateway.callers.login import issuer_names
 from tests.callers.people import CROSSING, NAVIGATION, Town, get, town
 from tests.oidc.sign_in import sign_in
 from tests.world import served
@@ -86,7 +86,7 @@ async def test_an_issuer_that_names_itself_leads_to_the_shared_address(two: Two)
 
 async def test_an_issuer_that_does_not_name_itself_has_an_address_of_its_own(two: Two) -> None:
     """Its answer is redeemed there with that redirect URI, and nowhere else."""
-    console, (own,) = two.place.world.console, names([two.evil.url])
+    console, (own,) = two.place.world.console, issuer_names([two.evil.url])
     async with two.place.world.client() as browser:
         asked = dict(parse_qsl((await two.begun(browser, 1)).partition("?")[2]))
         assert asked["redirect_uri"] == f"{console}/login/back/{own}"
@@ -103,7 +103,7 @@ ELSEWHERE.remove(("/evil", "dropped"))  # the honest issuer never redirects ther
 async def test_the_code_of_another_issuer_is_not_given_away(two: Two, place: str, issuer: str) -> None:
     """The malicious issuer redirects the person to the honest one, whose answer carries the malicious login's state."""
     console = two.place.world.console
-    honest, evil = names([two.place.provider.issuer, two.evil.url])
+    honest, evil = issuer_names([two.place.provider.issuer, two.evil.url])
     async with two.place.world.client() as browser, aiohttp.ClientSession() as pages:
         asked = dict(parse_qsl((await two.begun(browser, 1)).partition("?")[2]))
         back = f"{console}/login/back"
@@ -119,5 +119,7 @@ async def test_the_code_of_another_issuer_is_not_given_away(two: Two, place: str
 
 def test_each_issuer_has_a_name_of_its_own() -> None:
     """Also if their URLs differ in punctuation alone."""
-    told = names(["https://login.example.com/realms/main", "https://a.example/b", "https://a.example-b", "https://Ä"])
+    told = issuer_names(
+        ["https://login.example.com/realms/main", "https://a.example/b", "https://a.example-b", "https://Ä"]
+    )
     assert told == ["login-example-com-realms-main", "a-example-b", "a-example-b-2", "issuer"]
