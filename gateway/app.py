@@ -63,7 +63,7 @@ from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
-from gateway.stores.sessions import Sessions
+from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
 from gateway.stores.taints import TaintStore
 from gateway.stores.upstream_tools import UpstreamTools
@@ -119,7 +119,9 @@ class _Gateway:
         self._excess = Excess(self._metrics, self._recorder)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
-        self._standing = Standing(IssuedTokens(self._database), Sessions(self._database), tuple(self._issuers.values()))
+        self._standing = Standing(
+            IssuedTokens(self._database), DatabaseSessions(self._database), tuple(self._issuers.values())
+        )
         self._approving = Approving(
             config, self._recorder, hooks, self._connections, self._database, self._standing.still
         )

@@ -16,7 +16,7 @@ from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor, Visits
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import Hints, Sessions
+from gateway.stores.sessions import DatabaseSessions, Hints
 from gateway.stores.sql import Database
 
 
@@ -63,7 +63,7 @@ def admission(
     hints: Hints,
 ) -> Admission:
     """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""
-    sessions = Sessions(database)
+    sessions = DatabaseSessions(database)
     identify = Identify(
         config.auth,
         config.roles,

@@ -20,9 +20,8 @@ from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.token_lookup_limits import Guess, Guesses
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
+from gateway.ports.sessions import ApiTokens, SessionKind, Sessions, StoredSession
 from gateway.proving import digest
-from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import SessionKind, Sessions, StoredSession
 
 REMEMBERED = 4.0
 """Seconds for which a valid token or session is not looked up again."""
@@ -64,7 +63,7 @@ class Identify:
         *,
         trusted: Blocks,
         client_header: ClientHeader | None = None,
-        tokens: IssuedTokens,
+        tokens: ApiTokens,
         sessions: Sessions,
         issuers: Mapping[OAuthIssuer, TokenIssuer],
         clock: Callable[[], float] = time.time,

@@ -16,8 +16,7 @@ from typing import Final, Protocol
 from gateway.doors.issuers import INTROSPECTED
 from gateway.errors import Unidentified
 from gateway.model import Principal
-from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import Sessions
+from gateway.ports.sessions import ApiTokens, Sessions
 
 LOOK = 2.0
 """Seconds between two checks; a revocation, or a logout elsewhere, takes effect at the next one."""
@@ -117,7 +116,7 @@ class Standing:
 
     def __init__(
         self,
-        tokens: IssuedTokens,
+        tokens: ApiTokens,
         sessions: Sessions,
         issuers: Collection[TokenIssuer] = (),
         clock: Callable[[], float] = time.time,

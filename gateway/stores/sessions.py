@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import Row, delete, func, select, update
@@ -16,6 +14,7 @@ from gateway.callers.people import principal_fields, principal_of
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
+from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
 from gateway.proving import digest
 from gateway.stores.schema import SECRETS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
@@ -36,30 +35,8 @@ BOUNDS: Final = (
 (_LOGINS,) = BOUNDS
 
 
-class SessionKind(StrEnum):
-    """The kind of an entry: a browser's session on the console or on an app's site, or a one-time code for one."""
-
-    CONSOLE = "console"
-    SITE = "site"
-    LINK = "link"
-    CODE = "code"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSession:
-    """A session or code: its principal, expiry (seconds since the epoch), and extra values.
-
-    Entries with the same `family` end together at a logout.
-    """
-
-    principal: Principal
-    family: str
-    expires: float
-    more: Mapping[str, str]
-
-
-class Sessions:
-    """The sessions of a gateway, in `database`. Each method raises OSError while that is down."""
+class DatabaseSessions:
+    """The port `Sessions` in `database`, which several processes may share."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -165,12 +142,11 @@ def _kept(row: Row[Any]) -> StoredSession:
     return StoredSession(principal, row.family, row.expires, value["more"])
 
 
-NAME: Final = "hint"
 _PLACE: Final = "login"
 
 
 class Hints:
-    """The field `NAME` in a session's `more`. Raises StartError without keys."""
+    """The field `HINT_FIELD` in a session's `more`. Raises StartError without keys."""
 
     def __init__(self, database: Database, ring: KeyRing) -> None:
         self._database = database
@@ -183,7 +159,7 @@ class Hints:
 
     def opened(self, more: Mapping[str, str]) -> str | None:
         """Return the token; None if none was stored, or its key is missing."""
-        key, _, sealed = more.get(NAME, "").partition(".")
+        key, _, sealed = more.get(HINT_FIELD, "").partition(".")
         try:
             return self._ring.open(key, base64.b64decode(sealed), _PLACE) if sealed else None
         except SealBroken:
@@ -198,14 +174,14 @@ class Hints:
             rows = (await connection.execute(wanted)).all()
         for key, text in rows:
             value = parse_json(text)
-            kept = value["more"].get(NAME)
+            kept = value["more"].get(HINT_FIELD)
             if kept is None or kept.startswith(f"{newest}."):
                 continue
             token = self.opened(value["more"])
             if token is None:
                 lost += 1
                 continue
-            value["more"][NAME] = self.sealed(Secret(token))
+            value["more"][HINT_FIELD] = self.sealed(Secret(token))
             done += await whole(self._replace(key, text, plain_json(value)))
         return done, lost
 

@@ -21,8 +21,9 @@ from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Standing, TokenIs
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.policy import Network, parse_network
+from gateway.ports.sessions import SessionKind
 from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import SessionKind, Sessions
+from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
 from tests.callers.issuer import issuer
 from tests.clock import Clock
@@ -65,7 +66,7 @@ class Room:
         self.database = database
         self.clock = clock
         self.tokens = IssuedTokens(database)
-        self.sessions = Sessions(database)
+        self.sessions = DatabaseSessions(database)
         self.open = AsyncExitStack()
         self.cut: list[str] = []
 

@@ -19,12 +19,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import StartError
 from gateway.model import LOCAL, AuditRecord, Json
+from gateway.ports.sessions import SessionKind
 from gateway.stores import filler
 from gateway.stores.copying import BATCH, Placed, Position, Superseded
 from gateway.stores.filler import Filler
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
-from gateway.stores.sessions import SessionKind, Sessions
+from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
 from gateway.stores.verify import verified
 from tests.stores.journals import read
@@ -434,7 +435,7 @@ BEFORE_CLIENTS, BEFORE_OWNERS = 11, 12
 async def test_a_database_of_before_gets_owners(url: str) -> None:
     """With the indexes for counting them; existing rows stay."""
     async with Database(url) as database:
-        old = await Sessions(database).put(SessionKind.CONSOLE, LOCAL, now=0.0, life=100.0)
+        old = await DatabaseSessions(database).put(SessionKind.CONSOLE, LOCAL, now=0.0, life=100.0)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     for table, columns in (("quotas", ("owner",)), ("sessions", ("owner", "created"))):
         connection.execute(f"DROP INDEX {table}_owner")
@@ -444,7 +445,7 @@ async def test_a_database_of_before_gets_owners(url: str) -> None:
     connection.commit()
     connection.close()
     async with Database(url) as database:
-        sessions = Sessions(database)
+        sessions = DatabaseSessions(database)
         await sessions.put(SessionKind.CONSOLE, LOCAL, now=1.0, life=100.0)
         assert await sessions.find(SessionKind.CONSOLE, old.reveal(), 2.0) is not None
     assert stored(url, "SELECT name FROM sqlite_master WHERE name LIKE '%_owner' ORDER BY name") == [

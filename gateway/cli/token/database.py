@@ -14,7 +14,8 @@ from gateway.cli.group import Unusable
 from gateway.config import Config, load_config
 from gateway.config.secrets import Unneeded
 from gateway.model import LOCAL, Principal
-from gateway.stores.sessions import SessionKind, Sessions
+from gateway.ports.sessions import SessionKind
+from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
 
 T = TypeVar("T")
@@ -50,5 +51,5 @@ def run(config: Config, work: Callable[[Database], Awaitable[T]]) -> T:
 async def login_link(config: Config, database: Database, person: str = LOCAL.subject) -> str:
     """Return a new link that logs `person` in. Raises OSError if the database is down."""
     principal = Principal(ISSUER, "console", person, session=True)
-    code = await Sessions(database).put(SessionKind.LINK, principal, now=time.time(), life=LINK_LIFE)
+    code = await DatabaseSessions(database).put(SessionKind.LINK, principal, now=time.time(), life=LINK_LIFE)
     return f"{config.server.origins.console}/login/link?code={code.reveal()}"

@@ -22,8 +22,8 @@ from gateway.doors.login.session_cookies import SessionCookies
 from gateway.doors.responses import refused
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
+from gateway.ports.sessions import HINT_FIELD, LogoutHints, SessionKind, Sessions, StoredSession
 from gateway.proving import shows
-from gateway.stores.sessions import NAME, Hints, SessionKind, Sessions, StoredSession
 
 WAY = 600.0
 """Seconds that a person may take on the login pages of the console and of their issuer."""
@@ -88,7 +88,7 @@ class LoginDoor:
         sessions: Sessions,
         issuers: Mapping[OAuthIssuer, LoginIssuer],
         sites: Mapping[str, str],
-        hints: Hints,
+        hints: LogoutHints,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._console = console
@@ -136,7 +136,7 @@ class LoginDoor:
         if len(id_token.reveal()) > HINT:
             return {}
         try:
-            return {NAME: self._hints.sealed(id_token)}
+            return {HINT_FIELD: self._hints.sealed(id_token)}
         except StartError as error:
             log.warning("the ID token of a login is not kept: %s", error)
             return {}

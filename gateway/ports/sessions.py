@@ -1,0 +1,94 @@
+"""Logins: the protocols of browsers' sessions, of the one-time codes that lead to one, and of issued API tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from gateway.callers.tokens import TokenGrant
+from gateway.model import Principal, Secret
+
+HINT_FIELD: Final = "hint"
+"""The field of a session's `more` with the sealed ID token of its login."""
+
+
+class SessionKind(StrEnum):
+    """The kind of an entry: a browser's session on the console or on an app's site, or a one-time code for one."""
+
+    CONSOLE = "console"
+    SITE = "site"
+    LINK = "link"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session or code: its principal, expiry (seconds since the epoch), and extra values.
+
+    Entries with the same `family` end together at a logout.
+    """
+
+    principal: Principal
+    family: str
+    expires: float
+    more: Mapping[str, str]
+
+
+class Sessions(Protocol):
+    """The sessions and codes of a gateway, which outlive the process. Times are in seconds since the epoch.
+
+    What a method returned is true for every process that asks afterwards. Each method raises OSError while the store is
+    down: nobody is logged in then.
+    """
+
+    async def secret(self) -> bytes:
+        """Return the secret for login states: created once, the same for all processes, and after a restart."""
+        ...
+
+    async def put(
+        self, kind: SessionKind, principal: Principal, *, now: float, life: float, family: str = "", **more: str
+    ) -> Secret:
+        """Store a session or code for `life` seconds, and return its bearer value, which is stored nowhere itself.
+
+        Without `family` it begins one. Logins are bounded per person, sites' sessions and codes per family: beyond
+        that, the oldest end, a login with its whole family.
+        """
+        ...
+
+    async def find(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
+        """Return the session of the bearer value `shown`, if it is of this kind and has not ended."""
+        ...
+
+    async def take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
+        """Return and delete it: of concurrent callers in any process, one gets it."""
+        ...
+
+    async def lives(self, family: str, now: float) -> bool:
+        """Whether an entry of this family has not ended."""
+        ...
+
+    async def end(self, family: str) -> None:
+        """End all entries of a family: a logout, or a revocation."""
+        ...
+
+
+class LogoutHints(Protocol):
+    """Seals the ID tokens of logins, which the issuer is sent at a logout. Raises `StartError` without keys."""
+
+    def sealed(self, token: Secret) -> str:
+        """Return the sealed token for the field `HINT_FIELD`."""
+        ...
+
+    def opened(self, more: Mapping[str, str]) -> str | None:
+        """Return the token; None if none was stored, or its key is missing."""
+        ...
+
+
+class ApiTokens(Protocol):
+    """The API tokens that the gateway issued. Raises OSError while the store is down."""
+
+    async def find(self, id: str) -> TokenGrant | None:
+        """Return the grant of the token `id`, valid or not: a revocation counts from its return on."""
+        ...
