@@ -40,17 +40,16 @@ from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Standing
 from gateway.doors.sandbox import SandboxDoor
-from gateway.exchange.approval_step import ApprovalStep
-from gateway.exchange.circuit import Circuits
-from gateway.exchange.excess import Excess
-from gateway.exchange.idempotency import Idempotency
+from gateway.exchange.approval_step import ApprovalStep, Waiting
+from gateway.exchange.backend_protection import Circuits
+from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.rates import MemoryRates
+from gateway.exchange.refusals import Excess
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
-from gateway.exchange.wait import Waiting
 from gateway.fastpath.application import McpGate
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
@@ -116,7 +115,7 @@ class _Gateway:
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
         self._refused_callers = RefusedCallers(self._metrics, self._recorder)
-        self._excess = Excess(self._metrics, self._recorder)
+        self._excess = Excess(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
         self._standing = Standing(

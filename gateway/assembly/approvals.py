@@ -9,13 +9,11 @@ from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.touch_keys import TouchKeyDoor
-from gateway.exchange.approve import MemoryApprovals, Still
-from gateway.exchange.approvers import NamedApprover, Ways
-from gateway.exchange.decisions import ApprovalAnswers
-from gateway.exchange.grants import MemoryGrants
+from gateway.exchange.approval_answers import ApprovalAnswers
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
+from gateway.exchange.approvers import NamedApprover, Ways, WebhookWay
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
-from gateway.exchange.webhook import WebhookWay
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
 from gateway.stores.sql import Database

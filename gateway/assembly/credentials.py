@@ -14,12 +14,10 @@ from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
 from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
-from gateway.exchange.authenticate import Authenticator, CredentialSource, OfPlugin, Unchanging
+from gateway.exchange.authenticate import Absences, Authenticator, CredentialSource, OfPlugin, Unchanging
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
-from gateway.exchange.fetched import Fetched, Ownership
-from gateway.exchange.missing_accounts import Absences
-from gateway.exchange.run_flow import Obtaining, counted
+from gateway.exchange.oauth_tokens import Fetched, Obtaining, Ownership, counted
 from gateway.hooks import Hooks, made
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from gateway.config import NoticeKind, Notices
-from gateway.exchange.circuit import Circuits
+from gateway.exchange.backend_protection import Circuits
 from gateway.ports.approvals import Approvals
 from gateway.stores.journal import Journal
 from gateway.telemetry import Metrics, level

@@ -24,7 +24,7 @@ from gateway.config import (
     watched,
 )
 from gateway.errors import DocumentError, Problem, Refusal, StartError
-from gateway.exchange.policy_loosening import Loosening
+from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy

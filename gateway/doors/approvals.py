@@ -17,8 +17,8 @@ from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import Reason, Refusal
-from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
-from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, look_at, signed_answer
+from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
+from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, look_at, signed_answer
 from gateway.model import Json, Principal, Question
 from gateway.ports.approvals import Grant
 from gateway.shares import Shares

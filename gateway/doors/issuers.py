@@ -27,7 +27,7 @@ from gateway.callers.issuer_tokens import (
 from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.errors import Unidentified
-from gateway.exchange.run_flow import drive
+from gateway.exchange.oauth_tokens import drive
 from gateway.model import Backend, Json, Principal, Secret
 from gateway.proving import digest
 

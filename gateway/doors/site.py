@@ -23,7 +23,7 @@ from gateway.doors.responses import SECURE, refused
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
-from gateway.exchange.stream import Stream
+from gateway.exchange.streams import Stream
 from gateway.model import BodyType, Caller, Door, Initiator, Request, Response
 from gateway.shares import Shares
 

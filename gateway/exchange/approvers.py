@@ -1,16 +1,27 @@
-"""Asks persons through the configured approvers, in order; the first answer wins, the others are notified."""
+"""Asks persons through the configured approvers, in order, one of which is a webhook; the first answer wins.
+
+The signature of a webhook's messages is `v1=` and HMAC-SHA256 in hex over the timestamp, a dot and the body.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from gateway.errors import Refusal
-from gateway.exchange.decisions import ApprovalAnswers
-from gateway.model import Question
+from gateway.exchange.approval_answers import ApprovalAnswers
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
+from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
 from gateway.ports.approvals import Approvals, ApprovalState
+from gateway.proving import shows
 
 log = logging.getLogger(__name__)
 
@@ -96,3 +107,120 @@ class Ways:
             await way.over(question, state)
         except Exception:
             log.exception("%s could not be told that a question is over", way.name)
+
+
+TIMESTAMP = "webmcp-gateway-timestamp"
+SIGNATURE = "webmcp-gateway-signature"
+
+SKEW = 300.0
+"""Seconds of allowed clock skew of a sender; older answers are refused."""
+
+_SIGNATURE = re.compile(r"v1=[0-9a-f]{64}", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,16}", re.ASCII)
+
+PAUSES = (1.0, 4.0, 15.0)
+"""Seconds between two attempts to deliver."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedAnswer:
+    """A bot's answer to a question, bound to it by its digest. `by` is the person whom the bot names."""
+
+    id: str
+    digest: str
+    approve: bool
+    by: str
+
+
+class WebhookWay:
+    """Sends each question to `url`, and a message when it is over. `approval_url` followed by an id is its page."""
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        backend: Backend,
+        url: str,
+        secret: Secret,
+        approval_url: str,
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._backend = backend
+        self._url = with_path(url)
+        self._secret = secret
+        self._approval_url = approval_url
+        self._now = now
+        self._sleep = sleep
+
+    async def ask(self, question: Question) -> bool | None:
+        """Deliver the question; the answer arrives separately, on the page or signed."""
+        asked: dict[str, Json] = {**asdict(question), "headers": [list(pair) for pair in question.headers]}
+        await self._deliver("approval.asked", {"question": asked, "answer_url": self._approval_url + question.id})
+        return None
+
+    async def over(self, question: Question, state: ApprovalState) -> None:
+        """Send how the question ended."""
+        await self._deliver("approval.over", {"id": question.id, "state": state.value})
+
+    async def _deliver(self, kind: str, values: dict[str, Json]) -> None:
+        body = plain_json({"type": kind, **values}).encode()
+        for pause in (*PAUSES, None):
+            why = await self._attempt(body)
+            if why is None:
+                return
+            log.warning("the webhook did not take %s: %s%s", kind, why, "" if pause else "; given up")
+            if pause is not None:
+                await self._sleep(pause)
+
+    async def _attempt(self, body: bytes) -> str | None:
+        """Make one attempt; return why it should be repeated, None if it succeeded or never will."""
+        timestamp = str(int(self._now()))
+        headers = (
+            ("content-type", "application/json"),
+            (TIMESTAMP, timestamp),
+            (SIGNATURE, signature(self._secret, timestamp, body)),
+        )
+        try:
+            answer = await self._backend.send(Outbound("POST", self._url, headers, body, response_limit=64 * 1024))
+        except Refusal as refusal:
+            return refusal.detail
+        if answer.status < 300:
+            return None
+        if answer.status < 500 and answer.status not in (408, 429):
+            log.warning("the webhook refuses: status %d", answer.status)
+            return None
+        return f"status {answer.status}"
+
+
+def signature(secret: Secret, timestamp: str, body: bytes) -> str:
+    """Return the signature of a message."""
+    mac = hmac.new(secret.reveal().encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+    return f"v1={mac.hexdigest()}"
+
+
+def look_at(timestamp: str, given: str, now: float) -> None:
+    """Check a signed message's header fields before its body is read. Raises ValueError with what is wrong."""
+    if not _SIGNATURE.fullmatch(given):
+        raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
+    if not _SECONDS.fullmatch(timestamp) or abs(now - int(timestamp)) > SKEW:
+        raise ValueError(f"`{TIMESTAMP}` must be now, in seconds since the epoch.")
+
+
+def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
+    """Return the answer in a signed message. Raises ValueError with what is wrong."""
+    look_at(timestamp, given, now)
+    if not shows(given, signature(secret, timestamp, body)):
+        raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
+    try:
+        values = parse_json(body)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or values.get("answer") not in ("approve", "decline"):
+        raise ValueError("The body must be {id, digest, answer: approve or decline, by}.")
+    texts = [values.get("id"), values.get("digest"), values.get("by", "")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("`id`, `digest` and `by` must be texts.")
+    id, digest, by = map(str, texts)
+    return SignedAnswer(id, digest, values["answer"] == "approve", by)

@@ -25,10 +25,9 @@ from gateway.credentials import (
 )
 from gateway.credentials.server_answers import failure
 from gateway.errors import Reason, Refusal, StartError
+from gateway.exchange.authenticate import Absences
 from gateway.exchange.cookies import CookieJars
-from gateway.exchange.fetched import Fetched
-from gateway.exchange.missing_accounts import Absences
-from gateway.exchange.run_flow import drive
+from gateway.exchange.oauth_tokens import Fetched, drive
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret

@@ -16,16 +16,14 @@ from msgspec.structs import replace
 from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.decided_request import BackendAnswer, Leg, decided
+from gateway.exchange.approval_step import Waiting
+from gateway.exchange.decided_request import BackendAnswer, Idempotency, Leg, decided
 from gateway.exchange.filter import filtered, hidden
-from gateway.exchange.idempotency import Idempotency
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.redirect import FOLLOWED, HOPS, broken, following, landed
 from gateway.exchange.send import Sender
-from gateway.exchange.stream import Stream, failed
-from gateway.exchange.streams import PREFIX, Streams
-from gateway.exchange.wait import Waiting
+from gateway.exchange.streams import PREFIX, Stream, Streams, failed
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy, without

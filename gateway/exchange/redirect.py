@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import BackendAnswer, Leg
-from gateway.exchange.redact_secrets import Echo
+from gateway.exchange.filter import Echo
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app
 from gateway.policy.paths import has_lone_percent

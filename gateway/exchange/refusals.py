@@ -1,16 +1,19 @@
-"""Rate-limits the audit log's lines about refusals per caller; further ones are counted in one line."""
+"""Rate-limits the audit log's lines about refusals per caller; further ones, and exceeded bounds, are summed up."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
+from gateway.client_address import CLIENT
 from gateway.model import Json
 from gateway.policy import Rate, take
-from gateway.throttle import Buckets
+from gateway.telemetry import Metrics
+from gateway.throttle import Buckets, ThrottledLog
 
 PERIOD: Final = 60.0
 """Seconds that one line of counts covers."""
@@ -121,3 +124,33 @@ class Refusals:
         """Return all counts since the last call."""
         sums, self._sums = self._sums, {}
         return list(sums.values())
+
+
+log: Final = logging.getLogger(__name__)
+
+
+class Excess:
+    """Reports each exceeded bound, and counts it in `metrics`."""
+
+    def __init__(self, metrics: Metrics, refusals: Refusals) -> None:
+        self._metrics = metrics
+        self._refusals = refusals
+        self._log = ThrottledLog(log)
+
+    def note(self, bound: Bound, by: str | None, client: str | None) -> None:
+        """The principal `by`, or an unknown caller at the address `client`, exceeded a bound."""
+        client = client or CLIENT.get()
+        self._metrics.bounds_exceeded.add(bound.what)
+        self._log.write(
+            logging.WARNING,
+            f"beyond the bound of {bound.what}",
+            "%s went beyond the bound of %s (%s)",
+            by or client or "somebody",
+            bound.what,
+            bound.limit,
+        )
+        self._refusals.add(kind=BOUND, principal=by, client=client, bound=bound.what)
+
+    def flush(self) -> None:
+        """Write all pending sums, at the shutdown of the gateway."""
+        self._log.flush()

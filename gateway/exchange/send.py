@@ -16,13 +16,10 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Authenticator, Injected
-from gateway.exchange.backend_turns import Turns
-from gateway.exchange.circuit import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits
+from gateway.exchange.authenticate import Absences, Authenticator, Injected
+from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
 from gateway.exchange.cookies import CookieJars, jar_key
-from gateway.exchange.decided_request import BackendAnswer, Leg, nothing
-from gateway.exchange.idempotency import FIELD
-from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.decided_request import FIELD, BackendAnswer, Leg, nothing
 from gateway.exchange.record import Record
 from gateway.model import Backend, Caller, Headers, Json, Outbound, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without

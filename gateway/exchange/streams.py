@@ -1,4 +1,4 @@
-"""Streams that callers poll part by part: each reads ahead by one part, and ends when polling stops."""
+"""Answers that are sent in parts while they arrive; callers that poll get them part by part, read ahead by one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeAlias
@@ -17,11 +17,65 @@ from msgspec.structs import replace
 
 from gateway.bounds import Area, Bound, size
 from gateway.contract import problem, whole_characters
-from gateway.errors import Reason, Refusal
-from gateway.exchange.stream import Stream, failed
+from gateway.errors import STATUS, Reason, Refusal
+from gateway.exchange.record import Record
 from gateway.model import Caller, Door, Part, Response
 
 log = logging.getLogger(__name__)
+
+
+def failed() -> Refusal:
+    """Return the refusal for an unexpected error."""
+    return Refusal(Reason.INTERNAL, "The gateway failed at this request; its log says why.")
+
+
+class Stream:
+    """A streamed answer. `head` has no body; iterate for its parts, and close it, which discards what has not arrived.
+
+    Iterating raises `Refusal` if the rest does not arrive.
+    """
+
+    def __init__(self, head: Response, parts: AsyncIterator[bytes], record: Record, held: AsyncExitStack) -> None:
+        self.head = head
+        self.id = record.id
+        self._parts = parts
+        self._record = record
+        self._held = held
+        self._size = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            part = await anext(self._parts)
+        except StopAsyncIteration:
+            await self._end(self.head.status)
+            raise
+        except Refusal as refusal:
+            await self._end(refusal.status, refusal.reason, refusal.detail)
+            raise
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        except (Exception, SystemExit) as error:  # a plugin's backend may raise anything: it ends this stream alone
+            log.exception("the stream of %s failed", self.id)
+            fault = failed()
+            await self._end(fault.status, fault.reason, fault.detail)
+            raise fault from error
+        self._size += len(part)
+        return part
+
+    async def aclose(self) -> None:
+        """End the stream now, if it has not ended: the backend's request is cancelled, and the record says so."""
+        await self._end(STATUS[Reason.CANCELLED], Reason.CANCELLED)
+
+    async def _end(self, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
+        async with self._held:
+            self._record.mark("stream")
+            self._record.note(response_size=self._size)
+            await self._record.close(status=status, reason=reason, detail=detail)
+
 
 PART: Final = 128 * 1024
 """Bytes of the largest part."""

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
+from gateway.exchange.authenticate import Absences
 from gateway.exchange.limit import Limiter
-from gateway.exchange.missing_accounts import Absences
 from gateway.exchange.record import Record, Recorder
-from gateway.exchange.stream import failed
+from gateway.exchange.streams import failed
 from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
 from gateway.jsontext.writing import compact_portable, is_large, plain_within, sorted_json_utf8, written
 from gateway.model import Caller, Effect, Json, Tell, Visit

@@ -73,7 +73,7 @@ STATE = "call-"
 
 
 class Typed(Protocol):
-    """Takes a typed yes or no from a client that may ask by itself: `gateway.exchange.decisions.ApprovalAnswers`."""
+    """Takes a typed yes or no from a client that may ask by itself: `ApprovalAnswers` in `gateway.exchange`."""
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None: ...
 

@@ -13,9 +13,8 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 from msgspec import structs
 
 from gateway.errors import Refusal
-from gateway.exchange.approve import MemoryApprovals
-from gateway.exchange.decisions import ApprovalAnswers, NotAllowed
-from gateway.exchange.grants import MemoryGrants
+from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Caller, Door, Initiator, Principal

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from mcp import Client
 
 from gateway.cli import main
-from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, signature
+from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
 from tests.leaks.marks import MARK
 from tests.whole.test_main_job import UI, answer_next, person, questions, request

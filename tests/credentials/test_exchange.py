@@ -19,7 +19,7 @@ from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.credentials import Client, OAuth, Server, Token, TokenExchange, token_exchange
 from gateway.errors import Refusal
-from gateway.exchange.run_flow import drive
+from gateway.exchange.oauth_tokens import drive
 from gateway.model import Secret
 from tests.credentials.test_client_credentials import Everywhere
 from tests.leaks.marks import MARK

@@ -30,7 +30,7 @@ from gateway.credentials import (
     signing_key,
 )
 from gateway.errors import Refusal, StartError
-from gateway.exchange.run_flow import drive
+from gateway.exchange.oauth_tokens import drive
 from gateway.model import Outbound, Response, Secret
 from tests.credentials.house import KEY, PUBLIC
 from tests.credentials.test_client_credentials import Everywhere

@@ -14,20 +14,18 @@ from msgspec import structs
 
 from gateway.credentials import Token
 from gateway.errors import Refusal
-from gateway.exchange.approval_step import ApprovalStep
-from gateway.exchange.approve import MemoryApprovals
+from gateway.exchange.approval_step import ApprovalStep, Waiting
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.circuit import Circuits
-from gateway.exchange.fetched import Fetched, Ownership
-from gateway.exchange.grants import MemoryGrants
-from gateway.exchange.idempotency import Idempotency
+from gateway.exchange.backend_protection import Circuits
+from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.limit import Limiter
+from gateway.exchange.oauth_tokens import Fetched, Ownership
 from gateway.exchange.pipeline import Exchange, Guarded
 from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Retries, Sender
 from gateway.exchange.streams import Streams
-from gateway.exchange.wait import Waiting
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Principal, Response, Secret
 from gateway.policy import Policy, parse_policy

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gateway.exchange.approve import MemoryApprovals
+from gateway.exchange.approval_answers import ApprovalAnswers
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.approvers import Ways
-from gateway.exchange.decisions import ApprovalAnswers
-from gateway.exchange.grants import MemoryGrants
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Question

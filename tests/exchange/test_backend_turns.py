@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.backend_turns import EACH, Turns
+from gateway.exchange.backend_protection import EACH, Turns
 from gateway.model import LOCAL, Request
 from tests.exchange.house import PAGE, Shop, built, reason
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.circuit import Circuits
+from gateway.exchange.backend_protection import Circuits
 from gateway.model import Initiator, Outbound, Request, Response
 from gateway.policy import Circuit, Retry
 from tests.exchange.house import JSON, PAGE, Clock, House, built, reason

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from gateway.credentials import Token
 from gateway.exchange.cookies import COOKIES, CookieJars, JarKey
-from gateway.exchange.fetched import Ownership
+from gateway.exchange.oauth_tokens import Ownership
 from gateway.model import LOCAL, Caller, Outbound, Request, Response, Secret
 from gateway.policy import Cookies
 from tests.exchange.house import JSON, PAGE, House, Shop, built

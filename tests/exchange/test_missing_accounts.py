@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.authenticate import Absences
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.exchange.house import ends_when_cancelled
 

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from gateway.contract import result
 from gateway.errors import Reason, Refusal
-from gateway.exchange.stream import Stream
-from gateway.exchange.streams import BESIDE, IN_ALL, PER_PERSON, PER_VIEW, SILENCE
+from gateway.exchange.streams import BESIDE, IN_ALL, PER_PERSON, PER_VIEW, SILENCE, Stream
 from gateway.model import LOCAL, Caller, Headers, Outbound, Part, Principal, Request, Response
 from gateway.policy import Retry
 from gateway.policy.masks import parse_json_path

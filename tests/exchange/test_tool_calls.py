@@ -15,8 +15,7 @@ from msgspec import structs
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import ApprovalStep
-from gateway.exchange.approve import MemoryApprovals
-from gateway.exchange.grants import MemoryGrants
+from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.limit import Limiter
 from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Record, Recorder

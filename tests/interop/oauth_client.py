@@ -41,7 +41,7 @@ from gateway.credentials import (
     token_exchange,
     wants_nonce,
 )
-from gateway.exchange.run_flow import drive
+from gateway.exchange.oauth_tokens import drive
 from gateway.model import Secret
 from gateway.policy import parse_network
 

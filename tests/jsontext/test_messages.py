@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.exchange.redact_secrets import Echo
+from gateway.exchange.filter import Echo
 from gateway.jsontext import messages
 from gateway.jsontext.messages import (
     DEPTH,

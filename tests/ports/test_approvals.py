@@ -10,8 +10,17 @@ import pytest
 from msgspec import structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approve import ASKING, KEPT, PER_PRINCIPAL, PER_VIEW, SHOWN, SILENCE, MemoryApprovals, Still
-from gateway.exchange.grants import MemoryGrants
+from gateway.exchange.approvals import (
+    ASKING,
+    KEPT,
+    PER_PRINCIPAL,
+    PER_VIEW,
+    SHOWN,
+    SILENCE,
+    MemoryApprovals,
+    MemoryGrants,
+    Still,
+)
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Parked
 from tests.clock import Clock

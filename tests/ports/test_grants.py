@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from gateway.exchange import grants
-from gateway.exchange.grants import MemoryGrants
+from gateway.exchange import approvals
+from gateway.exchange.approvals import MemoryGrants
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal, Question
 from gateway.ports.approvals import Grant, Grants
 from tests.clock import Clock
@@ -82,7 +82,7 @@ async def test_a_grant_ends_and_gains_no_time_by_a_clock_that_is_set_back(held: 
 @pytest.mark.bound("grants")
 async def test_grants_of_one_principal_are_bounded(held: Grants, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is evicted; another principal's stays."""
-    monkeypatch.setattr(grants, "MOST", 2)
+    monkeypatch.setattr(approvals, "MOST", 2)
     await given(held, principal=ANN)
     for rule in "abc":
         await given(held, rule)

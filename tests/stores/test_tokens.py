@@ -14,7 +14,7 @@ import pytest
 from gateway.credentials import Account, Token
 from gateway.credentials.signing import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
-from gateway.exchange.fetched import Fetched, Ownership
+from gateway.exchange.oauth_tokens import Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, SealBroken, new_key, parse_keys
 from gateway.stores.sql import Database

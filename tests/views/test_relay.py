@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import Refusal
 from gateway.model import LOCAL, Initiator
 from gateway.ports.approvals import Ask
-from gateway.views import later, relay
+from gateway.views import forward, relay
 from gateway.views.relay import PollAnswer, RelayEvent
 from tests.views.asking import DONE, OTHER, House, attached, housed, said, status
 from tests.views.pages import until
@@ -136,7 +136,7 @@ async def test_a_call_that_waits_for_a_person_says_so(house: House) -> None:
 
 async def test_collecting_waits_a_while_for_a_quiet_view(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a client that collects in a loop would send hundreds of requests a second while a tab is suspended."""
-    monkeypatch.setattr(later, "ASKED_AGAIN", 60.0)
+    monkeypatch.setattr(forward, "ASKED_AGAIN", 60.0)
     call = ((await house.call()).structured_content or {})["call"]
     collecting = asyncio.create_task(house.forwarder.collect(LOCAL, call))
     await asyncio.wait({collecting}, timeout=0.05)
@@ -237,7 +237,7 @@ async def test_lists_take_effect_once_a_second_the_last_one_too(house: House) ->
 @pytest.mark.bound("results to be collected")
 async def test_no_more_than_so_many_calls_are_kept(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is evicted."""
-    monkeypatch.setattr(later, "MOST_KEPT", 1)
+    monkeypatch.setattr(forward, "MOST_KEPT", 1)
     first = ((await house.call()).structured_content or {})["call"]
     await house.call()
     assert "No call" in said(await house.forwarder.collect(LOCAL, first))

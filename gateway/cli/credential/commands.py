@@ -17,7 +17,7 @@ from gateway.cli.policy.output import FAILED, console, json_option, minute, writ
 from gateway.credentials import OAuth, Token
 from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
-from gateway.exchange.run_flow import Obtaining, drive
+from gateway.exchange.oauth_tokens import Obtaining, drive
 from gateway.model import Json
 from gateway.stores.sealing import new_key
 from gateway.stores.tokens import ListedToken

@@ -15,8 +15,7 @@ from mcp_types.methods import validate_client_request
 from gateway.errors import Refusal
 from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.elicitation import ElicitingCalls
-from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of
-from gateway.mcp.upstreams.calls.eras import modern_result
+from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, client_of, modern_result
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
 from gateway.mcp.upstreams.calls.upstream_calls import CallServices, ShownIn, UpstreamCaller

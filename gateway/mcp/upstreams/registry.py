@@ -11,8 +11,7 @@ from gateway.backends.connect import Connections
 from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
 from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
-from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.authenticate import Absences, Authenticator
 from gateway.exchange.record import Recorder
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.mcp.elicitation import Asking, ElicitingCalls

@@ -16,7 +16,7 @@ import pytest
 from gateway import arriving
 from gateway.doors import approvals, responses
 from gateway.doors.bridge import uploads
-from gateway.exchange.webhook import SIGNATURE, TIMESTAMP, signature
+from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, signature
 from gateway.model import Secret
 from tests.callers.tokens import token
 from tests.doors.bridge.test_bridge import console

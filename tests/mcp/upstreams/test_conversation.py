@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.mcp.upstreams.calls.notifications import LARGEST_CHANGE
 from gateway.mcp.upstreams.transport.conversation import (
     MAX_ASKED,
     MAX_REPLIES,
@@ -15,6 +14,7 @@ from gateway.mcp.upstreams.transport.conversation import (
     is_answer,
 )
 from gateway.mcp.upstreams.transport.flood import ASKED, MESSAGES
+from gateway.mcp.upstreams.transport.notifications import LARGEST_CHANGE
 
 
 class Deaf:

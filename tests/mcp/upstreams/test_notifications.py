@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.upstreams.calls import notifications
-from gateway.mcp.upstreams.calls.notifications import BESIDE, MOST, CallNotifier
+from gateway.mcp.upstreams.transport import notifications
+from gateway.mcp.upstreams.transport.notifications import BESIDE, MOST, CallNotifier
 
 METHOD = "notifications/message"
 

@@ -10,7 +10,7 @@ import pytest
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
-from gateway.mcp.upstreams.calls.eras import cacheable, legacy_result
+from gateway.mcp.upstreams.calls.client import cacheable, legacy_result
 from gateway.mcp.upstreams.catalog import shapes
 from gateway.mcp.upstreams.catalog.shapes import MANY, fault, read, readable, without_nulls
 

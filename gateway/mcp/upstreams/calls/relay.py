@@ -16,8 +16,18 @@ from mcp.shared.exceptions import MCPError
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.writing import sorted_json
-from gateway.mcp.upstreams.calls import eras
-from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.calls.client import (
+    ASKING,
+    INPUT_REQUIRED,
+    UpstreamClient,
+    cacheable,
+    legacy_params,
+    legacy_request,
+    legacy_result,
+    modern_params,
+    modern_result,
+    needs_input,
+)
 from gateway.mcp.upstreams.catalog import shapes
 from gateway.mcp.upstreams.catalog.mirrors import Mirrors
 from gateway.mcp.upstreams.transport.conversation import Asker, Message, UpstreamLost, noted
@@ -159,14 +169,14 @@ class UpstreamRelay:
         params = _said(client, params)
         if session.terms.modern:
             if client.modern:
-                return eras.cacheable(method, await self._modern(session, client, client, method, params))
-            return eras.legacy_result(await self._asking(session, client, method, params))
+                return cacheable(method, await self._modern(session, client, client, method, params))
+            return legacy_result(await self._asking(session, client, method, params))
         if not client.modern:
             return await self._legacy(session, client, method, params)
-        if method in eras.ASKING:
+        if method in ASKING:
             return await self._parking(session, client, method, params)
         mute = replace(client, capabilities={})
-        return eras.modern_result(method, await self._legacy(session, mute, method, params))
+        return modern_result(method, await self._legacy(session, mute, method, params))
 
     async def _modern(
         self, session: LinkSession, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]
@@ -176,7 +186,7 @@ class UpstreamRelay:
             del said[types.CLIENT_INFO_META_KEY]
         if client.level is not None:
             said[types.LOG_LEVEL_META_KEY] = client.level
-        out = eras.modern_params(params, said)
+        out = modern_params(params, said)
         name = params.get("name")
         tool = self._upstream.offer(client.principal).tools.get(str(name)) if method == "tools/call" else None
         mirrored = self._mirrors.of(str(name), tool) if tool is not None else None
@@ -185,7 +195,7 @@ class UpstreamRelay:
 
     async def _legacy(self, session: LinkSession, asker: Asker, method: str, params: Mapping[str, Any]) -> Message:
         fields = headers(session.terms, method, params)
-        return await session.conversation.request(method, eras.legacy_params(params), asker=asker, headers=fields)
+        return await session.conversation.request(method, legacy_params(params), asker=asker, headers=fields)
 
     async def _asking(
         self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
@@ -197,7 +207,7 @@ class UpstreamRelay:
             except UpstreamLost as lost:
                 lost.unsent = lost.unsent and not asked  # the person would have to answer everything again
                 raise
-            if not eras.needs_input(result):
+            if not needs_input(result):
                 return result
             responses: Message = {}
             requests = result.get("inputRequests")
@@ -244,7 +254,7 @@ class UpstreamRelay:
                 finally:
                     news.cancel()
             if parked.task.done():
-                return eras.modern_result(method, parked.task.result())
+                return modern_result(method, parked.task.result())
             mine = [other for other in self._parked.values() if other.owner == parked.owner]
             if len(mine) >= MAX_PARKED:
                 _PARKED_CALLS.exceeded(parked.owner)
@@ -257,7 +267,7 @@ class UpstreamRelay:
             raise
         finally:
             asker.client = None
-        return {"resultType": eras.INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
+        return {"resultType": INPUT_REQUIRED, "inputRequests": asker.requests(), "requestState": parked.id}
 
     def _park(self, parked: _Parked) -> None:
         def expire() -> None:
@@ -307,7 +317,7 @@ def _asked(request: object) -> tuple[str, Message]:
     params = request.get("params", {}) if isinstance(request, dict) else None
     if method not in ("elicitation/create", "sampling/createMessage", "roots/list") or not isinstance(params, dict):
         raise MCPError(types.INTERNAL_ERROR, "The upstream asks for what the client does not know.")
-    return method, eras.legacy_request(params)
+    return method, legacy_request(params)
 
 
 def _bound(method: str, params: Mapping[str, Any]) -> str:

@@ -20,16 +20,14 @@ from gateway.caches import Owned
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
-from gateway.exchange.authenticate import Authenticator
-from gateway.exchange.missing_accounts import Absences
+from gateway.exchange.authenticate import Absences, Authenticator
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.jsontext.writing import sorted_json
 from gateway.mcp.asgi import ending_of
 from gateway.mcp.elicitation import STATE, ElicitingCalls
 from gateway.mcp.results import of_refusal
-from gateway.mcp.upstreams.calls.client import Context, UpstreamClient
-from gateway.mcp.upstreams.calls.eras import needs_input
+from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, needs_input
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
 from gateway.mcp.upstreams.catalog import accounts, listing
 from gateway.mcp.upstreams.catalog.listing import held_back, pin_of, rule_of

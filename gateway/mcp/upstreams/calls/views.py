@@ -16,8 +16,7 @@ from gateway.config import UpstreamApp
 from gateway.errors import Refusal
 from gateway.mcp.standard_answers import GREETINGS, greeted, version_of
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
-from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.calls.eras import modern_result
+from gateway.mcp.upstreams.calls.client import UpstreamClient, modern_result
 from gateway.mcp.upstreams.catalog.listing import ui_of, visibility
 from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News

@@ -16,8 +16,8 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
-from gateway.mcp.upstreams.calls.notifications import CHANGES, LARGEST_CHANGE, CallNotifier
 from gateway.mcp.upstreams.transport.flood import ASKED, Flood
+from gateway.mcp.upstreams.transport.notifications import CHANGES, LARGEST_CHANGE, CallNotifier
 from gateway.mcp.upstreams.transport.unreadable import Unreadable
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gateway.exchange.authenticate import Injected
-from gateway.exchange.redact_secrets import Echo
+from gateway.exchange.filter import Echo
 from gateway.model import Headers
 
 KEPT: Final = 2

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from gateway.backends.reaper import Reaper
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.exchange.redact_secrets import Echo
+from gateway.exchange.filter import Echo
 from gateway.jsontext.messages import LONG, encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost

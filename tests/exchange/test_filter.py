@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.filter import masked
-from gateway.exchange.redact_secrets import Echo
+from gateway.exchange.filter import Echo, masked
 from gateway.jsontext.sizes import MOST
 from gateway.model import Request, Response
 from gateway.policy.masks import parse_json_path

@@ -1,4 +1,4 @@
-"""Tests of `gateway.exchange.fetched`: which calls wait for the check whether a stored token has changed."""
+"""Tests of `gateway.exchange.oauth_tokens`: which calls wait for the check whether a stored token has changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from gateway.credentials import Token
 from gateway.errors import Reason, Refusal
-from gateway.exchange import fetched
-from gateway.exchange.fetched import AHEAD, LOOK, Fetched, Ownership
+from gateway.exchange import oauth_tokens
+from gateway.exchange.oauth_tokens import AHEAD, LOOK, Fetched, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
@@ -223,7 +223,7 @@ async def test_what_is_held_goes_on_while_the_database_is_down(tmp_path: Path) -
 @pytest.mark.bound("cached tokens of accounts")
 async def test_what_is_held_for_too_many_is_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest entry is evicted; its owner gets the same token again, never another person's."""
-    monkeypatch.setattr(fetched, "CACHED", 2)
+    monkeypatch.setattr(oauth_tokens, "CACHED", 2)
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         store = SlowStore(database, KeyRing(KeyFile(tmp_path / "gateway.key")))
         tokens = Fetched("shop", Issuer(), store, Ownership(per_person=True), now=Clock())
