@@ -43,9 +43,8 @@ from gateway.doors.sandbox import SandboxDoor
 from gateway.exchange.approval_step import ApprovalStep, Waiting
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
-from gateway.exchange.limit import Limiter
+from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.pipeline import Exchange
-from gateway.exchange.rates import MemoryRates
 from gateway.exchange.refusals import Excess
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams

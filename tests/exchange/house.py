@@ -19,10 +19,9 @@ from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
-from gateway.exchange.limit import Limiter
+from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.oauth_tokens import Fetched, Ownership
 from gateway.exchange.pipeline import Exchange, Guarded
-from gateway.exchange.rates import MemoryRates
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Retries, Sender
 from gateway.exchange.streams import Streams

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gateway.errors import Reason
-from gateway.exchange import rates
+from gateway.exchange import limit
 from gateway.model import LOCAL, Caller, Outbound, Principal, Request, Response
 from gateway.policy import Limit, Per, Quota, Rate, Window
 from gateway.throttle import Buckets
@@ -145,7 +145,7 @@ async def test_new_views_are_no_way_around_a_rate_of_the_principal(
     def asking(view: str, principal: Principal = LOCAL) -> Caller:
         return structs.replace(PAGE, principal=principal, view=view, proven=True)
 
-    monkeypatch.setattr(rates, "Buckets", lambda: Buckets(each=3))
+    monkeypatch.setattr(limit, "Buckets", lambda: Buckets(each=3))
     async with built(tmp_path, limits=(per_view,)) as house:
         own = [(await house.exchange.run(ITEMS, asking(f"view {number}"))).status for number in range(3)]
         churned = [(await house.exchange.run(ITEMS, asking(f"new {number}"))).status for number in range(5)]
@@ -159,7 +159,7 @@ async def test_a_used_up_quota_gives_back_what_was_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: Per
 ) -> None:
     """Also in the bucket that excess views share."""
-    monkeypatch.setattr(rates, "Buckets", lambda: Buckets(each=0))
+    monkeypatch.setattr(limit, "Buckets", lambda: Buckets(each=0))
     rate = Limit(Rate(3, 3600.0), per, "test")
     async with built(tmp_path, limits=(rate,), quotas=(replace(TWO_A_DAY, count=1),)) as house:
         asking = structs.replace(PAGE, view="one", proven=True)

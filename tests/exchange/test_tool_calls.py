@@ -16,8 +16,7 @@ from msgspec import structs
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
-from gateway.exchange.limit import Limiter
-from gateway.exchange.rates import MemoryRates
+from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.record import OnFailure, Record, Recorder
 from gateway.exchange.tool_calls import RECORDED, ToolCalls
 from gateway.hooks import Hooks

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from gateway.exchange import rates as memory
-from gateway.exchange.rates import MemoryRates
+from gateway.exchange import limit as memory
+from gateway.exchange.limit import MemoryRates
 from gateway.model import LOCAL, Caller, Door, Initiator, Principal
 from gateway.policy import Limit, Per, Quota, Rate, Window
 from gateway.ports.limits import Quotas, Rates, TakenRates

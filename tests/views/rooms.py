@@ -9,8 +9,7 @@ from typing import Any
 
 from gateway.exchange.approval_step import ApprovalStep
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
-from gateway.exchange.limit import Limiter
-from gateway.exchange.rates import MemoryRates
+from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.hooks import Hooks
