@@ -77,10 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the gateway beside a bare proxy and the MCP SDK's own way, all in one run.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=_count, default=3, help="how often each server is measured")
+    parser.add_argument("--rounds", type=_count, default=2, help="how often each server is measured")
     parser.add_argument("--connections", type=_counts, default="1,32", metavar="N,N", help="at once")
     parser.add_argument("--requests", type=_count, default=100_000, help="the most in one run of the load")
-    parser.add_argument("--seconds", type=float, default=2.0, help="the longest of one run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="the longest of one run")
     parser.add_argument("--warm-up", type=float, default=0.2, metavar="SECONDS", help="before each run")
     parser.add_argument("--routes", type=_count, default=10_000, help="in the policy of the gateway")
     parser.add_argument("--config", default="", metavar="YAML", help="more lines for the gateway's configuration")

@@ -17,7 +17,7 @@ from gateway.assembly.approvals import Approving
 from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
-from gateway.backends.plugged import plugged
+from gateway.backends.plugged import wrap_plugin
 from gateway.built import Built
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
 from gateway.doors.console import AppCard
@@ -200,7 +200,9 @@ class Backends:
             backend = AsgiBackend(spec.name, _application(app.id, spec))
         elif spec.type in self._types:
             what = f"app {app.id}: backend {spec.name!r}"
-            backend = plugged(spec.name, made(self._types[spec.type], what, spec.name, spec.options, "send", "close"))
+            backend = wrap_plugin(
+                spec.name, made(self._types[spec.type], what, spec.name, spec.options, "send", "close")
+            )
         else:
             known = ", ".join(["http", "asgi", *self._types])
             raise StartError(

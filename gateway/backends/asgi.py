@@ -12,7 +12,16 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec.structs import replace
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, follows, head, length_kept, length_told, received, silence
+from gateway.backends.fields import (
+    content_encoding,
+    declared_length,
+    kept_length,
+    length_is_of_body,
+    parse_fields,
+    response_head,
+    silence_timeout,
+    without_coding,
+)
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
 
@@ -41,7 +50,7 @@ class AsgiBackend:
         try:
             async with asyncio.timeout(request.timeout), self.stream(request) as arriving:
                 body = b"".join([part async for part in arriving.parts])
-                return replace(arriving.head, body=body, length=length_kept(request.method, arriving.head.length))
+                return replace(arriving.head, body=body, length=kept_length(request.method, arriving.head.length))
         except TimeoutError as error:
             raise self._too_slow(request.timeout) from error
 
@@ -54,13 +63,13 @@ class AsgiBackend:
             start = await self._next(call, request.timeout)
             if start["type"] != "http.response.start":
                 raise self._broken("sent a body before its head")
-            headers = received(start.get("headers", ()), self._name)
-            length = length_told(start.get("headers", ()))
-            answer = head(start["status"], headers, None, self._name, length=length)
-            decoder = Decoder(coding(headers), request.response_limit)
-            if follows(request.method, answer.status):
+            headers = parse_fields(start.get("headers", ()), self._name)
+            length = declared_length(start.get("headers", ()))
+            answer = response_head(start["status"], without_coding(headers), None, self._name, length=length)
+            decoder = Decoder(content_encoding(headers), request.response_limit)
+            if length_is_of_body(request.method, answer.status):
                 decoder.expect(length)
-            yield Arriving(answer, self._parts(call, decoder, request.method, silence(answer, request.timeout)))
+            yield Arriving(answer, self._parts(call, decoder, request.method, silence_timeout(answer, request.timeout)))
         finally:
             await call.give_up()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.backends.codings import Coding, Undone, codings
+from gateway.backends.codings import BrokenCoding, Coding, codings
 from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 
@@ -56,14 +56,14 @@ class Decoder:
         """Decode the next bytes from the connection into pieces of the body."""
         self._read += len(data)
         if not self._layers:
-            yield self._counted(data, 0)
+            yield self._count(data, 0)
             return
         # A compressed body may be slightly larger than its content; more than that is endless padding.
         if self._read > self._limit + self._limit // 1000 + 1024:
             raise self._too_large()
         try:
-            yield from self._undone(data, 0)
-        except Undone as error:
+            yield from self._decode(data, 0)
+        except BrokenCoding as error:
             raise Refusal(Reason.BACKEND_PROTOCOL, "the answer's content-encoding is broken") from error
 
     def check_end(self) -> None:
@@ -71,15 +71,15 @@ class Decoder:
         if not all(layer.whole for layer in self._layers):
             raise Refusal(Reason.BACKEND_PROTOCOL, "the answer's content-encoding ends too early")
 
-    def _undone(self, data: bytes, layer: int) -> Iterator[bytes]:
+    def _decode(self, data: bytes, layer: int) -> Iterator[bytes]:
         """Decode `data` by the codings from `layer` on."""
         if layer == len(self._layers):
             yield data
             return
         for piece in self._layers[layer].feed(data):
-            yield from self._undone(self._counted(piece, layer), layer + 1)
+            yield from self._decode(self._count(piece, layer), layer + 1)
 
-    def _counted(self, piece: bytes, layer: int) -> bytes:
+    def _count(self, piece: bytes, layer: int) -> bytes:
         """Count the output of `layer`, and return it. Raises `Refusal` beyond the limits."""
         self._given[layer] += len(piece)
         size = self._given[layer]

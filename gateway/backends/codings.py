@@ -42,7 +42,7 @@ _HEAD_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 """Flags of a gzip member (RFC 1952 2.3.1)."""
 
 
-class Undone(ValueError):
+class BrokenCoding(ValueError):
     """Bytes that are invalid in the coding."""
 
 
@@ -55,7 +55,7 @@ class Coding(Protocol):
         ...
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decode the next bytes into pieces of up to `STEP` bytes. Raises `Undone`."""
+        """Decode the next bytes into pieces of up to `STEP` bytes. Raises `BrokenCoding`."""
         ...
 
 
@@ -82,11 +82,11 @@ class Gzip:
             end = _head_end(head)
             if end is None:
                 if len(head) > LONGEST_HEAD:
-                    raise Undone
+                    raise BrokenCoding
                 self._head = head
                 return
             self._head, data = None, head[end:]
-        yield from _inflated(self._stream, data)
+        yield from _inflate(self._stream, data)
 
 
 class Deflate:
@@ -110,7 +110,7 @@ class Deflate:
             yield from self._contents(data, self._sum)
             return
         if self._seen is None:
-            yield from _inflated(self._stream, data)
+            yield from _inflate(self._stream, data)
             return
         self._seen += data
         try:
@@ -123,19 +123,19 @@ class Deflate:
         if first or len(self._seen) >= SNIFFED or self._stream.eof:
             self._seen = None
         yield first
-        yield from _inflated(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
+        yield from _inflate(self._stream, self._stream.unconsumed_tail, more=len(first) == STEP)
 
     def _contents(self, data: bytes, checked: int) -> Iterator[bytes]:
         """Decode raw deflate: browsers take the bytes behind it for the checksum of the zlib format (RFC 1950 2.2)."""
         if self._stream.eof:
             self._behind = (self._behind + data)[:4]
         else:
-            for piece in _inflated(self._stream, data):
+            for piece in _inflate(self._stream, data):
                 checked = self._sum = zlib.adler32(piece, checked)
                 yield piece
             self._behind = self._stream.unused_data[:4]
         if len(self._behind) == 4 and int.from_bytes(self._behind, "big") != checked:
-            raise Undone
+            raise BrokenCoding
 
 
 class Brotli:
@@ -165,34 +165,34 @@ class Brotli:
         if self._fed > AGAIN:
             self._kept = None
         try:
-            for piece in _unpacked(self._stream, data):
+            for piece in _unpack(self._stream, data):
                 self._given += len(piece)
                 yield piece
             self._ended = self._stream.is_finished()
         except brotli.error as error:
             if self._kept is None:
-                raise Undone from error
-            yield from self._up_to_the_end(bytes(self._kept), data)
+                raise BrokenCoding from error
+            yield from self._decode_again(bytes(self._kept), data)
         if self._kept is not None:
             self._kept += data
 
-    def _up_to_the_end(self, before: bytes, data: bytes) -> Iterator[bytes]:
+    def _decode_again(self, before: bytes, data: bytes) -> Iterator[bytes]:
         """Decode the rest of the output of `data`, which contains the end; `before` is the earlier input."""
         stream, skipped = brotli.Decompressor(), self._given
         for part in (before, *(data[at : at + 1] for at in range(len(data)))):
             try:
-                for piece in _unpacked(stream, part):
+                for piece in _unpack(stream, part):
                     rest, skipped = piece[skipped:], max(0, skipped - len(piece))
                     if rest:
                         yield rest
             except brotli.error as error:
-                raise Undone from error
+                raise BrokenCoding from error
             if stream.is_finished():
                 self._ended = True
                 return
 
 
-def _unpacked(stream: brotli.Decompressor, data: bytes) -> Iterator[bytes]:
+def _unpack(stream: brotli.Decompressor, data: bytes) -> Iterator[bytes]:
     more = bool(data)
     while more:
         piece = stream.process(data, output_buffer_limit=_BROTLI_STEP)
@@ -223,7 +223,7 @@ class Zstd:
             try:
                 piece = self._stream.decompress(data, STEP)
             except zstd.ZstdError as error:
-                raise Undone from error
+                raise BrokenCoding from error
             if piece:
                 yield piece
             data = self._stream.unused_data
@@ -273,22 +273,22 @@ def is_coded(value: str) -> bool:
         return True
 
 
-def _inflated(stream: zlib._Decompress, data: bytes, *, more: bool = False) -> Iterator[bytes]:
+def _inflate(stream: zlib._Decompress, data: bytes, *, more: bool = False) -> Iterator[bytes]:
     """Decompress `data`; `more`: the stream still holds output of earlier input."""
     while (data or more) and not stream.eof:
         try:
             piece = stream.decompress(data, STEP)
         except zlib.error as error:
-            raise Undone from error
+            raise BrokenCoding from error
         if piece:
             yield piece
         data, more = stream.unconsumed_tail, len(piece) == STEP
 
 
 def _head_end(head: bytes) -> int | None:
-    """Return the end of a gzip member's head; None if it is incomplete. Raises `Undone`."""
+    """Return the end of a gzip member's head; None if it is incomplete. Raises `BrokenCoding`."""
     if not head.startswith(_GZIP[: len(head)]):
-        raise Undone
+        raise BrokenCoding
     if len(head) < _FIXED_HEAD:
         return None
     flags, at = head[3], _FIXED_HEAD

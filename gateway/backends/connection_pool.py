@@ -65,20 +65,30 @@ class ConnectionPool:
         ends = time.monotonic() + timeout
         if self._free:
             self._free -= 1
-            timeouts = self._shared_timeout(timeout)
+            timeouts = self._shared_timeout(timeout)  # only for a request whose time begins now
         else:
             await self._acquire()
             timeouts = None
+        attempts = 2 if method in RETRIED else 1
         try:
-            try:
-                return await self._once(method, data, limit, ends, timeouts, body)
-            except Lost as error:
-                if method not in RETRIED:
-                    raise self._no_answer() from error
-            try:
-                return await self._once(method, data, limit, ends, None, body)
-            except Lost as error:
-                raise self._no_answer() from error
+            while True:
+                connection = self._pop_idle()
+                if connection is None:
+                    connection, timeouts = await self._connect(ends), None
+                reading = ResponseReader(method, limit)
+                try:
+                    await connection.exchange(data, body, reading, ends, timeouts, alone=self._free == self._size - 1)
+                    return reading
+                except Lost as error:
+                    attempts -= 1
+                    if not attempts:
+                        raise self._no_answer() from error
+                    timeouts = None
+                except Malformed as error:
+                    detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
+                    raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
+                finally:
+                    self._put_back(connection)
         finally:
             self._release()
 
@@ -108,23 +118,6 @@ class ConnectionPool:
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
-
-    async def _once(
-        self, method: str, data: bytes, limit: int, ends: float, timeouts: Alarms | None, body: bytes
-    ) -> ResponseReader:
-        """Send once; `timeouts` are the shared timeouts for a request whose time begins now."""
-        connection = self._pop_idle()
-        if connection is None:
-            connection, timeouts = await self._connect(ends), None
-        reading = ResponseReader(method, limit)
-        try:
-            await connection.exchange(data, body, reading, ends, timeouts, alone=self._free == self._size - 1)
-        except Malformed as error:
-            detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"
-            raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
-        finally:
-            self._put_back(connection)
-        return reading
 
     async def _acquire(self) -> None:
         """Wait for a place of another request, in FIFO order."""

@@ -24,7 +24,7 @@ _QUIET: Final = 86_400.0
 """Seconds for which an event stream may be silent: browsers do not end one for that."""
 
 
-def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
+def parse_fields(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     """Return names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), so that no browser refuses them.
 
     Raises `Refusal` (`backend-protocol`) for an invalid header field.
@@ -38,12 +38,12 @@ def received(raw: Iterable[tuple[bytes, bytes]], backend: str) -> Headers:
     return without_framing(tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields))
 
 
-def follows(method: str, status: int) -> bool:
+def length_is_of_body(method: str, status: int) -> bool:
     """Whether the content length in a head is that of a body behind it (RFC 9110 8.6)."""
     return method != "HEAD" and status != HTTPStatus.NOT_MODIFIED
 
 
-def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
+def declared_length(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
     """Return the content length of the body that follows, or that a response to HEAD omits (RFC 9110 8.6).
 
     None if it is not a single number, or the body is coded: it is passed on decoded.
@@ -65,7 +65,7 @@ def length_told(raw: Iterable[tuple[bytes, bytes]]) -> int | None:
     return int(lengths[0]) if len(lengths) == 1 and _LENGTH.match(lengths[0]) else None
 
 
-def length_kept(method: str, told: int | None) -> int | None:
+def kept_length(method: str, told: int | None) -> int | None:
     """Return the content length that is kept beside a whole body: that of a HEAD response, and 0."""
     return told if method == "HEAD" or told == 0 else None
 
@@ -77,7 +77,12 @@ def without_framing(headers: Headers) -> Headers:
     return tuple([pair for pair in headers if pair[0] not in hop])
 
 
-def head(
+def without_coding(headers: Headers) -> Headers:
+    """Return the fields of a decoded body."""
+    return tuple([pair for pair in headers if pair[0] != "content-encoding"])
+
+
+def response_head(
     status: int,
     headers: Headers,
     reason: str | None,
@@ -85,7 +90,7 @@ def head(
     body: bytes = b"",
     length: int | None = None,
 ) -> Response:
-    """Return the response, with its body or without it yet.
+    """Return the response, with its body or without it yet; `headers` are those of the decoded body.
 
     Raises `Refusal` (`backend-protocol`) for a status outside 200 to 599.
     """
@@ -93,19 +98,19 @@ def head(
         raise Refusal(Reason.BACKEND_PROTOCOL, f"backend {backend!r} answered with status {status}")
     return Response(
         status=status,
-        headers=tuple([pair for pair in headers if pair[0] != "content-encoding"]),
+        headers=headers,
         body=body,
         reason_phrase=reason if reason and _PHRASE.match(reason) else "",
         length=length,
     )
 
 
-def silence(answer: Response, timeout: float) -> float:
+def silence_timeout(answer: Response, timeout: float) -> float:
     """Return the seconds that the backend has for the next part of a response."""
     return max(timeout, _QUIET) if answer.says_by_and_by() else timeout
 
 
-def coding(headers: Headers) -> str:
+def content_encoding(headers: Headers) -> str:
     """Return the `content-encoding` of a response."""
     return ", ".join(value for name, value in headers if name == "content-encoding")
 

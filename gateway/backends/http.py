@@ -18,7 +18,7 @@ from gateway.backends.aiohttp_client import AiohttpClient
 from gateway.backends.body import ACCEPT_ENCODING, Decoder
 from gateway.backends.connect import CONNECTIONS_PER_HOST, USER_AGENT, Connections, Network, Origin
 from gateway.backends.connection_pool import ConnectionPool
-from gateway.backends.fields import FRAMING, NAME, follows, head, length_kept, silence
+from gateway.backends.fields import FRAMING, NAME, kept_length, length_is_of_body, response_head, silence_timeout
 from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseHead, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Outbound, Response
@@ -193,8 +193,8 @@ class HttpBackend:
         except TimeoutError as error:
             raise self._timed_out(request.timeout) from error
         found = read.head
-        length = length_kept(request.method, found.length if found.coding is None else None)
-        return head(found.status, found.end_to_end, found.reason, self._spec.name, read.body(), length)
+        length = kept_length(request.method, found.length if found.coding is None else None)
+        return response_head(found.status, found.passed_on, found.reason, self._spec.name, read.body(), length)
 
     async def close(self) -> None:
         """Close idle connections; those in use end with their exchange, all of them with `Connections`."""
@@ -208,11 +208,11 @@ class HttpBackend:
             async with self._limited(request.timeout):
                 response, found = await self._open(request, stack)
             length = found.length if found.coding is None else None
-            answer = head(found.status, found.end_to_end, found.reason, self._spec.name, length=length)
+            answer = response_head(found.status, found.passed_on, found.reason, self._spec.name, length=length)
             decoder = Decoder(found.coding or "", request.response_limit)
-            if follows(request.method, found.status):
+            if length_is_of_body(request.method, found.status):
                 decoder.expect(length)
-            yield Arriving(answer, self._pieces(response, decoder, silence(answer, request.timeout)))
+            yield Arriving(answer, self._pieces(response, decoder, silence_timeout(answer, request.timeout)))
 
     def _pool(self, origin: Origin, pools: dict[Origin, HttpClient], size: int) -> HttpClient:
         pool = pools.get(origin)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from gateway.backends.body import Body
 from gateway.backends.codings import is_coded
-from gateway.backends.fields import without_framing
+from gateway.backends.fields import without_coding, without_framing
 from gateway.model import Headers
 
 LINE_BYTES: Final = 8190
@@ -67,8 +67,8 @@ class Malformed(ValueError):
 class ResponseHead:
     """The head of a response, with its framing and connection state (RFC 9112 6.3, 9.3).
 
-    `length` is None without a content length, `coding` is its `content-encoding`. `end_to_end` are the fields without
-    those of the connection.
+    `length` is None without a content length, `coding` is its `content-encoding`. `passed_on` are the fields without
+    those of the connection and of the coding.
     """
 
     status: int
@@ -78,7 +78,7 @@ class ResponseHead:
     length: int | None = None
     coding: str | None = None
     reusable: bool = False
-    end_to_end: Headers = ()
+    passed_on: Headers = ()
 
 
 _NO_HEAD: Final = ResponseHead(0, "")
@@ -109,6 +109,29 @@ class ResponseReader:
     stores it within the limit. `begun`: something arrived. `reusable`: the connection can carry another
     request, once `feed` has returned True. Raises `Malformed`, and `Refusal` as `Body` does.
     """
+
+    __slots__ = (
+        "_body",
+        "_chunks",
+        "_interim",
+        "_left",
+        "_limit",
+        "_method",
+        "_open_body",
+        "_plain",
+        "_position",
+        "_received",
+        "_step",
+        "_trailers",
+        "_until_close",
+        "begun",
+        "complete",
+        "enough",
+        "head",
+        "paused",
+        "reusable",
+        "until",
+    )
 
     def __init__(
         self, method: str, limit: int, open_body: Callable[[ResponseReader, str], BodyReader] | None = None
@@ -362,7 +385,7 @@ def framed(persistent: bool, status: int, reason: str, headers: Headers) -> Resp
         length=length,
         coding=content_coding if content_coding is not None and is_coded(content_coding) else None,
         reusable=persistent and coding in (None, "chunked") and "close" not in (connection or "").lower(),
-        end_to_end=without_framing(headers),
+        passed_on=without_coding(without_framing(headers)),
     )
 
 

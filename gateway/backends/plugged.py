@@ -8,7 +8,15 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from gateway.backends.body import Decoder
-from gateway.backends.fields import coding, head, length_kept, length_told, received, silence
+from gateway.backends.fields import (
+    content_encoding,
+    declared_length,
+    kept_length,
+    parse_fields,
+    response_head,
+    silence_timeout,
+    without_coding,
+)
 from gateway.errors import Reason, Refusal
 from gateway.hooks import foreign
 from gateway.model import Arriving, Backend, Outbound, Response, StreamingBackend
@@ -16,7 +24,7 @@ from gateway.model import Arriving, Backend, Outbound, Response, StreamingBacken
 log = logging.getLogger(__name__)
 
 
-def plugged(name: str, backend: Backend) -> Backend:
+def wrap_plugin(name: str, backend: Backend) -> Backend:
     """Wrap a plugin's backend; `name` is its name in the policy. A streaming one still streams."""
     return _Streaming(name, backend, backend) if isinstance(backend, StreamingBackend) else _Plugged(name, backend)
 
@@ -53,11 +61,11 @@ class _Plugged:
         if type(given.status) is not int:
             raise self._wrong(f"gave the status {given.status!r}, which is no whole number")
         raw = tuple(self._raw(given.headers))
-        headers = received(raw, self._name)
-        told = given.length if given.length is not None else length_told(raw)
-        length = length_kept(request.method, told)
-        answer = head(given.status, headers, given.reason_phrase, self._name, length=length)
-        return answer, Decoder(coding(headers), request.response_limit)
+        headers = parse_fields(raw, self._name)
+        told = given.length if given.length is not None else declared_length(raw)
+        length = kept_length(request.method, told)
+        answer = response_head(given.status, without_coding(headers), given.reason_phrase, self._name, length=length)
+        return answer, Decoder(content_encoding(headers), request.response_limit)
 
     def _raw(self, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[bytes, bytes]]:
         try:
@@ -85,7 +93,7 @@ class _Streaming(_Plugged):
         with foreign():
             async with self._streaming.stream(request) as arriving:
                 answer, decoder = self._head(arriving.head, request)
-                yield Arriving(answer, self._parts(arriving.parts, decoder, silence(answer, request.timeout)))
+                yield Arriving(answer, self._parts(arriving.parts, decoder, silence_timeout(answer, request.timeout)))
 
     async def _parts(self, parts: AsyncIterator[bytes], decoder: Decoder, seconds: float) -> AsyncIterator[bytes]:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.backends.plugged import plugged
+from gateway.backends.plugged import wrap_plugin
 from gateway.errors import Reason, Refusal
 from gateway.model import Arriving, Headers, Outbound, Response, StreamingBackend
 
@@ -75,20 +75,20 @@ def answer(status: Any = 200, headers: Any = (), body: Any = b"") -> Response:
 async def test_what_is_no_answer_is_refused(given: object, reason: Reason) -> None:
     """An invalid answer is refused with a reason, and nothing of it is passed on."""
     with pytest.raises(Refusal) as refused:
-        await plugged("b", Plugin(given)).send(REQUEST)
+        await wrap_plugin("b", Plugin(given)).send(REQUEST)
     assert refused.value.reason is reason
 
 
 async def test_a_backend_that_is_cancelled_by_itself_fails() -> None:
     """A cancellation by the plugin itself is an error, so the caller gets an answer and keeps the connection."""
     with pytest.raises(RuntimeError, match="cancelled by itself"):
-        await plugged("b", Plugin(asyncio.CancelledError)).send(REQUEST)
-    backend = plugged("b", Streaming(answer(body=b"!")))
+        await wrap_plugin("b", Plugin(asyncio.CancelledError)).send(REQUEST)
+    backend = wrap_plugin("b", Streaming(answer(body=b"!")))
     assert isinstance(backend, StreamingBackend)
     async with backend.stream(REQUEST) as arriving:
         with pytest.raises(RuntimeError, match="cancelled by itself"):
             _ = [part async for part in arriving.parts]
-    asked = asyncio.create_task(plugged("b", Plugin(None)).send(replace(REQUEST, timeout=60)))
+    asked = asyncio.create_task(wrap_plugin("b", Plugin(None)).send(replace(REQUEST, timeout=60)))
     await asyncio.sleep(0)
     asked.cancel()
     await asyncio.wait({asked})
@@ -98,11 +98,11 @@ async def test_a_backend_that_is_cancelled_by_itself_fails() -> None:
 async def test_an_answer_is_given_as_of_any_backend() -> None:
     """Names are lower-cased, codings decoded, hop-by-hop fields dropped; an error in `close` is only logged."""
     fields: Headers = (("Content-Type", "text/plain"), ("Content-Encoding", "gzip"), ("Connection", "close"))
-    backend = plugged("b", Plugin(answer(201, fields, gzip.compress(b"hello"))))
+    backend = wrap_plugin("b", Plugin(answer(201, fields, gzip.compress(b"hello"))))
     assert await backend.send(REQUEST) == Response(201, (("content-type", "text/plain"),), b"hello")
     assert not isinstance(backend, StreamingBackend)
     await backend.close()
-    head = plugged("b", Plugin(answer(headers=(*fields[:2], ("Content-Length", "30")))))
+    head = wrap_plugin("b", Plugin(answer(headers=(*fields[:2], ("Content-Length", "30")))))
     assert (await head.send(replace(REQUEST, method="HEAD"))).status == 200
 
 
@@ -111,7 +111,7 @@ async def test_an_answer_is_given_as_of_any_backend() -> None:
 )
 async def test_a_stream_is_bounded_too(body: bytes, reason: Reason) -> None:
     """The sum of its parts and each silence are bounded."""
-    backend = plugged("b", Streaming(answer(body=body)))
+    backend = wrap_plugin("b", Streaming(answer(body=body)))
     assert isinstance(backend, StreamingBackend)
     async with backend.stream(REQUEST) as arriving:
         with pytest.raises(Refusal) as refused:
@@ -121,5 +121,5 @@ async def test_a_stream_is_bounded_too(body: bytes, reason: Reason) -> None:
 
 async def test_a_stream_is_given_as_it_comes() -> None:
     """The parts are passed on one by one, to the end."""
-    async with plugged("b", Streaming(answer(body=b"good"))).stream(REQUEST) as arriving:  # type: ignore[attr-defined]  # one that streams still can
+    async with wrap_plugin("b", Streaming(answer(body=b"good"))).stream(REQUEST) as arriving:  # type: ignore[attr-defined]  # one that streams still can
         assert [part async for part in arriving.parts] == [b"g", b"o", b"o", b"d"]

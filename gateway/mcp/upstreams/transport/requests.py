@@ -111,14 +111,15 @@ class Requests:
         `url` overrides the default one. Redirects are followed within the origin, with method and body. Raises
         `UpstreamLost`, and `Lost` if nothing came back.
         """
-        url = url or self._url
-        trail = Trail(url)
+        begun = url = url or self._url
+        trail: Trail | None = None
         while True:
             answer, changed = await self._once(method, body, fields, make(url), url)
             if changed and answer.status >= 300:
                 answer, _ = await self._once(method, body, fields, make(url), url)
             if answer.status not in REDIRECTS:
                 return answer
+            trail = trail or Trail(begun)
             try:
                 url = trail.follow(answer.status, answer.header("location"))
             except UpstreamLost as lost:
