@@ -89,7 +89,7 @@ def _timeout() -> web.HTTPRequestTimeout:
         "type": "urn:webmcp-gateway:body-timeout",
         "title": "body timeout",
         "status": 408,
-        "detail": "The body of the request does not come, or comes too slowly.",
+        "detail": "The body of the request did not arrive, or arrived too slowly.",
     }
     error = web.HTTPRequestTimeout(text=plain_json(problem), content_type="application/problem+json")
     error.force_close()

@@ -93,7 +93,7 @@ WORDS: dict[Reason, str] = {
     Reason.APPROVAL_DECLINED: "This was declined.",
     Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
     Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and nobody can be asked for it now.",
-    Reason.IDEMPOTENCY_CONFLICT: "This may have been done before. Look what came of it before you try again.",
+    Reason.IDEMPOTENCY_CONFLICT: "This may have been done already. Check its result before you try again.",
     Reason.REQUEST_TOO_LARGE: "This is larger than what can be sent from here.",
     Reason.RATE_LIMITED: "This was too much at once. Try again in a moment.",
     Reason.QUOTA_EXCEEDED: "What may be done for now is used up. Try again later.",

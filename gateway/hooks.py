@@ -149,7 +149,7 @@ class PluginApprover:
         try:
             answer = await _call(self._implementation, None, question=question)
         except PluginFailed as error:
-            log.error("%s; the question goes on without it", error)
+            log.error("%s; the question stays open without it", error)
             return None
         if answer is None or isinstance(answer, bool):
             return answer

@@ -112,7 +112,7 @@ class Metrics:
         self.bounds_exceeded = counts("bounds_exceeded", "Times that a caller went beyond a bound.", "bound")
         self.request_seconds = seconds("request_seconds", "Whole requests and tool calls.", "kind", "app")
         self.step_seconds = seconds("step_seconds", "The steps of requests and tool calls.", "kind", "step")
-        self.answers = counter("approval_answers", "Questions to persons, by what came of them.", "app", "answer")
+        self.answers = counter("approval_answers", "Questions to persons, by outcome.", "app", "answer")
         self.questions = gauge("approvals_open", "Questions that wait for a person.", "app")
         self.views = gauge("views", "Live views.", "app")
         self.token_requests = counter("token_requests", "Requests for tokens.", "credential", "outcome")
@@ -124,8 +124,10 @@ class Metrics:
         self.sink_failures = counter("sink_failures", "Times that a sink did not take lines; they are kept.", "sink")
         self.spans_dropped = counter("spans_dropped", "Spans that no collector took in time.")
         self.upstream_changes = counter("upstream_tool_changes", "Tools that are not what they were.", "upstream")
-        self.upstreams = gauge("upstream_up", "Whether a connection to an upstream stands.", "upstream")
-        self.problems = gauge("configuration_problems", "What is wrong with the files at present.", "kind")
+        self.upstreams = gauge("upstream_up", "Whether a connection to an upstream is open.", "upstream")
+        self.problems = gauge(
+            "configuration_problems", "Number of current problems in the configuration files.", "kind"
+        )
         self.reloads = counter("reloads", "Times that changed files were read.", "result")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
 

@@ -148,7 +148,7 @@ _BLOCKED = {
 """Features that hosts block, by the first word of their use and its pattern."""
 _LATE = {
     ("import", re.compile(r"(?<![\w$.])import\s*\(\s*(?:/\*.*?\*/\s*)?(?![\s\"'`/)])", re.DOTALL)): (
-        "imports what is only known when it runs, which fails where that is a file: a packed page has no other"
+        "imports a module whose name is only known at run time, which fails for a file: a packed page is a single file"
     ),
 }
 """The same, unless the page lists files for that."""

@@ -75,14 +75,14 @@ class Spans(SpanProcessor):
                     failing = False
                 except OSError as error:
                     if not failing:
-                        log.warning("traces are not taken: %s", error)
+                        log.warning("the collector does not accept traces: %s", error)
                     failing = True
         finally:
             try:
                 async with asyncio.timeout(EVERY):
                     await self._send()
             except (OSError, TimeoutError) as error:
-                log.warning("the last traces were not taken: %s", error)
+                log.warning("the collector did not accept the last traces: %s", error)
 
     async def _send(self) -> None:
         while self._waiting:

@@ -305,7 +305,7 @@ class ResponseReader:
         if self._unparsed < 2:
             return False
         if not self._received.startswith(b"\r\n", self._position):
-            raise Malformed("a chunk does not end where it said")
+            raise Malformed("a chunk is longer than its declared size")
         self._position += 2
         self._step = ResponseReader._chunk_size
         return True
@@ -398,7 +398,7 @@ def _length(value: str, before: int | None) -> int:
             raise Malformed("its content-length is no number")
         lengths.add(int(found[1]))
     if len(lengths) > 1:
-        raise Malformed("it says different content-lengths")
+        raise Malformed("it has different content-lengths")
     return lengths.pop()
 
 

@@ -151,7 +151,7 @@ def redeem_code(spec: OAuthIssuer, server: Metadata, code: str, attempt: LoginAt
     tokens = _object(answer)
     id_token, access_token = tokens.get("id_token"), tokens.get("access_token")
     if not isinstance(id_token, str):
-        raise Unidentified("The authorization server does not say who logged in: is `openid` allowed to this client?")
+        raise Unidentified("The authorization server sent no ID token: is the scope `openid` allowed for this client?")
     return LoginTokens(id_token, access_token if isinstance(access_token, str) and access_token else None)
 
 
@@ -163,7 +163,7 @@ def fetch_userinfo(url: str, access_token: str, subject: str) -> Flow[dict[str, 
         raise unavailable("does not say more of the person")
     claims = _object(answer)
     if claims.get("sub") != subject:
-        raise Unidentified("The authorization server tells of somebody else.")
+        raise Unidentified("The authorization server described a different person.")
     return claims
 
 

@@ -92,7 +92,7 @@ def verify(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[
     """Return the claims of a token that one of `keys` verifies. Raises `Unidentified`, or its subclass `UnknownKey`."""
     algorithm = token.header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise Unidentified("This token is signed in a way that is not taken here.")
+        raise Unidentified("This token's signature algorithm is not accepted here.")
     if "crit" in token.header or "b64" in token.header:
         raise Unidentified("This token asks for an extension that is not known here.")
     named = [key for key in keys if token.key_id in (None, key.id)]
@@ -143,7 +143,7 @@ def of_access_token(
     if not {*spec.audience, *resources}.intersection(texts(claims.get("aud"))):
         raise Unidentified("This token is for another audience.")
     if "nonce" in claims and spec.client_id is not None and spec.client_id in texts(claims.get("aud")):
-        raise Unidentified("This is an ID token: it says who logged in, and lets nobody call.")
+        raise Unidentified("This is an ID token, which identifies a person but authorizes no calls.")
     if "cnf" in claims:
         raise Unidentified("This token is bound to a key, and cannot be shown as a plain bearer token.")
     _check_scope(spec, claims)
@@ -192,7 +192,7 @@ def check_times(claims: Mapping[str, Json], now: float, skew: float) -> float:
     """Return the expiry in seconds since the epoch. Raises `Unidentified` outside the token's validity."""
     expires = _time(claims, "exp")
     if expires is None or expires + skew <= now:
-        raise Unidentified("This token has expired." if expires is not None else "This token says no end.")
+        raise Unidentified("This token has expired." if expires is not None else "This token has no expiry.")
     for name in ("nbf", "iat"):
         begins = _time(claims, name)
         if begins is not None and begins - skew > now:

@@ -60,7 +60,7 @@ def doctor(path: Path) -> None:
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
-    click.echo("nothing is wrong: nobody else may change what the gateway goes by, or read what it makes")
+    click.echo("no problem found: other users can neither change the gateway's configuration nor read its files")
 
 
 async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:

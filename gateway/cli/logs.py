@@ -180,7 +180,7 @@ class NoHttp(logging.Filter):
         if isinstance(error, web.RequestPayloadError):  # its cause is the parser's error
             error = error.__cause__
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args = "a client sent what is no HTTP: %s", (_said(error),)
+            record.msg, record.args = "a client sent invalid HTTP: %s", (_said(error),)
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.exc_info = record.exc_text = None
         return True

@@ -88,7 +88,9 @@ def read_approvals(section: Section, folder: Path, environ: Mapping[str, str]) -
 def _ways(section: Section) -> tuple[ApprovalWay, ...]:
     known = tuple(ApprovalWay)
     usual = tuple(DEFAULTS["approvals.ask"].strip("[]").split(", "))
-    named = section.texts("ask", usual, empty=f"name at least one way of {', '.join(known)}: else nobody is ever asked")
+    named = section.texts(
+        "ask", usual, empty=f"name at least one way of {', '.join(known)}: otherwise nobody is ever asked"
+    )
     for name in named:
         if name not in known:
             section.problem(f'must be of {", ".join(known)}, not "{name}"', "ask")

@@ -58,7 +58,7 @@ def blocks(section: Section, key: str) -> Blocks:
         try:
             block = ip_network(text)
             if not block.prefixlen:
-                section.problem(f"{text} is every address: whoever comes would be believed", key)
+                section.problem(f"{text} is every address: any client would be trusted", key)
             found.append(block)
         except ValueError:
             section.problem(f"{text!r} is no address or CIDR block such as 10.0.0.7 or 10.0.0.0/8", key)
@@ -119,7 +119,7 @@ def _proxy(section: Section) -> ProxyAuth:
         section.problem("must be of a-z, 0-9 and -", "name")
     found = blocks(section, "proxies")
     if "proxies" in section and not found:
-        section.problem("name the addresses of the proxy: the header is believed of nobody else", "proxies")
+        section.problem("list the addresses of the proxy: the header is trusted from them only", "proxies")
     header, roles = _header(section, "header") or "", _header(section, "roles_header")
     return ProxyAuth(name, header, roles, found)
 
@@ -127,7 +127,7 @@ def _proxy(section: Section) -> ProxyAuth:
 def _header(section: Section, key: str) -> str | None:
     name = section.text(key).lower()
     if name and (not _HEADER.fullmatch(name) or name in _TAKEN):
-        section.problem(f"{name!r} is no header that says who calls, such as x-auth-request-user", key)
+        section.problem(f"{name!r} is not a header that identifies the caller, such as x-auth-request-user", key)
     return name or None
 
 

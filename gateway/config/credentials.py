@@ -44,7 +44,7 @@ def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -
     match = _PLACE.fullmatch(text)
     if match is None:
         section.problem(
-            "write ${env:NAME}, ${file:path} or keyring: the key itself never stands here", "encryption_key"
+            "write ${env:NAME}, ${file:path} or keyring: the key itself is never written here", "encryption_key"
         )
         return EncryptionKey()
     if match[1] == "env":
@@ -120,7 +120,7 @@ def _credential(name: str, section: Section, reading: SectionReading) -> Spec:
     kind = section.get("type")
     if kind is None or not isinstance(kind.value, str) or kind.value not in TYPES:
         if kind is not None and kind.value in _FIXED and not reading.plugins:
-            section.problem(f"there is none called {kind.value}: write {_FORM}", "type")
+            section.problem(f"none is named {kind.value}: write {_FORM}", "type")
             return _plugged(name, "", section, reading)
         type = section.text("type") if reading.plugins else section.choice("type", TYPES)
         return _plugged(name, type, section, reading)
@@ -227,7 +227,7 @@ def _client(
     }
     if method is ClientAuthentication.NONE and not named and type not in ("authorization_code", "jwt_bearer"):
         section.problem(
-            "how does the gateway prove who it is? give client_secret, private_key or certificate, or client_auth: none"
+            "the client authentication is missing: give client_secret, private_key or certificate, or client_auth: none"
         )
     if method in needs and needs[method][1] is None:
         section.problem(f"{method} needs {needs[method][0]}", "client_auth")

@@ -194,7 +194,7 @@ class _Reader:
         permissions = _permissions(section)
         storage = StorageKind(section.choice("storage", list(StorageKind), DEFAULTS["apps.<name>.storage"]))
         if isinstance(source, UpstreamApp) and "permissions" in section:
-            section.problem("are for a folder or a file: an upstream says itself what its app asks for", "permissions")
+            section.problem("apply to a folder or a file: an upstream declares these for its app", "permissions")
         if isinstance(source, UpstreamApp) and storage is StorageKind.GATEWAY:
             section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
         if policy is None:

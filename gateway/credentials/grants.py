@@ -89,7 +89,7 @@ def redeem(
     endpoints = yield from _login_endpoints(spec)
     issuer = answer.get("iss")
     if (issuer is None and endpoints.sends_issuer) or issuer not in (None, spec.server.issuer):
-        raise failure(spec.name, "the answer comes from another server than the one that was asked (iss)")
+        raise failure(spec.name, "the response came from a different authorization server (iss)")
     if issuer is None and several:
         why = "the answer does not name its server (iss), and others lead people back to the same address"
         raise failure(spec.name, f"{why}: give it one of its own with `callback: own`")
@@ -155,7 +155,7 @@ def token_exchange(spec: OAuth, grant: TokenExchange, subject: Token, actor: Tok
     value, kind = subject.value, subject.type
     if grant.by_id_token:
         if subject.id_token is None:
-            detail = f"credential {grant.subject!r} has no ID token: give it the scope openid, and connect it anew"
+            detail = f"credential {grant.subject!r} has no ID token: add the scope openid, and connect it again"
             raise failure(spec.name, detail)
         value, kind = subject.id_token, ID_TOKEN
     form = {
@@ -186,7 +186,7 @@ def refresh(spec: OAuth, token: Token, now: float) -> Flow[Token]:
     Raises `GrantEnded` if it is no longer valid: already used, or revoked by the account's owner.
     """
     if token.refresh is None:
-        raise GrantEnded(f"credential {spec.name!r}: its token has expired, and there is none to refresh it with")
+        raise GrantEnded(f"credential {spec.name!r}: its token has expired, and it has no refresh token")
     endpoints = yield from find_endpoints(spec)
     form = prepare_token_request("refresh_token", refresh_token=token.refresh.reveal(), resource=spec.resource)
     granted = yield from request_token(spec, endpoints, form, now, key=token.key)

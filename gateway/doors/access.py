@@ -165,7 +165,7 @@ class Challenges:
         path = request.path.removeprefix(METADATA)
         mount = request.match_info.get("app")
         if not self._issuers or (mount is not None and not self._mounts(mount)):
-            return refused(404, "not-found", "This gateway takes no tokens of an authorization server here.")
+            return refused(404, "not-found", "This gateway accepts no tokens of an authorization server here.")
         document = {
             "resource": f"{self._public}{path}",
             "authorization_servers": [issuer.issuer for issuer in self._issuers],

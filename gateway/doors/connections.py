@@ -63,7 +63,7 @@ class ConnectionsDoor:
             return _not_a_person()
         meant = (await object_of(request)).get("for")
         if isinstance(meant, str) and meant and not shows(meant, self._audience(principal)):
-            return refused(403, "other-person", "This link was made for somebody else: ask for one of your own.")
+            return refused(403, "other-person", "This link belongs to another person: request one of your own.")
         try:
             begun = await self._connecting.begin(name, principal)
         except Refusal as refusal:

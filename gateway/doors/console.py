@@ -161,7 +161,9 @@ class ConsoleDoor:
         try:
             records = await self._seen(request[PRINCIPAL], int(limit), request.query)
         except OSError:
-            return refused(503, "database-unavailable", "The database does not answer; the journal goes on without it.")
+            return refused(
+                503, "database-unavailable", "The database does not respond; the journal continues without it."
+            )
         return fresh({"records": [_line(record) for record in records]})
 
     async def _seen(self, principal: Principal, limit: int, query: Mapping[str, str]) -> list[StoredRecord]:

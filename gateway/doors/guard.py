@@ -169,7 +169,7 @@ class Guard:
             return f"The origin {origin[:100]!r} may not use this gateway."
         needs_no_mark = is_mcp or path == SIGNED or access(site, path) is Access.SHOWN or is_metadata(site, path)
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
-            return f"A client that is no browser says so with the header `{CLIENT_HEADER}: 1`."
+            return f"A client that is not a browser must send the header `{CLIENT_HEADER}: 1`."
         return None
 
 

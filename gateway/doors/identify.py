@@ -106,12 +106,12 @@ class Identify:
                 guess.right()
                 return as_client(found) if place.access is Access.MCP else found
         if guess.refused:
-            raise Unidentified("Too many tokens come from here that are nobody's.", "rate_limited", status=429)
+            raise Unidentified("Too many invalid tokens came from this address.", "rate_limited", status=429)
         if away is not None:
             raise away
         if bearer is not None:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
-        raise Unidentified("This gateway wants to know who calls.", error="")
+        raise Unidentified("This gateway requires authentication.", error="")
 
     def guess(self, request: Asked) -> Guess:
         """Return the bound on look-ups at issuers for the caller of `request`, whose credential may be invalid."""

@@ -288,7 +288,7 @@ class Issuer:
         tokens = await drive(issuer_requests.redeem_code(self._spec, found, code, attempt, back), self._backend)
         id_token = parse_token(tokens.id_token)
         if id_token is None:
-            raise Unidentified("The authorization server's ID token is none.")
+            raise Unidentified("The authorization server's ID token is invalid.")
         claims = await self._verified(id_token)
         principal = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:

@@ -101,8 +101,8 @@ class _Source:
         """Increase the pause after a round without any answer."""
         if not self._pause:
             log.warning(
-                "%s cannot be asked whether credentials still hold: %s. What is open on the strength of those ends "
-                "after %g seconds without an answer",
+                "%s cannot be asked whether credentials are still valid: %s. Their streams and calls are closed after "
+                "%g seconds without an answer",
                 self.name,
                 str(why).removesuffix(".") or f"no answer within {ANSWER:g} seconds",
                 UNCHECKED,
@@ -203,7 +203,7 @@ class Standing:
                 _end(end)
         for credential in list(self._credentials.values()):
             if credential.unknown is not None and steady - credential.unknown >= UNCHECKED:
-                log.warning("a stream or call ends: nobody could say for %g s whether its credential holds", UNCHECKED)
+                log.warning("a stream or call is closed: its credential could not be checked for %g s", UNCHECKED)
                 self._lost(credential)
 
     async def _look_at(self, source: _Source) -> None:

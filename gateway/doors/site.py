@@ -173,7 +173,7 @@ def _unread(error: Exception, largest: int) -> Refusal:
         case web.HTTPRequestEntityTooLarge():
             return Refusal(Reason.REQUEST_TOO_LARGE, f"A body may have {largest} bytes at most.")
         case web.HTTPRequestTimeout():
-            return Refusal(Reason.BAD_REQUEST, "The body does not come, or comes too slowly.", status=408)
+            return Refusal(Reason.BAD_REQUEST, "The body did not arrive, or arrived too slowly.", status=408)
         case NoRoom():
             detail = "Too many large bodies are under way. Try again."
             return Refusal(Reason.RATE_LIMITED, detail, status=503, headers=(("retry-after", "1"),))

@@ -54,7 +54,9 @@ class ApprovalAnswers:
         """
         asked = await self._open(id, by)
         if not may_decide(by, asked.principal, asked.question.app):
-            raise NotAllowed("A person answers this, logged in to the console, or one who may `approve` for others.")
+            raise NotAllowed(
+                "The person must answer this, logged in to the console, or someone with the capability `approve`."
+            )
         present = approve and self._presence is not None and assertion is not None
         if present and self._presence is not None:
             await self._presence.touched(by, asked.question, assertion, lasting=grant)
@@ -116,7 +118,7 @@ class ApprovalAnswers:
         if approve and self._presence is not None and not present:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
-            raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy lets nobody allow this for longer than once.")
+            raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy does not permit a grant for this.")
         if await self._approvals.question(question.id) is None:  # another answer arrived while the key was verified
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
@@ -164,7 +166,7 @@ def _is_own(by: Principal, owner: Principal) -> bool:
 
 
 WAITS = "waits for a person's approval, on the console: until then the policy of before holds"
-DECLINED = "a person declined what it opens: the policy of before holds until the file changes"
+DECLINED = "a person declined the loosened policy: the previous one stays in force until the file changes"
 
 
 class Loosening:

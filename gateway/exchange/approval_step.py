@@ -205,7 +205,7 @@ class Waiting:
 async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
     """Run the parked request, or return the answer of the run that another caller began."""
     if parked.request is None:
-        raise Refusal(Reason.BAD_REQUEST, "A tool call is not taken up here: repeat it.")
+        raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")
     if parked.result is None:
         parked.result = asyncio.get_running_loop().create_future()
         try:

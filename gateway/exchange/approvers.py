@@ -100,7 +100,7 @@ class Ways:
         except Refusal as refusal:
             log.warning("the answer of %s was not taken: %s", way.name, refusal.detail)
         except Exception:
-            log.exception("a question could not be asked by %s; it goes on without that", way.name)
+            log.exception("a question could not be sent by %s; the other approvers are still asked", way.name)
 
     async def _over(self, way: NamedApprover, question: Question, state: ApprovalState) -> None:
         try:

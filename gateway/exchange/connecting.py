@@ -160,11 +160,11 @@ class Connecting:
         if not mine or not hmac.compare_digest(begun["secret"], digest(secret).hex()):
             raise Refusal(
                 Reason.BAD_REQUEST,
-                "This login was begun by somebody else, or in another window: begin it again.",
+                "This login was started by another person or in another window: start it again.",
                 status=403,
             )
         if begun["redirect_uri"] != self._place(answer.get("callback")):
-            raise failure(begun["credential"], "the answer came to the address of another server (callback)")
+            raise failure(begun["credential"], "the response arrived at the redirect URI of another server (callback)")
         spec = self._spec(begun["credential"], principal)
         several = self._several and not _has_own_callback(spec)
         flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)

@@ -282,7 +282,7 @@ class Fetched:
 
     async def _kept(self, principal: Principal) -> StoredToken:
         if self._ownership.per_person and principal.shared:
-            detail = f"credential {self._name!r} belongs to persons, and this caller stands for several"
+            detail = f"credential {self._name!r} belongs to persons, and this caller represents several"
             raise Refusal(Reason.CREDENTIAL_FAILED, detail)
         key = self._key(principal)
         held = self._held.get(key)
@@ -321,7 +321,7 @@ class Fetched:
         except SealBroken as error:
             log.error("the token of credential %s cannot be opened: %s", self._name, error)
             if self._ownership.connect_url is not None:
-                raise self._needed(principal, "what is stored cannot be opened any more") from None
+                raise self._needed(principal, "the stored token cannot be decrypted any more") from None
             await self._store.delete(self._name, key)
             return await self._renew(principal, key, None)
         except (OSError, StartError) as error:

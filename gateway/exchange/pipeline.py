@@ -126,7 +126,7 @@ class Exchange:
     async def _take_up(self, parked: Parked) -> Response:
         """Resume a request after a person has answered."""
         if parked.request is None:
-            raise Refusal(Reason.BAD_REQUEST, "A tool call is not taken up here: repeat it.")
+            raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")
         outcome = await self._carry(parked.request, parked.caller, parked)
         if isinstance(outcome, Response):
             return outcome

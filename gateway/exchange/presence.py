@@ -197,7 +197,7 @@ class Presence:
     def _end(self, by: Principal, what: str) -> bytes:
         challenge, expires = self._begun.pop((by.person, what), (b"", 0.0))
         if self._clock() >= expires:
-            raise _refused("This took too long, or was done already. Begin anew.")
+            raise _refused("This took too long, or was done already. Start again.")
         return challenge
 
 
@@ -223,7 +223,7 @@ def _named(keys: Sequence[TouchKey]) -> list[PublicKeyCredentialDescriptor]:
 
 def _json(value: Json) -> str:
     if not isinstance(value, dict):
-        raise _refused("What the key said is missing.")
+        raise _refused("The key's response is missing.")
     return plain_json(value)
 
 

@@ -89,9 +89,9 @@ class OnFailure(StrEnum):
 
 
 CONSEQUENCES: Final = {
-    OnFailure.REFUSE_UNSAFE: "what changes something is refused, the rest goes on unrecorded",
+    OnFailure.REFUSE_UNSAFE: "unsafe requests are refused, others continue unrecorded",
     OnFailure.REFUSE: "everything is refused",
-    OnFailure.CONTINUE: "everything goes on unrecorded",
+    OnFailure.CONTINUE: "everything continues unrecorded",
 }
 
 CAUSES: Final = 4096

@@ -61,7 +61,7 @@ def following(policy: Policy, leg: Leg, answer: BackendAnswer) -> Hop | None:
     if leg.obligations.redirects is Redirects.NONE:
         raise denied("The backend redirects, and this route follows no redirects.")
     if leads_nowhere(policy, leg.canonical, location):
-        raise broken("The backend redirects to what is no HTTP URL.")
+        raise broken("The backend redirects to an invalid HTTP URL.")
     place = landing(policy, leg.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
         if Echo(answer.secrets).text(text) != text:

@@ -305,8 +305,8 @@ def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types
 
 def _unseen(packed: PackedApp, view: str) -> types.CallToolResult:
     text = (
-        f"{packed.title} is not on any screen: this client says that it shows no MCP Apps, and the gateway's console "
-        f"does not show it to this person either. Ask them to open it there, or in a client that shows MCP Apps, then "
+        f"{packed.title} is not shown anywhere: this client declares no support for MCP Apps, and the person has not "
+        f"opened it on the gateway's console. Ask them to open it there, or in a client that shows MCP Apps, then "
         f"call open_{packed.id} again. Until then view {view} has no page, and no tools."
     )
     return of_values({"view": view}, text, None)

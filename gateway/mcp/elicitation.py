@@ -192,7 +192,7 @@ class ElicitingCalls(Generic[Answer]):
         else:
             found = self._runs.get(params.request_state)
             if found is None or found.principal.id != principal.id:
-                return self._refused(Refusal(Reason.APPROVAL_EXPIRED, "This call is not known any more. Begin anew."))
+                return self._refused(Refusal(Reason.APPROVAL_EXPIRED, "This call is unknown or expired. Start again."))
             run = found
             run.moved(context)
             for id, response in (params.input_responses or {}).items():

@@ -146,7 +146,7 @@ def _said(message: Message) -> dict[str, object]:
 
 ACCEPT = "Not Acceptable: `Accept` must name application/json and text/event-stream."
 CONTENT_TYPE = "`Content-Type` must be application/json."
-BODY = "The body must be one JSON-RPC request, notification or response; batches are not taken."
+BODY = "The body must be one JSON-RPC request, notification or response; batches are not supported."
 
 
 class Worded:

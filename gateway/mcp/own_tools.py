@@ -47,9 +47,12 @@ def poll_tool() -> types.Tool:
             "items": {"type": "object"},
             "description": "What the page offers, if that changed.",
         },
-        "hidden": {"type": "boolean", "description": "Nobody sees the view: it may be silent for longer."},
+        "hidden": {"type": "boolean", "description": "The view is hidden: it may poll less often."},
         "closing": {"type": "boolean", "description": "The view is being closed."},
-        "leaving": {"type": "boolean", "description": "Its page goes, or loads again; if it stays, it asks anew."},
+        "leaving": {
+            "type": "boolean",
+            "description": "Its page is being left or reloaded; if it stays, it polls again.",
+        },
     }
     event = {
         "type": "object",
@@ -195,7 +198,7 @@ def storage_tool() -> types.Tool:
         "changes": {
             "type": "object",
             "additionalProperties": {"type": ["string", "null"]},
-            "description": "Items to keep; null removes one. Left out: give what is kept.",
+            "description": "Items to store; null removes one. Without it, all stored items are returned.",
         },
         "clear": {"type": "boolean", "description": "Remove all items first."},
     }
@@ -234,7 +237,7 @@ class StorageTool:
                 return of_values({"items": dict(await self._storage.load(person, app)), "quota": QUOTA})
             kept = await self._storage.save(person, app, changes or {}, clear=clear, now=time.time())
         except SealBroken as error:
-            raise Refusal(Reason.INTERNAL, f"What is kept for this page cannot be opened: {error}.") from error
+            raise Refusal(Reason.INTERNAL, f"The stored items of this page cannot be decrypted: {error}.") from error
         except OSError as error:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
         if not kept:

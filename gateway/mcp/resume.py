@@ -292,7 +292,9 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
 _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
 
-_GONE: Final = "What came after this `Last-Event-ID` is not kept any more: the stream cannot be taken up. Ask anew."
+_GONE: Final = (
+    "The events after this `Last-Event-ID` are no longer stored: the stream cannot be resumed. Send the request again."
+)
 
 
 class _Full(Exception):

@@ -63,15 +63,15 @@ def http_request() -> types.Tool:
 def http_stream() -> types.Tool:
     """Return the tool that asks for a pending answer, or for the next part of one."""
     properties = {
-        "id": {"type": "string", "description": "What the header gateway-pending, or the field stream, said."},
+        "id": {"type": "string", "description": "Value of the header gateway-pending, or of the field stream."},
         "cancel": {"type": "boolean", "description": "Give the request up."},
         "_view": {"type": "string", "description": "View proof."},
     }
     return types.Tool(
         name="http_stream",
         title="HTTP request, continued",
-        description="The answer of a request that waits for an approval, or the next part of one that comes in parts: "
-        "ask again while the field stream is there. A part may be empty.",
+        description="Returns the response of a request that waits for an approval, or the next part of a streamed one: "
+        "call again while the field stream is present. A part may be empty.",
         input_schema={"type": "object", "properties": properties, "required": ["id"]},
         output_schema=dict(OUTPUT_SCHEMA),
         _meta=APP_ONLY,
@@ -125,7 +125,7 @@ def call_view_tool() -> types.Tool:
     properties = {
         "view": _VIEW,
         "tool": {"type": "string", "description": "A name that list_view_tools gave."},
-        "arguments": {"type": "object", "description": "As the input schema of that tool says."},
+        "arguments": {"type": "object", "description": "Arguments by that tool's input schema."},
         "call": {"type": "string", "description": "Alone: the call whose answer was not there yet, to collect it."},
     }
     return types.Tool(

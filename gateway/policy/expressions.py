@@ -199,7 +199,7 @@ class _Parser:
             return CallExpression(name, tree, arguments)
         variable = arguments[0] if arguments else None
         if not isinstance(variable, Name) or len(arguments) not in ((2, 3) if name == "map" else (2,)):
-            raise ValueError(f"write .{name}(item, …): a name for each item, and what is said of it")
+            raise ValueError(f"write .{name}(item, …): a name for each item, and a condition on it")
         return Macro(name, tree, variable.name, arguments[1:])
 
     def primary(self) -> Tree:
@@ -301,7 +301,7 @@ def _unescaped(match: re.Match[str]) -> str:
     digits = match[1] or match[2] or match[3]
     if digits is None:
         if match[4] not in _CONTROLS:
-            raise ValueError(f"\\{match[4]} is not taken in a text; write \\\\ for a backslash, or r'…'")
+            raise ValueError(f"\\{match[4]} is not supported in a string; write \\\\ for a backslash, or r'…'")
         return _CONTROLS[match[4]]
     code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:

@@ -57,7 +57,7 @@ def bounded_regex(pattern: str) -> Regex:
     while place < len(pattern):
         match = _TOKEN.match(pattern, place)
         if match is None or (match["open"] == "(" and pattern.startswith("(?", place)):
-            raise _wrong(pattern, f"{pattern[place : place + 4]!r} is not taken there")
+            raise _wrong(pattern, f"{pattern[place : place + 4]!r} is not supported there")
         place = match.end()
         match match.lastgroup:
             case "open":
@@ -109,7 +109,7 @@ def _unit(pattern: str, match: re.Match[str]) -> str:
 
 def _in_class(pattern: str, text: str) -> str:
     if text == "--":
-        raise _wrong(pattern, r"-- in a class is not taken; write \- for the character itself")
+        raise _wrong(pattern, r"-- in a class is not supported; write \- for the character itself")
     if text[0] == "\\":
         return _escape(pattern, text)
     return "\\" + text if text in "[&~^" else text

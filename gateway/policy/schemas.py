@@ -260,7 +260,7 @@ def _check(node: Node, walk: _Walk) -> None:
         return
     for name, value in node.value.items():
         if name in UNBOUNDED or name in ("$id", "$anchor", "$dynamicAnchor", "$vocabulary"):
-            walk.problem(value, f"{name} is not taken: write the schema out, or use $ref to #/$defs/…")
+            walk.problem(value, f"{name} is not supported: write the schema out, or use $ref to #/$defs/…")
         elif name not in KEYWORDS and name not in _SAID and not name.startswith("x-"):
             walk.problem(value, f"{name} is no keyword of JSON Schema 2020-12 that is enforced here")
         elif name == "$schema" and str(value.value).rstrip("#") != _DIALECT:

@@ -74,7 +74,7 @@ def parse_template(text: str) -> Template:
 
 def _literal(part: str, text: str) -> str:
     if part == REST:
-        raise ValueError(f'"{text}" has ** before its end: it stands only as the last segment')
+        raise ValueError(f'"{text}" has ** before its end: it is allowed only as the last segment')
     if "{" in part or "}" in part:
         raise ValueError(f'"{text}": {part} must be a whole segment, such as {{item}} or {{item:encoded}}')
     if "*" in part:

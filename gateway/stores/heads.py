@@ -125,7 +125,7 @@ def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
         message = _message(link.writer, link.seq, link.prev, link.time, fields)
         public.verify(base64.b64decode(signature, validate=True), message)
     except (InvalidSignature, ValueError):
-        return "is a head whose signature does not fit: it was forged, or what it signs was altered"
+        return "is a head with an invalid signature: it was forged, or the lines before it were altered"
     return None
 
 

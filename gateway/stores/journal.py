@@ -315,7 +315,7 @@ class Journal:
             raise
         os.close(self._file)
         self._file, self._start, self.size = descriptor, self.position, 0
-        self.note("the journal goes on in a new file")
+        self.note("the journal continues in a new file")
         return True
 
     def subscribe(self, limit: int = FOLLOWER_LINES) -> Follower:

@@ -60,7 +60,7 @@ class Retention:
         segments = all_segments(self._journal.path)
         if await asyncio.to_thread(_has_old, segments, before):
             # The note comes first: values that are missing without one count as tampering.
-            self._journal.note("values were deleted, as audit.retain says", deleted_before=before)
+            self._journal.note("values were deleted by audit.retain", deleted_before=before)
         deleted = 0
         failures: list[OSError] = []
         for segment in segments:

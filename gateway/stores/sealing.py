@@ -134,7 +134,7 @@ class SystemKeyring:
             self.write(new_key())
             found = self._call("get_password", _SERVICE, self.account)
         if not isinstance(found, str):
-            raise StartError("the system's keyring does not keep what it is given")
+            raise StartError("the system's keyring does not store values")
         return found
 
     def write(self, keys: str) -> None:

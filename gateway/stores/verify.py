@@ -142,7 +142,9 @@ class Check:
         verdict = self.verdict
         until, missing = max(self.retained, retained or 0.0), "no retention deleted them"
         if retained is None:
-            missing = "no head here says that retention deleted them: one that is behind gets that head later"
+            missing = (
+                "no head here declares their deletion by retention: a copy that is behind receives that head later"
+            )
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
             if time >= until:
                 self._say(FoundLine(place, b""), f"lost its values, and {missing}")

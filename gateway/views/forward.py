@@ -35,7 +35,7 @@ DEADLINE = 30.0
 GONE = "its view was closed, loaded again, or went to another page"
 """Why a call that a page had taken has no answer any more, if the mux reports only a lost connection."""
 
-OPEN = "Open its app, then try again; list_view_tools names what is offered now."
+OPEN = "Open its app, then try again; list_view_tools lists the tools offered now."
 """Advice to a model for a tool that no view offers."""
 
 log = logging.getLogger(__name__)
@@ -401,7 +401,7 @@ async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
 
 
 def _running(id: str, kept: _Kept) -> mcp.CallToolResult:
-    waits = "It waits for a person, who was asked first." if kept.asked() else "The page has not answered yet."
+    waits = "It waits for a person's approval." if kept.asked() else "The page has not answered yet."
     text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(
         content=[mcp.TextContent(type="text", text=text)], structured_content={"status": "running", "call": id}

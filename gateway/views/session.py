@@ -189,7 +189,7 @@ class PageSession:
         for _ in range(LIST_PAGES):
             page = await self._ask("tools/list", params)
             if not isinstance(page.get("tools"), list):
-                raise MCPError(mcp.INVALID_REQUEST, "The page's list of tools is none.")
+                raise MCPError(mcp.INVALID_REQUEST, "The page's list of tools is invalid.")
             listing.add(page["tools"])
             if not isinstance(page.get("nextCursor"), str):
                 break

@@ -289,7 +289,7 @@ def test_an_import_of_what_a_variable_holds_is_no_error(tmp_path: Path, kind: st
     made = packed(tmp_path, index__html=f"<script{kind} src=a.js></script>", a__js=code)
     assert f">{code}</script>" in made.html
     [note] = [note for note in made.notes if "imports" in note]
-    assert "a.js:2:38: imports what is only known when it runs, which fails where that is a file" in note
+    assert "a.js:2:38: imports a module whose name is only known at run time, which fails for a file" in note
 
 
 def test_scripts_wait_for_those_of_the_backend(tmp_path: Path) -> None:

@@ -52,12 +52,12 @@ async def test_a_login_that_began_elsewhere_is_not_ended_here(home: House, page:
     async with aiohttp.ClientSession() as mallory:
         end = await sign_in(mallory, begun["location"], "mallory", f"{home.console}/oauth/callback")
     await page.goto(end)
-    await expect(page.locator("gateway-connections").get_by_role("alert")).to_contain_text("begun by somebody else")
+    await expect(page.locator("gateway-connections").get_by_role("alert")).to_contain_text("started by another person")
     assert (await home.get("person"))[0] == 401
 
 
 async def test_a_link_of_somebody_else_offers_nothing(home: House, page: Page) -> None:
     """The page says that the link is another person's, and has no button."""
     await page.goto(f"{home.console}/connect/person?for=0123456789abcdef")
-    await expect(page.get_by_text("This link was made for somebody else")).to_be_visible()
+    await expect(page.get_by_text("This link belongs to another person")).to_be_visible()
     await expect(page.get_by_role("button", name="Connect")).to_have_count(0)

@@ -103,9 +103,15 @@ roles: {{user: [staff], approver: [ops], auditor: [audit], admin: [root]}}
         ("auth: [{type: oauth, issuer: https://i.test, session: 1s}]\n", "from 1m to 30d"),
         ("auth: [{type: oauth, issuer: https://i.test, audiance: x}]\n", 'did you mean "audience"'),
         ("auth: [{type: oauth, issuer: https://i.test}, {type: oauth, issuer: https://i.test}]\n", "stands here twice"),
-        ("auth: [{type: proxy, name: p, header: x-user, proxies: []}]\n", "name the addresses of the proxy"),
-        ("auth: [{type: proxy, name: p, header: cookie, proxies: [10.0.0.1]}]\n", "no header that says who calls"),
-        ("auth: [{type: proxy, name: p, header: 'x y', proxies: [10.0.0.1]}]\n", "no header that says who calls"),
+        ("auth: [{type: proxy, name: p, header: x-user, proxies: []}]\n", "list the addresses of the proxy"),
+        (
+            "auth: [{type: proxy, name: p, header: cookie, proxies: [10.0.0.1]}]\n",
+            "not a header that identifies the caller",
+        ),
+        (
+            "auth: [{type: proxy, name: p, header: 'x y', proxies: [10.0.0.1]}]\n",
+            "not a header that identifies the caller",
+        ),
         ("auth: [{type: proxy, name: p, header: x-user, proxies: [proxy.local]}]\n", "no address or CIDR block"),
         ("server: {trusted_proxies: [10.0.0.1/8]}\n", "no address or CIDR block"),
         ("server: {client_header: forwarded}\n", "client_header: no proxy is trusted"),

@@ -196,7 +196,7 @@ async def test_the_end_of_a_journal_of_before_that_was_taken_out_of_the_database
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1
     database_said = result.stdout.partition("database")[2]
-    assert "number 1 is the last line here, and the journal goes on for 3,600 s" in database_said
+    assert "number 1 is the last line here, and the journal continues for 3,600 s" in database_said
 
 
 async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:

@@ -58,7 +58,7 @@ def test_what_is_no_http_makes_one_line(error: BadHttpMessage, said: str) -> Non
     record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Error", (), (type(error), error, None))
     assert NoHttp().filter(record)
     line = OneLine("%(levelname)s %(message)s").format(record)
-    assert line == f"WARNING a client sent what is no HTTP: {said}"
+    assert line == f"WARNING a client sent invalid HTTP: {said}"
 
 
 def test_other_errors_keep_their_traceback() -> None:
@@ -76,4 +76,4 @@ def test_a_body_that_is_not_coded_as_it_says_makes_one_line() -> None:
         record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "Unhandled exception", (), sys.exc_info())
     assert NoHttp().filter(record)
     assert (record.levelname, record.exc_info) == ("WARNING", None)
-    assert record.getMessage() == "a client sent what is no HTTP: Can not decode content-encoding: gzip"
+    assert record.getMessage() == "a client sent invalid HTTP: Can not decode content-encoding: gzip"

@@ -142,6 +142,6 @@ def test_a_record_does_not_say_where_the_api_is(folder: Path) -> None:
     journal(folder / "day.journal", [request("GET", "/api/cart")])
     result = run("day.journal")
     assert result.exit_code == 2
-    assert "day.journal does not say the API's URL: extend with --into a policy that says it" in result.stderr
+    assert "day.journal does not say the API's URL: use --into with a policy that contains it" in result.stderr
     (folder / "p.yaml").write_text('version: 1\nbackends: {shop: {url: "https://shop.example.com"}}\n')
     assert learned("day.journal", "--into", "p.yaml")[0] == ["GET /api/cart"]

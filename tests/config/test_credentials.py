@@ -105,7 +105,7 @@ def test_what_others_call_a_fixed_token_is_a_header(tmp_path: Path, kind: str) -
         ("a: {type: header, header: 'x y', value: x}", "no header that a credential can set"),
         ("a: {type: header, value: 'é'}", "visible ASCII"),
         ("a: {type: basic, username: 'a:b', password: x}", "no colon"),
-        (f"a: {{type: client_credentials, {OAUTH}}}", "how does the gateway prove who it is?"),
+        (f"a: {{type: client_credentials, {OAUTH}}}", "the client authentication is missing"),
         (f"a: {{type: client_credentials, {OAUTH}, client_auth: private_key_jwt}}", "needs private_key"),
         (f"a: {{type: client_credentials, {OAUTH}, client_auth: tls_client_auth}}", "needs certificate"),
         (f"a: {{type: client_credentials, {OAUTH}, client_auth: client_secret_post}}", "needs client_secret"),
@@ -150,10 +150,10 @@ a: {{type: token_exchange, {OAUTH}, client_secret: x, subject: b}}
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("AAAA", "the key itself never stands here"),
+        ("AAAA", "the key itself is never written here"),
         ("${env:NOT_SET}", "not set"),
         ("${file:gone/key}", "there is no folder"),
-        ("${plugin:x}", "the key itself never stands here"),
+        ("${plugin:x}", "the key itself is never written here"),
     ],
 )
 def test_the_place_of_the_encryption_key(tmp_path: Path, key: str, words: str) -> None:

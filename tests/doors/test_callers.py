@@ -253,7 +253,7 @@ async def test_a_link_that_another_site_opens_logs_nobody_in_by_itself(guarded: 
         url = await link(guarded, "mallory")
         for where in ("cross-site", "same-site"):
             async with browser.get(url, headers={**NAVIGATION, "sec-fetch-site": where}) as got:
-                assert "Another web site led here" in await got.text()
+                assert "Another web site opened this login link" in await got.text()
                 assert "set-cookie" not in got.headers
         async with browser.get(url, headers={**NAVIGATION, "sec-fetch-site": "same-origin"}) as got:
             assert "session" in got.headers["set-cookie"]

@@ -19,7 +19,7 @@ from tests.mcp.fast_cases import HEAD, message
 from tests.world import World, running
 
 BOUND = "requests in flight"
-SETTING = "`server.requests_each` says (2)"
+SETTING = "(`server.requests_each`: 2, or less under load)"
 MODERN = "2026-07-28"
 
 

@@ -138,7 +138,7 @@ async def test_a_database_that_is_down_delays_no_issuer(room: Room, caplog: pyte
     with caplog.at_level(logging.WARNING, "gateway.doors.revocation"):
         await standing.look()
     assert room.cut == [f"{INTROSPECTED}:gone"]
-    assert f"ends after {UNCHECKED:g} seconds without an answer" in caplog.text
+    assert f"are closed after {UNCHECKED:g} seconds without an answer" in caplog.text
     room.clock.now += UNCHECKED - 1
     await standing.look()
     assert room.cut == [f"{INTROSPECTED}:gone"] * 2

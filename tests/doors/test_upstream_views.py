@@ -267,7 +267,7 @@ async def test_what_a_page_declares_in_the_list_alone_counts_too(tmp_path: Path)
         ("{upstream: shop, resource: 'mcp-app://ü'}", "write the address of an app"),
         ("{upstream: shop}", "resource"),
         ("{upstream: shop, resource: 'ui://a/b', tol: x}", "tol"),
-        ("{upstream: shop, resource: 'ui://a/b'}, permissions: [camera]", "an upstream says itself"),
+        ("{upstream: shop, resource: 'ui://a/b'}, permissions: [camera]", "an upstream declares these"),
     ],
 )
 def test_a_source_that_cannot_be_meant_is_named(tmp_path: Path, source: str, problem: str) -> None:

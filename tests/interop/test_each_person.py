@@ -203,7 +203,7 @@ async def test_the_lists_of_all_persons_have_an_end_in_bytes(
         now = Counter(type(one).__name__ for one in kept() if not any(one is old for old in before))
         assert now == ({"OfferedTools": 1} if mount else {"OfferedTools": 2, "Heard": 2, "_Made": 1})
         assert await noticed(place.world) == [
-            f"up: its lists for all persons have more than {room} bytes: it is asked for them anew more often"
+            f"up: its lists for all persons have more than {room} bytes: it is requested again more often"
         ]
     assert [one.message for one in caplog.records if "lists for all persons" in one.message] == [
         "upstream up: its lists for all persons have more than 1 bytes"

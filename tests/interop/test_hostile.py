@@ -53,15 +53,15 @@ async def test_a_good_answer_is_found_among_bad_ones(tmp_path: Path, way: str, m
 @pytest.mark.parametrize(
     ("way", "why"),
     [
-        ("flood", "nobody asked for"),
+        ("flood", "unsolicited"),
         ("never", "did not answer within"),
         ("torn", "status 3"),
         ("huge", "more than 1048576 bytes"),
-        ("heavy", "bytes that nobody asked for"),
+        ("heavy", "unsolicited bytes"),
         ("noresult", "no JSON-RPC answer"),
-        ("nested", "what it answered cannot be read"),
-        ("nan", "what it answered cannot be read: NaN is not JSON"),
-        ("nan-first", "what it answered cannot be read: NaN is not JSON"),
+        ("nested", "its response is invalid"),
+        ("nan", "its response is invalid: NaN is not JSON"),
+        ("nan-first", "its response is invalid: NaN is not JSON"),
     ],
 )
 async def test_a_call_that_cannot_be_answered_says_why(tmp_path: Path, way: str, why: str, mode: str) -> None:
@@ -84,7 +84,7 @@ async def test_what_is_wrong_with_a_list_is_said_to_who_calls(tmp_path: Path, mo
     async with gateway(tmp_path, hostile("nolist")) as mcp, Client(mcp + mount, mode=mode) as client:
         refused = await client.call_tool(tool)
         assert refused.is_error
-        assert "The upstream nolist answered tools/list with what is no result of it: tools: no list." in text(refused)
+        assert "The upstream nolist answered tools/list with an invalid result: tools: no list." in text(refused)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -318,12 +318,12 @@ async def behind(folder: Path, kind: str, mode: str, more: str = "") -> AsyncIte
 
 EITHER = [
     ("garbage", "fine"),
-    ("flood", "messages that nobody asked for"),
-    ("asks", "messages that nobody asked for"),
-    ("heavy", "bytes that nobody asked for"),
+    ("flood", "unsolicited messages"),
+    ("asks", "unsolicited messages"),
+    ("heavy", "unsolicited bytes"),
     ("huge", "1048576"),
     ("noresult", "no JSON-RPC answer"),
-    ("nested", "what it answered cannot be read: nested too deep"),
+    ("nested", "its response is invalid: nested too deep"),
     ("never", "did not answer within"),
 ]
 ENDS = [
@@ -331,9 +331,9 @@ ENDS = [
     ("websocket", "die", "closed the connection"),
     ("websocket", "close", "closed the connection"),
     ("websocket", "binary", "no text"),
-    ("websocket", "pings", "messages that nobody asked for"),
+    ("websocket", "pings", "unsolicited messages"),
     ("websocket", "leaves", "closed the connection"),
-    ("websocket", "rubbish", "no WebSocket frame of ours"),
+    ("websocket", "rubbish", "an invalid WebSocket frame"),
     ("sse", "die", "in the middle of its answer"),
     ("sse", "close", "closed the connection"),
     ("sse", "idle", "lines at once that are of no message"),
@@ -366,7 +366,7 @@ async def test_a_call_ends_with_words(tmp_path: Path, kind: str, way: str, why: 
 @pytest.mark.parametrize(
     ("kind", "way", "why"),
     [
-        ("websocket", "no socket", "takes no WebSocket: it answered with HTTP status"),
+        ("websocket", "no socket", "refused the WebSocket with HTTP status"),
         ("sse", "no stream", "not with an event stream"),
         ("sse", "elsewhere", "an endpoint of another origin"),
     ],

@@ -120,4 +120,4 @@ async def test_of_tools_with_one_name_on_several_pages_the_first_counts(
             told = [tool.description for tool in tools if tool.name.removeprefix("up_") in ("twice", "first", "second")]
             assert told == ["first", "first", "second"]
         assert text(await client.call_tool("twice" if mount else "up_twice", {})) == "ran"
-    assert "is not what it was" not in caplog.text
+    assert "has changed" not in caplog.text

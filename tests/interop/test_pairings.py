@@ -154,7 +154,7 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
     ):
         [tool] = [tool for tool in (await one.list_tools()).tools if tool.name == "ask"]
         assert tool.description in (
-            "This client takes no elicitation/create.",
+            "This client does not support elicitation/create.",
             "It cannot be told which client this asks.",
         )
         if mount:

@@ -178,7 +178,7 @@ async def test_a_stream_that_cannot_be_taken_up_is_refused_or_begins_anew(served
         mine = await opened(http, served.url)
         async with http.get(served.url, headers={**mine, "last-event-id": "gone"}) as stream:
             assert stream.status == 400
-            assert "cannot be taken up" in (await stream.json())["error"]["message"]
+            assert "cannot be resumed" in (await stream.json())["error"]["message"]
         async with http.get(served.url, headers={**mine, "last-event-id": "gone", "x-user": "i|c|other"}) as stream:
             assert stream.status == 404
         async with http.get(served.url, headers={**mine, "last-event-id": f"{STANDING}gone"}) as stream:

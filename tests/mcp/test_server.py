@@ -61,7 +61,7 @@ async def test_the_launch_value_is_in_meta_alone_and_for_hosts_alone(served: Ser
     assert (opened.meta or {})["webmcp-gateway/launch"] == "launch-value"
     assert opened.structured_content == plain.structured_content == {"view": "view-1"}
     assert "is open as view view-1" in said(opened)
-    assert "not on any screen: this client says that it shows no MCP Apps" in said(plain)
+    assert "not shown anywhere: this client declares no support for MCP Apps" in said(plain)
     assert "launch-value" not in said(opened) + plain.model_dump_json()
 
 

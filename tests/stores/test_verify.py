@@ -151,13 +151,13 @@ async def test_a_forged_head(path: Path) -> None:
     line = read_line(lines[5])
     record = AuditRecord("", "note", line.record.time, {**line.record.fields, "open": ["x"]})
     lines[5] = write_line(line.writer, line.seq, line.prev, record).text.encode()
-    assert first(judged(path, lines)).startswith("journal:6 is a head whose signature does not fit")
+    assert first(judged(path, lines)).startswith("journal:6 is a head with an invalid signature")
 
 
 async def test_rechained_without_the_key(path: Path) -> None:
     """Every hash fits, but not the first head after the change."""
     lines = rechained(await written(path), 7)
-    assert first(judged(path, lines)).startswith("journal:11 is a head whose signature does not fit")
+    assert first(judged(path, lines)).startswith("journal:11 is a head with an invalid signature")
 
 
 async def test_rechained_with_another_key(path: Path) -> None:

@@ -118,9 +118,9 @@ async def scraped(world: World, client: aiohttp.ClientSession) -> str:
 @pytest.mark.parametrize(
     ("on_failure", "statuses", "words"),
     [
-        ("refuse-unsafe", (200, 503), "what changes something is refused"),
+        ("refuse-unsafe", (200, 503), "unsafe requests are refused"),
         ("refuse", (503, 503), "everything is refused"),
-        ("continue", (200, 201), "everything goes on unrecorded"),
+        ("continue", (200, 201), "everything continues unrecorded"),
     ],
 )
 async def test_a_full_disk_is_said_aloud(

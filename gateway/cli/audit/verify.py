@@ -155,7 +155,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
     """
     late = journal.last_time - copy.last_time
     if copy.sound and copy.lines and late > PATIENCE:
-        goes_on = f"is the last line here, and the journal goes on for {late:,.0f} s"
+        goes_on = f"is the last line here, and the journal continues for {late:,.0f} s"
         say = f"{goes_on}: lines after it are missing, or not copied yet, which a gateway does at its start"
         copy.problems.append(LineProblem(copy.last_place, say))
 
@@ -245,7 +245,7 @@ def _tell(judged: Judged) -> None:
     if verdict.deleted:
         click.echo(f"  the values of {verdict.deleted:,} lines were deleted, as audit.retain says")
     if verdict.problems:
-        click.echo(f"  NOT PROVEN; what stands before the first of these is proven up to head {verdict.head:,}")
+        click.echo(f"  NOT PROVEN; the lines before the first of these are proven up to head {verdict.head:,}")
     else:
         tail = f"the tail of {verdict.tail:,} lines is unproven" if verdict.tail else "nothing stands behind it"
         click.echo(f"  proven to head {verdict.head:,} ({verdict.head_place}), {tail}")

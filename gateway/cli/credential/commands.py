@@ -266,4 +266,6 @@ def rotate_key(prints: bool, reseal: bool, path: Path, as_json: bool) -> None:
     if result["unreadable_pages"]:
         click.echo(f"What {result['unreadable_pages']} pages keep can be opened with no key: see `storage delete`.")
     if result["unreadable"]:
-        click.echo(f"{result['unreadable']} tokens can be opened with no key: their accounts must be connected anew.")
+        click.echo(
+            f"{result['unreadable']} tokens cannot be decrypted with any key: their accounts must be connected again."
+        )

@@ -116,7 +116,7 @@ def _call(
 ) -> ExplainedCall:
     if tool is not None:
         if method is not None or body is not None or headers:
-            raise click.UsageError("--tool stands for itself: leave out METHOD, URL, --body and --header.")
+            raise click.UsageError("--tool cannot be combined with METHOD, URL, --body or --header.")
         return ExplainedCall(Request("POST", "/"), tool, _object(arguments or "{}", "--arguments"))
     if method is None or url is None:
         raise click.UsageError("Name METHOD and URL, or a tool with --tool.")
@@ -210,7 +210,7 @@ def _flags(duties: Obligations) -> list[tuple[str, str]]:
         "idempotency key": duties.idempotent,
         "streams": duties.stream,
         "cookie jar": duties.cookies == "jar",
-        "body is parsed and written anew": duties.reads_body,
+        "body is parsed and serialised again": duties.reads_body,
     }
     rows = [("with", ", ".join(name for name, on in flags.items() if on))] if any(flags.values()) else []
     return [*rows, ("masked", ", ".join(path.text for path in duties.mask))] if duties.mask else rows

@@ -163,7 +163,7 @@ def _result(source: Path, into: Path | None, policy: Policy | None, backend: str
 def _new(source: Path, backend: str | None, found: Findings) -> str:
     url = backend or found.backend
     if url is None:
-        known = "extend with --into a policy that says it, or name it, such as --backend https://api.example.com"
+        known = "use --into with a policy that contains it, or name it, such as --backend https://api.example.com"
         raise Unusable(f"{source} does not say the API's URL: {known}")
     return new_policy(url)
 

@@ -91,7 +91,7 @@ def _started(path: Path) -> str:
         url = lock.running(path)
         if url is not None:
             if lock.process(path) == process.pid:
-                _complain(f"started a gateway (process {process.pid}, log {log}); it goes on when this pipe ends")
+                _complain(f"started a gateway (process {process.pid}, log {log}); it keeps running afterwards")
             else:
                 process.terminate()  # another pipe's gateway came first: this one would start when that one ends
             return url

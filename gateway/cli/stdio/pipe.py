@@ -189,7 +189,7 @@ class Pipe:
             await self._fail(None, PARSE_ERROR, "This line is not JSON.")
             return
         if not isinstance(message, dict):
-            await self._fail(None, INVALID_REQUEST, "A message is one JSON object; batches are not taken.")
+            await self._fail(None, INVALID_REQUEST, "A message is one JSON object; batches are not supported.")
             return
         id = message.get("id")
         if isinstance(message.get("method"), str) and "id" in message:

@@ -92,7 +92,7 @@ class BridgeDoor:
             answer.force_close()  # the rest of the body is not read
             return answer
         except web.HTTPLengthRequired:
-            return refused(411, "length-required", "A body says its length.")
+            return refused(411, "length-required", "A body needs a content-length.")
         except web.HTTPRequestEntityTooLarge as error:  # its text names the limit of this type
             return refused(413, "request-too-large", str(error.text))
         except MuxError as error:
@@ -100,7 +100,7 @@ class BridgeDoor:
         except UnicodeDecodeError:
             return refused(400, "bad-request", "A body is JSON in UTF-8.")
         if not kept:
-            return refused(409, "body-refused", "This id is none, or is used.")
+            return refused(409, "body-refused", "This id is invalid, or already used.")
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.Response:

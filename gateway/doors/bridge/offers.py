@@ -37,7 +37,7 @@ BOUNDS: Final = (
 
 (_LINKS,) = BOUNDS
 
-_NO_QUESTION = "Nobody was asked about this link, or the question was answered or replaced."
+_NO_QUESTION = "There is no open question about this link: it was answered or replaced."
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ _LINK_HELP = (
 )
 
 _LED_HERE = (
-    "Another web site led here. Whoever made this link chose whom it logs in: go on only if it is a link that you "
-    "asked for, or this browser will act as somebody else."
+    "Another web site opened this login link, and its author chose whom it logs in. Continue only if you requested "
+    "this link; otherwise this browser will act as another person."
 )
 
 
@@ -203,7 +203,9 @@ class LoginDoor:
         spec, issuer = self._issuers[attempt.issuer]
         place = request.match_info.get("issuer")
         if place not in (None, attempt.issuer):
-            return page("Not logged in", "The answer came to the address of another authorization server.", 403)
+            return page(
+                "Not logged in", "The response arrived at the redirect URI of another authorization server.", 403
+            )
         guess = self._identify.guess(request)
         if not guess.may_ask():  # otherwise the gateway sends the issuer any code that a caller invents
             return page("Not logged in", "Too many failed logins came from this address. Wait a minute.", 429)

@@ -137,7 +137,7 @@ class Upstreams:
             for tool in list(offer.left_out.values())[:1]
         ]
         full = [
-            f"{name}: its lists for all persons have more than {ROOM} bytes: it is asked for them anew more often"
+            f"{name}: its lists for all persons have more than {ROOM} bytes: it is requested again more often"
             for name, one in self.mounted.items()
             if one.upstream.offers.full
         ]
@@ -229,7 +229,7 @@ class Upstreams:
         def fingerprints(principal: Principal | None) -> Fingerprints:
             def changed(tool: str, before: str, now: str) -> None:
                 self._recorder.metrics.upstream_changes.labels(spec.name).inc()
-                log.warning("upstream %s: the tool %s is not what it was: %s, now %s", spec.name, tool, before, now)
+                log.warning("upstream %s: the tool %s has changed: %s, now %s", spec.name, tool, before, now)
                 upstream.spawn(self._record_change(spec.name, principal or GATEWAY, tool, before, now))
 
             name = spec.name if principal is None else f"{spec.name} {key_of(principal.person)}"

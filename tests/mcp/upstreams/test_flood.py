@@ -19,9 +19,9 @@ def test_a_flood_is_one_of_messages_or_of_bytes() -> None:
     """The bound is exact to the message."""
     flood = Flood(Clock())
     assert not unasked(flood, MESSAGES)
-    assert unasked(flood, 1) == ["the upstream sent too many messages that nobody asked for"]
+    assert unasked(flood, 1) == ["the upstream sent too many unsolicited messages"]
     assert not unasked(large := Flood(Clock()), 64, SIZE // 64)
-    assert unasked(large, 1, 1) == [f"the upstream sent {SIZE} bytes that nobody asked for"]
+    assert unasked(large, 1, 1) == [f"the upstream sent {SIZE} unsolicited bytes"]
 
 
 def test_an_answer_ends_it() -> None:

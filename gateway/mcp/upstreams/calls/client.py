@@ -102,7 +102,7 @@ class UpstreamClient:
     def check_askable(self, method: str) -> None:
         """Raise `MCPError` for a request that the client did not declare support for."""
         if not self.takes(method):
-            raise MCPError(types.METHOD_NOT_FOUND, f"This client takes no {method[:64]}.")
+            raise MCPError(types.METHOD_NOT_FOUND, f"This client does not support {method[:64]}.")
 
     async def ask(self, method: str, params: Message) -> Message:
         """Return the client's answer to a request of the upstream. Raises `MCPError`."""

@@ -143,7 +143,7 @@ class UpstreamRelay:
         try:
             return await shapes.read(method, result, client.version, extended=extended)
         except ValueError as error:
-            detail = f"The upstream {self._upstream.spec.name} answered {method} with what is no result of it: {error}."
+            detail = f"The upstream {self._upstream.spec.name} answered {method} with an invalid result: {error}."
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error
 
     async def _forward(self, client: UpstreamClient, method: str, params: Mapping[str, Any]) -> Message:

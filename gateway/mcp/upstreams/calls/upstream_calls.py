@@ -340,7 +340,9 @@ class UpstreamToolCall:
         except TimeoutError as error:
             if seconds is None or not limit.expired():
                 raise
-            detail = f"The tool {self.name} of {spec.name} did not answer within {seconds:g} seconds, as its rule says"
+            detail = (
+                f"The tool {self.name} of {spec.name} did not answer within {seconds:g} seconds, the limit of its rule"
+            )
             raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{noted(error)}.") from error
 
     def status(self, result: Message) -> int:
@@ -387,7 +389,7 @@ def _round(caller: Caller, params: Message, state: str) -> str:
 def _check_visible(client: UpstreamClient, tool: Message | None, name: str) -> None:
     visible = listing.visibility(tool)
     if not visible:
-        raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is for nobody: its upstream names no caller.")
+        raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} has no recipient: its upstream names no caller.")
     if client.caller is not None and "app" not in visible:
         raise Refusal(Reason.POLICY_DENIED, f"The tool {name[:128]!r} is not for apps.")
     if client.caller is None and "model" not in visible and not client.is_app:

@@ -308,7 +308,7 @@ class UpstreamConversation:
             return
         call = self._calls.get(message.id)
         if call is not None and not call.answer.done():
-            call.answer.set_exception(UpstreamLost(f"what it answered cannot be read: {message.why}"))
+            call.answer.set_exception(UpstreamLost(f"its response is invalid: {message.why}"))
 
     def _asks(self, id: object, method: str, params: Message, related: int | None) -> None:
         self._unwanted(ASKED)

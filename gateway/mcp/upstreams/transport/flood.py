@@ -33,8 +33,8 @@ class Flood:
         """Count an unsolicited message as `counts` messages; return an error beyond the limits."""
         self._messages += counts
         if self._messages > MESSAGES:
-            return "the upstream sent too many messages that nobody asked for"
-        return f"the upstream sent {SIZE} bytes that nobody asked for" if self._size > SIZE else None
+            return "the upstream sent too many unsolicited messages"
+        return f"the upstream sent {SIZE} unsolicited bytes" if self._size > SIZE else None
 
     def ebb(self) -> None:
         """Reset the counts after an answer."""

@@ -161,7 +161,7 @@ class StreamableHttp:
             except TooLarge as error:
                 raise UpstreamLost(f"the upstream answered with JSON that is too large: {error}") from error
             except ValueError as error:
-                raise UpstreamLost(f"the upstream answered with what is no JSON: {error}") from error
+                raise UpstreamLost(f"the upstream's response is not valid JSON: {error}") from error
             if isinstance(message, dict) and message.get("id") is None and "error" in message:
                 message = {**message, "id": related}  # JSON-RPC 2.0, 5: the server could not tell the request's id
             if not isinstance(message, dict) or not is_answer(message, related):

@@ -71,10 +71,10 @@ class WebSocket:
             self._failed(lost)
             raise
         except aiohttp.WSServerHandshakeError as error:
-            why = f"the upstream takes no WebSocket: it answered with HTTP status {error.status}"
+            why = f"the upstream refused the WebSocket with HTTP status {error.status}"
             raise self._failed(UpstreamLost(why)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failed(UpstreamLost("the upstream takes no WebSocket, or broke it")) from error
+            raise self._failed(UpstreamLost("the upstream refused the WebSocket, or closed it")) from error
         raise UpstreamLost("the upstream closed the connection")
 
     async def _opened(self) -> aiohttp.ClientWebSocketResponse:
@@ -99,7 +99,7 @@ class WebSocket:
             began = perf_counter()
             awaited = False
             if frame.type is aiohttp.WSMsgType.ERROR:
-                raise UpstreamLost(f"the upstream sent what is no WebSocket frame of ours: {frame.data}")
+                raise UpstreamLost(f"the upstream sent an invalid WebSocket frame: {frame.data}")
             if frame.type is aiohttp.WSMsgType.PING:
                 with suppress(aiohttp.ClientError, OSError):  # closed; earlier messages are still to be read
                     await socket.pong(frame.data)
