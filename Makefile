@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo check test test-oidc test-interop lint lock bench fuzz wpt clean chromium postgresql
+.PHONY: help demo check test test-browser test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -63,12 +63,28 @@ chromium:
 postgresql:
 	@scripts/postgresql
 
+# mypy takes as long as the others together, and each of them one processor.
+AT_ONCE = $(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+LINTERS = lint-types lint-style lint-layers lint-browser
+
 lint: $(VENV)/.built
+	@$(AT_ONCE) $(LINTERS)
+
+lint-types: $(VENV)/.built
+	mypy $(ROOMS) hatch_build.py
+
+lint-style: $(VENV)/.built
 	ruff check $(ROOMS) hatch_build.py
 	ruff format --check $(ROOMS) hatch_build.py
-	mypy $(ROOMS) hatch_build.py
+
+lint-layers: $(VENV)/.built
 	lint-imports
+
+lint-browser: $(VENV)/.built
 	npm --prefix browser run --silent check
+
+test-browser: $(VENV)/.built
+	npm --prefix browser run --silent test
 
 # The authorization server of the tests.
 test-oidc: tests/oidc/node_modules/.made
@@ -83,12 +99,12 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 	@npm --prefix tests/interop ci --silent
 	@touch $@
 
-test: chromium postgresql lint test-oidc test-interop
-	npm --prefix browser run --silent test
+test: chromium postgresql $(VENV)/.built test-oidc test-interop
+	@$(AT_ONCE) $(LINTERS) test-browser
 	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
 
-check: lint
-	npm --prefix browser run --silent test
+check: $(VENV)/.built
+	@$(AT_ONCE) $(LINTERS) test-browser
 	pytest --numprocesses 2 -m "not browser and not interop and not slow and not soak"
 
 soak: $(VENV)/.built

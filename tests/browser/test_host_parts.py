@@ -439,6 +439,7 @@ async def test_a_page_that_speaks_json_rpc_alone_hears_nothing_else(page: Page) 
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
         await end.until(lambda: end.resumable)
+        await page.wait_for_function("mounted.one")  # the view is at the gateway before the page has its handle
         await page.evaluate("mounted.one.setHostContext({ theme: 'dark' })")
         (view,) = end.resumable
         changed: dict[str, Json] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}

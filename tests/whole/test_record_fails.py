@@ -177,8 +177,9 @@ async def test_a_database_that_is_locked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(filler, "LONGEST_PAUSE_SECONDS", 0.1)
     async with running(tmp_path) as world, world.client(headers=CLIENT) as client:
         path = world.config.database.reveal().removeprefix("sqlite:///")
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # In a thread: a transaction of the gateway that it waits for needs this thread to end.
+        await asyncio.to_thread(other.execute, "BEGIN EXCLUSIVE")
         async with client.get(f"{world.site}/api/products") as answer:
             assert answer.status == 200
         async with asyncio.timeout(20):
