@@ -12,7 +12,7 @@ from aiohttp import web
 
 import gateway
 from gateway.assembly.approvals import Approving
-from gateway.assembly.apps import BODY, Apps, Backends, Changing, Held, Serving, in_one_task
+from gateway.assembly.apps import BODY, Apps, Backends, Changing, EnteredContexts, Serving, in_one_task
 from gateway.assembly.audit import Recording
 from gateway.assembly.authentication import Admission, admission, issuers_of, proxies_of
 from gateway.assembly.credentials import Accounts, audience
@@ -38,21 +38,21 @@ from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
-from gateway.doors.revocation import Standing
+from gateway.doors.revocation import Revocations
 from gateway.doors.sandbox import SandboxDoor
-from gateway.exchange.approval_step import ApprovalStep, Waiting
+from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.pipeline import Exchange
-from gateway.exchange.refusals import Excess
+from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.fastpath.application import McpGate
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
-from gateway.mcp.server import Before, Face, message_limit
+from gateway.mcp.server import Face, MountMiddleware, message_limit
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
@@ -114,10 +114,10 @@ class _Gateway:
         self._backends = Backends(self._connections, hooks.backend_types())
         self._recorder = self._recording.recorder(hooks)
         self._refused_callers = RefusedCallers(self._metrics, self._recorder)
-        self._excess = Excess(self._metrics, self._recorder.refusals)
+        self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
-        self._standing = Standing(
+        self._standing = Revocations(
             IssuedTokens(self._database), DatabaseSessions(self._database), tuple(self._issuers.values())
         )
         self._approving = Approving(
@@ -135,7 +135,7 @@ class _Gateway:
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self._database)),
-            waiting=Waiting(asking),
+            waiting=RequestApprovals(asking),
             recorder=self._recorder,
             sender=Sender(
                 self._accounts.authenticator, self._accounts.jars, circuits, absences=self._accounts.absences
@@ -209,7 +209,7 @@ class _Gateway:
         merged.stand_before(self._everything)
         for app in self._apps.values():
             app.face.renew()
-        self._held = Held()
+        self._held = EnteredContexts()
         changing = Changing(
             self._apps,
             self._serving,
@@ -350,7 +350,7 @@ class _Gateway:
 
         return find
 
-    def _face(self, app: str | None, before: Before | None = None) -> Face:
+    def _face(self, app: str | None, before: MountMiddleware | None = None) -> Face:
         return Face(
             app,
             before=before,

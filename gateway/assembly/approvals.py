@@ -11,7 +11,7 @@ from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
-from gateway.exchange.approvers import NamedApprover, Ways, WebhookWay
+from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.hooks import Hooks
@@ -47,7 +47,7 @@ class Approving:
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence)
         self.keys = TouchKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
-        self.ways = Ways(self.questions, self.answers, self._ways())
+        self.ways = Approvers(self.questions, self.answers, self._ways())
 
     @property
     def asked_of_policies(self) -> MemoryApprovals | None:
@@ -73,5 +73,5 @@ class Approving:
             elif named is Named.WEBHOOK and self._settings.webhook is not None:
                 webhook = self._settings.webhook
                 backend = HttpBackend(webhook, self._connections)
-                found.append(WebhookWay(backend, webhook.url, webhook.secret, self.page))
+                found.append(WebhookApprover(backend, webhook.url, webhook.secret, self.page))
         return found

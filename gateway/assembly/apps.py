@@ -25,7 +25,7 @@ from gateway.doors.events import Events
 from gateway.doors.sandbox import SandboxDoor, declared
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
-from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.snapshot import Snapshot
 from gateway.hooks import made
 from gateway.hookspecs import BackendFactory
@@ -34,7 +34,7 @@ from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.mcp.view_server import OwnAnswers, ViewServer
+from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
 from gateway.shares import Shares
@@ -77,7 +77,7 @@ class Running:
     """
 
     config: App
-    guarded: Guarded
+    guarded: ExchangeApp
     rules: AppRules
     packed: Packed
     card: AppCard
@@ -181,7 +181,7 @@ class Backends:
 
     def of(self, app: App, before: Running | None) -> dict[str, Backend]:
         """Return the backends of an app by name; unchanged ones are the same objects. Raises `StartError`."""
-        guarded = before.guarded if before is not None else Guarded(app.policy, {})
+        guarded = before.guarded if before is not None else ExchangeApp(app.policy, {})
         kept = {name: spec for name, spec in guarded.policy.backends.items() if name in guarded.backends}
         return {
             name: guarded.backends[name] if kept.get(name) == spec else self._backend(app, spec)
@@ -228,7 +228,7 @@ def _application(app: str, spec: BackendSpec) -> Application:
     return cast(Application, found)
 
 
-class Held:
+class EnteredContexts:
     """Keeps context managers entered, each in a separate task, as task groups and the MCP SDK require."""
 
     def __init__(self) -> None:
@@ -336,19 +336,19 @@ class Serving:
             answers: ViewServer = before.answers
         elif isinstance(app.source, Path):
             packed, site, card = self._packed(app, app.source)
-            answers = OwnAnswers(face.catalog)
+            answers = GatewayAnswers(face.catalog)
         else:
             packed, site, card = self._borrowed(app, app.source)
             answers = UpstreamAnswers(
                 app.source,
                 proxies=self._proxies,
-                own=OwnAnswers(face.catalog),
+                own=GatewayAnswers(face.catalog),
                 sandbox=self._shown_by(app.source.upstream),
             )
         own = own_files(app.source) if isinstance(app.source, Path) else {}
         return Running(
             config=app,
-            guarded=Guarded(app.policy, self._backends.of(app, before), own),
+            guarded=ExchangeApp(app.policy, self._backends.of(app, before), own),
             rules=AppRules(app.title, app.policy, app.unproven, app.trust_view_gestures),
             packed=packed,
             card=card,
@@ -431,7 +431,7 @@ class Changing:
         approving: Approving,
         views: Views,
         events: Events,
-        held: Held,
+        held: EnteredContexts,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._apps = apps

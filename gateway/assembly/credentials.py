@@ -14,10 +14,16 @@ from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec
 from gateway.doors.access import CALLBACK
 from gateway.errors import StartError
-from gateway.exchange.authenticate import Absences, Authenticator, CredentialSource, OfPlugin, Unchanging
+from gateway.exchange.authenticate import (
+    Authenticator,
+    CredentialSource,
+    FixedCredential,
+    MissingAccounts,
+    PluginCredential,
+)
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
-from gateway.exchange.oauth_tokens import Fetched, Obtaining, Ownership, counted
+from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
 from gateway.hooks import Hooks, made
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
@@ -56,12 +62,12 @@ class Accounts:
         self.servers = {
             name: _server(spec, connections) for name, spec in config.credentials.items() if isinstance(spec, OAuth)
         }
-        self.fetched: dict[str, Fetched] = {}
+        self.fetched: dict[str, OAuthTokens] = {}
         for name, spec in config.credentials.items():
             if isinstance(spec, OAuth):
                 self.fetched[name] = self._fetched(spec)
         self.jars = CookieJars()
-        self.absences = Absences()
+        self.absences = MissingAccounts()
         self.connecting = Connecting(
             self.specs, self.servers, self.fetched, self.store, self.jars, f"{self.console}{CALLBACK}", self.absences
         )
@@ -79,28 +85,28 @@ class Accounts:
         """Return the console page where this principal connects an account; it has no secret and no side effect."""
         return f"{self.console}/connect/{quote(credential, safe='')}?for={audience(principal)}"
 
-    def _fetched(self, spec: OAuth) -> Fetched:
+    def _fetched(self, spec: OAuth) -> OAuthTokens:
         personal = isinstance(spec.grant, AuthorizationCode)
         ownership = Ownership(
             per_person=spec.per_person,
             connect_url=(lambda principal: self.connect_url(spec.name, principal)) if personal else None,
             account=spec.client.id,
         )
-        obtain = counted(Obtaining(spec, self.servers[spec.name], self.fetched), spec.name, self._metrics)
-        return Fetched(spec.name, obtain, self.store, ownership)
+        obtain = count_requests(TokenRequests(spec, self.servers[spec.name], self.fetched), spec.name, self._metrics)
+        return OAuthTokens(spec.name, obtain, self.store, ownership)
 
     def _source(self, spec: Spec, types: Mapping[str, CredentialFactory]) -> CredentialSource:
         match spec:
             case OAuth():
                 return self.fetched[spec.name]
             case Fixed() | Basic():
-                return Unchanging(spec)
+                return FixedCredential(spec)
             case Plugged():
                 if spec.type not in types:
                     known = ", ".join(types) or "no such type"
                     raise StartError(f"credential {spec.name!r} has the type {spec.type!r}; plugins bring {known}")
                 what = f"credential {spec.name!r}"
-                return OfPlugin(spec.name, made(types[spec.type], what, spec.name, spec.options, "headers"))
+                return PluginCredential(spec.name, made(types[spec.type], what, spec.name, spec.options, "headers"))
 
 
 def audience(principal: Principal) -> str:

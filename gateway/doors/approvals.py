@@ -18,7 +18,7 @@ from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
 from gateway.doors.responses import fresh, json_of, refused
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
-from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, look_at, signed_answer
+from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, check_signed_fields, signed_answer
 from gateway.model import Json, Principal, Question
 from gateway.ports.approvals import Grant
 from gateway.shares import Shares
@@ -154,7 +154,7 @@ class ApprovalDoor:
                 _SIGNED_ANSWERS.exceeded()
                 return _unread(503, "busy", "Too many signed answers are being read. Send it again.")
             try:
-                look_at(timestamp, given, time.time())  # before any of the body is read
+                check_signed_fields(timestamp, given, time.time())  # before any of the body is read
                 body = await whole(request, SIGNED_BYTES, within=SIGNED_WITHIN, bound=_SIGNED_ANSWERS)
                 answer = signed_answer(self._webhook.secret, timestamp, given, body, time.time())
             except web.HTTPRequestEntityTooLarge:

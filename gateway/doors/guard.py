@@ -18,7 +18,7 @@ from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import refused
-from gateway.doors.revocation import Standing
+from gateway.doors.revocation import Revocations
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 
@@ -46,7 +46,7 @@ class Guard:
         listener: Listener,
         identify: Identify,
         challenges: Challenges,
-        standing: Standing,
+        standing: Revocations,
         refused_callers: RefusedCallers,
         in_flight: InFlight,
         *,

@@ -27,7 +27,7 @@ from gateway.callers.issuer_tokens import (
 from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.errors import Unidentified
-from gateway.exchange.oauth_tokens import drive
+from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Backend, Json, Principal, Secret
 from gateway.proving import digest
 
@@ -285,7 +285,7 @@ class Issuer:
         """
         found = await self._metadata.get()
         code = issuer_requests.code_of(self._spec, query, named=named or found.names_itself)
-        tokens = await drive(issuer_requests.redeem_code(self._spec, found, code, attempt, back), self._backend)
+        tokens = await run_flow(issuer_requests.redeem_code(self._spec, found, code, attempt, back), self._backend)
         id_token = parse_token(tokens.id_token)
         if id_token is None:
             raise Unidentified("The authorization server's ID token is invalid.")
@@ -293,7 +293,7 @@ class Issuer:
         principal = of_id_token(self._spec, claims, attempt.nonce, self._clock())
         if roles_in(claims, self._spec.roles_claim) or found.userinfo is None or tokens.access_token is None:
             return principal, Secret(tokens.id_token)
-        more = await drive(
+        more = await run_flow(
             issuer_requests.fetch_userinfo(found.userinfo, tokens.access_token, principal.subject), self._backend
         )
         return person(self._spec, {**more, **claims}, principal.subject), Secret(tokens.id_token)
@@ -311,7 +311,7 @@ class Issuer:
         found = await self._metadata.get()
         if self._opaque.get(key.hex()) is None and not may_ask():  # a formerly valid token is no guess
             return None
-        claims = await drive(issuer_requests.introspect(self._spec, found, token), self._backend)
+        claims = await run_flow(issuer_requests.introspect(self._spec, found, token), self._backend)
         if claims is None:
             self._bad.put(key, True, REMEMBERED_BAD, NOBODY)
         else:
@@ -328,13 +328,13 @@ class Issuer:
             return verify(token, renewed, self._spec.algorithms)
 
     async def _ask_metadata(self) -> issuer_requests.Metadata:
-        return await drive(issuer_requests.read_metadata(self._spec), self._backend)
+        return await run_flow(issuer_requests.read_metadata(self._spec), self._backend)
 
     async def _ask_keys(self) -> tuple[PublicKey, ...]:
         found = await self._metadata.get()
         if found.jwks is None:
             raise issuer_requests.unavailable("publishes no keys")
-        return await drive(issuer_requests.fetch_keys(found.jwks), self._backend)
+        return await run_flow(issuer_requests.fetch_keys(found.jwks), self._backend)
 
 
 def _signed(token: str) -> Unverified | None:

@@ -111,7 +111,7 @@ class _Source:
         self._next = now + self._pause
 
 
-class Standing:
+class Revocations:
     """Everything that is open on behalf of callers whose credential may end. `issuers` are those of access tokens."""
 
     def __init__(

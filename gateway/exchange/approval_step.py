@@ -16,7 +16,7 @@ from msgspec import structs
 
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
-from gateway.exchange.decided_request import Leg
+from gateway.exchange.decided_request import DecidedRequest
 from gateway.exchange.record import Record
 from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Question, Request, Response, Tell, Visit
@@ -43,7 +43,7 @@ class ApprovalStep:
     grants: Grants
     page: str
 
-    async def granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
+    async def is_granted(self, ask: Ask, caller: Caller, record: Record) -> bool:
         """Whether a grant covers the call, so that no question is needed."""
         grant = await self.grants.covering(caller, ask.rule, ask.policy_version) if ask.grant else None
         if grant is None:
@@ -102,7 +102,7 @@ class ApprovalStep:
         A model repeats a call that still waits; if `tell` notifies its client, the call waits until the question is
         over. `now` gives the digest of the call and the version of its policy right before it runs.
         """
-        if await self.granted(ask, caller, record):
+        if await self.is_granted(ask, caller, record):
             return
         question = await self.park(ask, caller, record)
         seconds = PATIENCE if tell is None else AS_LONG_AS_IT_IS_OPEN
@@ -127,7 +127,7 @@ TakenUp = Callable[[Parked], Awaitable[Response]]
 """Resumes a parked request after a person has answered."""
 
 
-class Waiting:
+class RequestApprovals:
     """Requests that wait for a person; `step` asks."""
 
     def __init__(self, step: ApprovalStep) -> None:
@@ -135,21 +135,21 @@ class Waiting:
         self._step = step
 
     async def approve(
-        self, policy: Policy, leg: Leg, caller: Caller, parked: Parked | None, record: Record
+        self, policy: Policy, decided: DecidedRequest, caller: Caller, parked: Parked | None, record: Record
     ) -> Pending | None:
         """Return None if the request may continue now. Raises `Refusal` if it was declined or timed out."""
-        message = leg.obligations.confirm
+        message = decided.obligations.confirm
         if message is None:
             return None
         if parked is None:
-            ask = _ask(message, leg, policy)
-            if await self._step.granted(ask, caller, record):
+            ask = _ask(message, decided, policy)
+            if await self._step.is_granted(ask, caller, record):
                 return None
             # An answer that several callers may poll is not streamed.
-            request = structs.replace(leg.request, stream=False)
+            request = structs.replace(decided.request, stream=False)
             return Pending(await self._step.park(ask, caller, record, request))
         record.note(approval=parked.question.id, answered_by=parked.answered_by)
-        await self._approvals.dispatch(parked, leg.canonical.digest, policy.version)
+        await self._approvals.dispatch(parked, decided.canonical.digest, policy.version)
         return None
 
     async def answer(
@@ -162,7 +162,7 @@ class Waiting:
         is still open.
         """
         if not seconds:
-            return self._told(pending)
+            return self._pending_answer(pending)
         parked = await self._step.wait(pending.question, caller, seconds, tell)
         if parked.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS)
@@ -182,10 +182,10 @@ class Waiting:
             self._approvals.cancel(parked)
         await self._approvals.wait(id, caller, seconds)
         if parked.state is ApprovalState.OPEN:
-            return self._told(Pending(parked.question))
+            return self._pending_answer(Pending(parked.question))
         return await _answer_once(parked, take_up)
 
-    def _told(self, pending: Pending) -> Response:
+    def _pending_answer(self, pending: Pending) -> Response:
         """Return the 202 for a caller that can poll: the id to poll with, and the page where a person answers."""
         question = pending.question
         body = {
@@ -217,8 +217,8 @@ async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
     return await asyncio.shield(parked.result)
 
 
-def _ask(message: str, leg: Leg, policy: Policy) -> Ask:
-    canonical = leg.canonical
+def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
+    canonical = decided.canonical
     return Ask(
         message=message,
         method=canonical.method,
@@ -227,7 +227,7 @@ def _ask(message: str, leg: Leg, policy: Policy) -> Ask:
         policy_version=policy.version,
         headers=canonical.headers,
         body=canonical.body,
-        grant=leg.obligations.grant,
-        patience=leg.obligations.patience,
-        rule=f"{canonical.method} {leg.decision.route or ''}",
+        grant=decided.obligations.grant,
+        patience=decided.obligations.patience,
+        rule=f"{canonical.method} {decided.decision.route or ''}",
     )

@@ -41,7 +41,7 @@ class NamedApprover(Protocol):
         ...
 
 
-class Ways:
+class Approvers:
     """Sends each new question to every approver."""
 
     def __init__(self, approvals: Approvals, answers: ApprovalAnswers, ways: Sequence[NamedApprover]) -> None:
@@ -132,7 +132,7 @@ class SignedAnswer:
     by: str
 
 
-class WebhookWay:
+class WebhookApprover:
     """Sends each question to `url`, and a message when it is over. `approval_url` followed by an id is its page."""
 
     name = "webhook"
@@ -200,7 +200,7 @@ def signature(secret: Secret, timestamp: str, body: bytes) -> str:
     return f"v1={mac.hexdigest()}"
 
 
-def look_at(timestamp: str, given: str, now: float) -> None:
+def check_signed_fields(timestamp: str, given: str, now: float) -> None:
     """Check a signed message's header fields before its body is read. Raises ValueError with what is wrong."""
     if not _SIGNATURE.fullmatch(given):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
@@ -210,7 +210,7 @@ def look_at(timestamp: str, given: str, now: float) -> None:
 
 def signed_answer(secret: Secret, timestamp: str, given: str, body: bytes, now: float) -> SignedAnswer:
     """Return the answer in a signed message. Raises ValueError with what is wrong."""
-    look_at(timestamp, given, now)
+    check_signed_fields(timestamp, given, now)
     if not shows(given, signature(secret, timestamp, body)):
         raise ValueError(f"`{SIGNATURE}` is not that of this body and `{TIMESTAMP}`.")
     try:

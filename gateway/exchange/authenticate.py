@@ -79,7 +79,7 @@ class Authenticator:
         return name is not None and await self._sources[name].answered(principal, injected, url, status, headers)
 
 
-class Unchanging:
+class FixedCredential:
     """A fixed credential, the same for every caller: header fields, or a user name with its password."""
 
     def __init__(self, spec: Fixed | Basic) -> None:
@@ -105,7 +105,7 @@ class Unchanging:
         return False
 
 
-class OfPlugin:
+class PluginCredential:
     """A credential made by a plugin, which is called for each request; its failure refuses the request."""
 
     def __init__(self, name: str, tokens: Tokens) -> None:
@@ -147,7 +147,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Need:
+class AccountWait:
     """One waiting request; `again` waits until the account should be checked."""
 
     view: str | None
@@ -168,12 +168,12 @@ class Need:
         return True
 
 
-class Absences:
+class MissingAccounts:
     """The requests of this process that wait for an account."""
 
     def __init__(self) -> None:
         self._tells: dict[str, Tell] = {}
-        self._needs: set[Need] = set()
+        self._needs: set[AccountWait] = set()
         self._watchers: set[Callable[[], None]] = set()
 
     @contextmanager
@@ -189,7 +189,9 @@ class Absences:
             del self._tells[cause]
 
     @contextmanager
-    def needed(self, caller: Caller, credential: str, url: str, tell: Tell | None = None) -> Iterator[Need | None]:
+    def needed(
+        self, caller: Caller, credential: str, url: str, tell: Tell | None = None
+    ) -> Iterator[AccountWait | None]:
         """Register a request that waits for an account, which `url` connects; None if no client can be notified.
 
         `tell` notifies the client that made the request; by default, the client whose call caused it.
@@ -199,7 +201,9 @@ class Absences:
         if tell is None:
             yield None
             return
-        need = Need(caller.view, credential, caller.principal.person, asyncio.get_running_loop().time() + PATIENCE)
+        need = AccountWait(
+            caller.view, credential, caller.principal.person, asyncio.get_running_loop().time() + PATIENCE
+        )
         visit = Visit(secrets.token_urlsafe(16), url, f"Connect an account for {credential}: the call waits for it.")
         self._needs.add(need)
         self._changed()

@@ -25,9 +25,9 @@ from gateway.credentials import (
 )
 from gateway.credentials.server_answers import failure
 from gateway.errors import Reason, Refusal, StartError
-from gateway.exchange.authenticate import Absences
+from gateway.exchange.authenticate import MissingAccounts
 from gateway.exchange.cookies import CookieJars
-from gateway.exchange.oauth_tokens import Fetched, drive
+from gateway.exchange.oauth_tokens import OAuthTokens, run_flow
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret
@@ -69,7 +69,7 @@ class AccountConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedLogin:
     """The URL to send the browser to, and the secret that the browser keeps: it is required to finish the login."""
 
     location: str
@@ -83,11 +83,11 @@ class Connecting:
         self,
         specs: Mapping[str, Spec],
         servers: Mapping[str, Backend],
-        sources: Mapping[str, Fetched],
+        sources: Mapping[str, OAuthTokens],
         store: TokenStore,
         jars: CookieJars,
         callback: str,
-        absences: Absences,
+        absences: MissingAccounts,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._specs = {
@@ -121,16 +121,16 @@ class Connecting:
         kept = {listed.credential: listed for listed in await self._store.list(principal.person)}
         return [_connection(spec, kept.get(name)) for name, spec in self._specs.items()]
 
-    async def begin(self, credential: str, principal: Principal) -> Begun:
+    async def begin(self, credential: str, principal: Principal) -> StartedLogin:
         """Start a login. Raises `Refusal`; OSError while the database is down."""
         spec = self._spec(credential, principal)
         self._refuse_the_hasty(principal.person)
         tried = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
-        location = await drive(authorization_url(spec, tried), self._servers[credential])
+        location = await run_flow(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
         text = plain_json(_remembered(credential, principal, tried, secret))
         await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
-        return Begun(location, secret)
+        return StartedLogin(location, secret)
 
     def _refuse_the_hasty(self, person: str) -> None:
         now = time.monotonic()
@@ -168,7 +168,7 @@ class Connecting:
         spec = self._spec(begun["credential"], principal)
         several = self._several and not _has_own_callback(spec)
         flow = redeem(spec, _attempt(begun, state), answer, self._now(), several=several)
-        token = await drive(flow, self._servers[spec.name])
+        token = await run_flow(flow, self._servers[spec.name])
         before = await self._connected(spec.name, principal)
         kept = await self._store.put(spec.name, principal.person, token, secrets.token_urlsafe(9), self._now())
         await self._changed(spec.name, principal, before)
@@ -187,7 +187,7 @@ class Connecting:
         if kept is None:
             return False
         try:
-            return await drive(revoke(spec, kept.token, self._now()), self._servers[credential])
+            return await run_flow(revoke(spec, kept.token, self._now()), self._servers[credential])
         except Refusal as refusal:
             log.warning("the server of a disconnected account could not be told: %s", refusal.detail)
             return False

@@ -11,7 +11,7 @@ from aiohttp import CookieJar
 from yarl import URL
 
 from gateway.bounds import Area, Bound
-from gateway.exchange.decided_request import Leg
+from gateway.exchange.decided_request import DecidedRequest
 from gateway.model import Caller, Headers, person_of
 from gateway.policy import BackendSpec, Cookies
 
@@ -130,12 +130,12 @@ class CookieJars:
             self.empty(principal, credential)
 
 
-def jar_key(leg: Leg, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
+def jar_key(decided: DecidedRequest, caller: Caller, spec: BackendSpec, account: str) -> JarKey | None:
     """Return the jar of this request with that account; None if policy or request use no cookies.
 
     A principal that several people share has one for each view, and none without a view.
     """
-    if leg.obligations.cookies is not Cookies.JAR or not leg.request.send_cookies:
+    if decided.obligations.cookies is not Cookies.JAR or not decided.request.send_cookies:
         return None
     if caller.principal.shared and caller.view is None:
         return None

@@ -43,7 +43,7 @@ LONG: Final = 256 * 1024
 """Bytes from which a body is scanned without blocking the event loop."""
 
 
-class Leg(Struct, frozen=True):
+class DecidedRequest(Struct, frozen=True):
     """A request, its canonical form, and the policy's decision on it.
 
     `obligations` are those of the decision. `key` is the idempotency key that is sent with it, None without one.
@@ -66,9 +66,9 @@ class Leg(Struct, frozen=True):
         return any(name == "accept" and "text/event-stream" in value for name, value in self.canonical.headers)
 
 
-async def decided(
+async def decide_request(
     policy: Policy, request: Request, caller: Caller, record: Record, now: float, backend: str | None = None
-) -> Leg:
+) -> DecidedRequest:
     """Return the request with the decision that allows it. Raises `Refusal` if it is denied.
 
     `now` is in seconds since the epoch; `backend` is given if it is already known.
@@ -96,7 +96,7 @@ async def decided(
     if len(canonical.body) > obligations.request_limit:
         limit = obligations.request_limit
         raise Refusal(Reason.REQUEST_TOO_LARGE, f"The body has {len(canonical.body)} bytes; {limit} are allowed here.")
-    return Leg(request, canonical, decision, obligations)
+    return DecidedRequest(request, canonical, decision, obligations)
 
 
 async def _beside(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
@@ -136,36 +136,36 @@ class Idempotency:
         self._keys = keys
         self._now = now
 
-    async def keyed(self, leg: Leg, caller: Caller) -> Leg:
-        """Return `leg` with its key; safe methods have none.
+    async def add_key(self, decided: DecidedRequest, caller: Caller) -> DecidedRequest:
+        """Return `decided` with its key; safe methods have none.
 
         The key is the app's, hashed with principal, app and route, or a random one for the retries of an idempotent
         route. Raises `Refusal`: `bad-request` for an invalid key, `idempotency-conflict` for one that was used for
         another request, or that cannot be looked up at present.
         """
-        if leg.canonical.method in SAFE_METHODS:
-            return leg
-        given = [value for name, value in leg.canonical.headers if name in _NAMES]
+        if decided.canonical.method in SAFE_METHODS:
+            return decided
+        given = [value for name, value in decided.canonical.headers if name in _NAMES]
         if not given:
-            return replace(leg, key=secrets.token_urlsafe(24)) if leg.obligations.idempotent else leg
+            return replace(decided, key=secrets.token_urlsafe(24)) if decided.obligations.idempotent else decided
         if len(given) > 1 or len(given[0]) > LONGEST or not _KEY.fullmatch(given[0]):
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
-            key = _hashed(await self._keys.secret(), leg, caller, given[0])
+            key = _hashed(await self._keys.secret(), decided, caller, given[0])
             owner = hashlib.sha256(_joined(*_owner(caller))).hexdigest()
-            fresh = await self._keys.claim(owner, key, _digest(leg), self._now())
+            fresh = await self._keys.claim(owner, key, _digest(decided), self._now())
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
             detail = "The idempotency key of this call cannot be looked up at present; nothing was sent."
             raise Refusal(Reason.IDEMPOTENCY_CONFLICT, detail, status=503) from error
         if not fresh:
             raise Refusal(Reason.IDEMPOTENCY_CONFLICT, "This idempotency key was used for another request.")
-        return replace(leg, key=key)
+        return replace(decided, key=key)
 
 
-def _hashed(secret: bytes, leg: Leg, caller: Caller, key: str) -> str:
+def _hashed(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
     """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
-    parts = (*_owner(caller), leg.canonical.backend, leg.decision.route or "", key)
+    parts = (*_owner(caller), decided.canonical.backend, decided.decision.route or "", key)
     return hmac.new(secret, _joined(*parts), hashlib.sha256).hexdigest()
 
 
@@ -174,10 +174,10 @@ def _owner(caller: Caller) -> tuple[str, str, str]:
     return (caller.principal.id, caller.app, (caller.view or "") if caller.principal.shared else "")
 
 
-def _digest(leg: Leg) -> str:
+def _digest(decided: DecidedRequest) -> str:
     """Return the digest of the request that the key is bound to, without fields that differ on each attempt."""
-    kept = tuple(field for field in leg.canonical.headers if field[0].startswith("content-"))
-    return replace(leg.canonical, headers=kept).digest
+    kept = tuple(field for field in decided.canonical.headers if field[0].startswith("content-"))
+    return replace(decided.canonical, headers=kept).digest
 
 
 def _joined(*parts: str) -> bytes:

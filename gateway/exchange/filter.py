@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.caches import recalled
 from gateway.errors import Reason, Refusal
-from gateway.exchange.decided_request import LONG, BackendAnswer, Leg
+from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
 from gateway.exchange.record import Record
 from gateway.jsontext.reading import Numbers, Reader, text_of
 from gateway.jsontext.sizes import MOST, is_bulky, why
@@ -29,7 +29,7 @@ SHORTEST: Final = 8
 _WIDEST: Final = len(r"\u0041")
 
 
-class Echo:
+class SecretRedactor:
     """Masks `values`; `heard` are those that were found."""
 
     def __init__(self, values: Iterable[str]) -> None:
@@ -148,7 +148,7 @@ _BEFORE = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"
 _NO_JSON = ("image/", "audio/", "video/", "font/", "text/html", "text/css", "application/pdf")
 
 
-def masked(response: Response, paths: Sequence[JsonPath]) -> Response:
+def mask_values(response: Response, paths: Sequence[JsonPath]) -> Response:
     """Return the response with `paths` masked in its JSON body; one that can hold no JSON object is unchanged.
 
     Raises `Refusal` (`backend-protocol`, `response-too-large`) for one that may hold JSON, but cannot be read as one
@@ -217,48 +217,52 @@ def _holds_no_object(response: Response) -> bool:
 log = logging.getLogger(__name__)
 
 
-def filtered(policy: Policy, leg: Leg, answer: BackendAnswer, record: Record, *, redirected: bool) -> BackendAnswer:
+def filter_answer(
+    policy: Policy, decided: DecidedRequest, answer: BackendAnswer, record: Record, *, redirected: bool
+) -> BackendAnswer:
     """Return the answer as the app may see it; `record` lists the secrets that it echoed."""
-    echo = Echo(answer.secrets)
+    echo = SecretRedactor(answer.secrets)
     found = answer.response
-    headers = answer_headers(policy, leg.canonical, leg.obligations, found.headers, credentialed=answer.credentialed)
+    headers = answer_headers(
+        policy, decided.canonical, decided.obligations, found.headers, credentialed=answer.credentialed
+    )
     response = Response(
         found.status,
         echo.headers(headers),
         echo.whole(found.body),
-        leg.canonical.url,
+        decided.canonical.url,
         redirected,
         echo.text(found.reason_phrase),
         # The length of a masked body would reveal the length of what is hidden.
-        length=None if leg.obligations.mask else found.length,
+        length=None if decided.obligations.mask else found.length,
     )
-    _report(echo, answer, leg, record)
-    parts = _masked_parts(answer, answer.parts, echo, leg, record) if answer.parts is not None else None
+    _report(echo, answer, decided, record)
+    parts = _masked_parts(answer, answer.parts, echo, decided, record) if answer.parts is not None else None
     return BackendAnswer(response, answer.secrets, parts, answer.close, answer.credentialed)
 
 
-async def hidden(answer: BackendAnswer, paths: Sequence[JsonPath]) -> BackendAnswer:
-    """Return the answer with `paths` masked, in a thread if it is large. Raises `Refusal` as `masked` does."""
+async def mask_answer(answer: BackendAnswer, paths: Sequence[JsonPath]) -> BackendAnswer:
+    """Return the answer with `paths` masked, in a thread if it is large. Raises `Refusal` as `mask_values` does."""
     response = answer.response
     long = len(response.body) > LONG
     return replace(
-        answer, response=await asyncio.to_thread(masked, response, paths) if long else masked(response, paths)
+        answer, response=await asyncio.to_thread(mask_values, response, paths) if long else mask_values(response, paths)
     )
 
 
 async def _masked_parts(
-    answer: BackendAnswer, parts: AsyncIterator[bytes], echo: Echo, leg: Leg, record: Record
+    answer: BackendAnswer, parts: AsyncIterator[bytes], echo: SecretRedactor, decided: DecidedRequest, record: Record
 ) -> AsyncIterator[bytes]:
     async for part in parts:
         shown = echo.part(part)
-        _report(echo, answer, leg, record)  # at once: the rest may never come
+        _report(echo, answer, decided, record)  # at once: the rest may never come
         if shown:
             yield shown
     if rest := echo.rest():
         yield rest
 
 
-def _report(echo: Echo, answer: BackendAnswer, leg: Leg, record: Record) -> None:
+def _report(echo: SecretRedactor, answer: BackendAnswer, decided: DecidedRequest, record: Record) -> None:
     """Name in record and log which secrets a backend echoed, without their values."""
     if not echo.heard:
         return
@@ -266,5 +270,7 @@ def _report(echo: Echo, answer: BackendAnswer, leg: Leg, record: Record) -> None
     if record.fields.get("masked") != names:
         record.note(masked=names)
         log.warning(
-            "backend %r echoed what was injected of %s; it is masked", leg.canonical.backend, ", ".join(map(str, names))
+            "backend %r echoed what was injected of %s; it is masked",
+            decided.canonical.backend,
+            ", ".join(map(str, names)),
         )

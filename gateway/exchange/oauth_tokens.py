@@ -41,7 +41,7 @@ from gateway.telemetry import Metrics
 T = TypeVar("T")
 
 
-async def drive(flow: Flow[T], server: Backend) -> T:
+async def run_flow(flow: Flow[T], server: Backend) -> T:
     """Send the flow's requests to `server` until it returns its result. Raises the `Refusal` that ends it."""
     try:
         request = next(flow)
@@ -57,8 +57,8 @@ async def drive(flow: Flow[T], server: Backend) -> T:
         return result
 
 
-class Holder(Protocol):
-    """The tokens of another credential: `gateway.exchange.oauth_tokens.Fetched`."""
+class TokenSource(Protocol):
+    """The tokens of another credential: `gateway.exchange.oauth_tokens.OAuthTokens`."""
 
     async def token(self, principal: Principal) -> Token:
         """Return a valid token. Raises `Refusal`."""
@@ -69,10 +69,10 @@ Obtain = Callable[[Principal, Token | None, float], Awaitable[Token]]
 """Returns the next token of a principal, from the previous one if there is one. Raises `Refusal`, `GrantEnded`."""
 
 
-class Obtaining:
+class TokenRequests:
     """Obtains the tokens of one credential; `others` are the credentials from which they may be derived."""
 
-    def __init__(self, spec: OAuth, server: Backend, others: Mapping[str, Holder]) -> None:
+    def __init__(self, spec: OAuth, server: Backend, others: Mapping[str, TokenSource]) -> None:
         self._spec = spec
         self._server = server
         self._others = others
@@ -94,10 +94,10 @@ class Obtaining:
             case JwtBearer() as grant:
                 given = await self._others[grant.assertion].token(principal) if grant.assertion is not None else None
                 flow = jwt_bearer(spec, grant, _subject(spec, grant, principal), given, now)
-        return await drive(flow, self._server)
+        return await run_flow(flow, self._server)
 
 
-def counted(obtain: Obtain, credential: str, metrics: Metrics) -> Obtain:
+def count_requests(obtain: Obtain, credential: str, metrics: Metrics) -> Obtain:
     """Count the calls of `obtain` by outcome: `ok`, `refused`, or `ended` if a person must connect anew."""
 
     async def call(principal: Principal, before: Token | None, now: float) -> Token:
@@ -157,7 +157,7 @@ BOUNDS: Final = (
 log = logging.getLogger(__name__)
 
 
-class Store(Protocol):
+class TokenStorage(Protocol):
     """The storage of tokens: `gateway.stores.tokens.TokenStore`. Raises OSError, StartError, `Unreadable`."""
 
     async def load(self, credential: str, principal: str) -> StoredToken | None: ...
@@ -199,14 +199,14 @@ class _Held:
     look: float
 
 
-class Fetched:
+class OAuthTokens:
     """The tokens of the credential `name`. `now` is the time of day, in seconds since the epoch."""
 
     def __init__(
         self,
         name: str,
         obtain: Obtain,
-        store: Store,
+        store: TokenStorage,
         ownership: Ownership = Ownership(),
         *,
         now: Callable[[], float] = time.time,

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from gateway.apps import own_file
 from gateway.contract import problem
 from gateway.errors import STATUS, Reason, Refusal
-from gateway.exchange.approval_step import Waiting
-from gateway.exchange.decided_request import BackendAnswer, Idempotency, Leg, decided
-from gateway.exchange.filter import filtered, hidden
+from gateway.exchange.approval_step import RequestApprovals
+from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idempotency, decide_request
+from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.exchange.redirect import FOLLOWED, HOPS, broken, following, landed
+from gateway.exchange.redirect import FOLLOWED, HOPS, continue_at, next_hop, redirect_broken
 from gateway.exchange.send import Sender
-from gateway.exchange.streams import PREFIX, Stream, Streams, failed
+from gateway.exchange.streams import PREFIX, Stream, Streams, internal_error
 from gateway.hooks import Hooks
 from gateway.model import Backend, Caller, Part, Request, Response, Tell
 from gateway.policy import SAFE_METHODS, Policy, without
@@ -40,7 +40,7 @@ _WHOLE = Part("", last=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class ExchangeApp:
     """One app in the exchange: its policy, its backends by name, and the files of its own site by path."""
 
     policy: Policy
@@ -57,11 +57,11 @@ class Exchange:
 
     def __init__(
         self,
-        apps: Mapping[str, Guarded],
+        apps: Mapping[str, ExchangeApp],
         *,
         limiter: Limiter,
         idempotency: Idempotency,
-        waiting: Waiting,
+        waiting: RequestApprovals,
         recorder: Recorder,
         sender: Sender,
         streams: Streams,
@@ -121,7 +121,7 @@ class Exchange:
         """Record a refusal by a door that could not build a request, and return its answer."""
         record = self._recorder.start("http", caller, safe=True)
         record.note(method=method[:32], url=url[:2048])
-        return await _answered(refusal, record, url)
+        return await _refuse(refusal, record, url)
 
     async def _take_up(self, parked: Parked) -> Response:
         """Resume a request after a person has answered."""
@@ -146,82 +146,90 @@ class Exchange:
         if app is None:
             gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
             return await self.refuse(gone, caller, request.method, request.url)
-        file = _own(app, request) if app.files else None
+        file = _own_file(app, request) if app.files else None
         own = await asyncio.to_thread(own_file, *file) if file is not None else None
         if own is not None:
             return own
         policy = app.policy
         safe, after = request.method.upper() in SAFE_METHODS, parked.question.id if parked is not None else None
-        record = self._recorder.start("http", caller, safe=safe, came=_came(request), after=after)
+        record = self._recorder.start("http", caller, safe=safe, came=_arrival_trace(request), after=after)
         record.note(method=request.method[:32], url=request.url[:2048], policy_version=policy.version)
         try:
-            async with AsyncExitStack() if request.stream else _NOTHING as held:
-                leg = await decided(policy, request, caller, record, self._now())
+            async with AsyncExitStack() if request.stream else _NOTHING as stack:
+                decided = await decide_request(policy, request, caller, record, self._now())
                 if parked is None:
-                    leg = await self._limit(leg, caller, record, held)
-                leg = await self._idempotency.keyed(leg, caller)
-                if parked is None and leg.obligations.confirm is not None:  # do not ask in vain
-                    await self._sender.ready(leg, policy.backends[leg.canonical.backend], caller, tell)
-                pending = await self._waiting.approve(policy, leg, caller, parked, record)
+                    decided = await self._limit(decided, caller, record, stack)
+                decided = await self._idempotency.add_key(decided, caller)
+                if parked is None and decided.obligations.confirm is not None:  # do not ask in vain
+                    await self._sender.ready(decided, policy.backends[decided.canonical.backend], caller, tell)
+                pending = await self._waiting.approve(policy, decided, caller, parked, record)
                 if pending is not None:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
                     return pending
-                await self._hooks.check_request(leg.canonical, caller)
-                await record.open(lasting=leg.streams)
-                last, answer = await self._send(app, leg, caller, record, held, tell)
-                answer = filtered(policy, last, answer, record, redirected=last is not leg)
+                await self._hooks.check_request(decided.canonical, caller)
+                await record.open(lasting=decided.streams)
+                last, answer = await self._send(app, decided, caller, record, stack, tell)
+                answer = filter_answer(policy, last, answer, record, redirected=last is not decided)
                 if last.obligations.mask:
-                    answer = await hidden(answer, last.obligations.mask)
-                if answer.parts is not None and held is not None:
-                    return Stream(answer.response, answer.parts, record, held.pop_all())
+                    answer = await mask_answer(answer, last.obligations.mask)
+                if answer.parts is not None and stack is not None:
+                    return Stream(answer.response, answer.parts, record, stack.pop_all())
             await record.close(status=answer.response.status)
             return answer.response
         except Refusal as refusal:
-            return await _answered(refusal, record, request.url)
+            return await _refuse(refusal, record, request.url)
         except asyncio.CancelledError:
             await record.cancel()
             raise
         except (Exception, SystemExit):  # a plugin's backend may raise anything: caller and record get an answer
             log.exception("the request %s failed", record.id)
-            return await _answered(failed(), record, request.url)
+            return await _refuse(internal_error(), record, request.url)
 
-    async def _limit(self, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None) -> Leg:
-        """Return the leg after taking limits and a stream slot; without a slot, only an event stream fails.
+    async def _limit(
+        self, decided: DecidedRequest, caller: Caller, record: Record, stack: AsyncExitStack | None
+    ) -> DecidedRequest:
+        """Return the request after taking limits and a stream slot; without a slot, only an event stream fails.
 
         Another answer is then sent whole.
         """
-        record.report(*await self._limiter.take(leg.obligations, caller))
-        if held is not None and leg.streams:
+        record.report(*await self._limiter.take(decided.obligations, caller))
+        if stack is not None and decided.streams:
             try:
-                held.enter_context(self._streams.place(caller))
+                stack.enter_context(self._streams.place(caller))
             except Refusal:
-                if leg.wants_events:
+                if decided.wants_events:
                     raise
-                leg = replace(leg, request=replace(leg.request, stream=False))
+                decided = replace(decided, request=replace(decided.request, stream=False))
         record.mark("limit")
-        return leg
+        return decided
 
     async def _send(
-        self, app: Guarded, leg: Leg, caller: Caller, record: Record, held: AsyncExitStack | None, tell: Tell | None
-    ) -> tuple[Leg, BackendAnswer]:
-        """Return the answer and its leg; a redirect inside the policy is followed as a request decided anew."""
+        self,
+        app: ExchangeApp,
+        decided: DecidedRequest,
+        caller: Caller,
+        record: Record,
+        stack: AsyncExitStack | None,
+        tell: Tell | None,
+    ) -> tuple[DecidedRequest, BackendAnswer]:
+        """Return the answer, and the request that it answers: redirects inside the policy are decided anew."""
         for _ in range(HOPS + 1):
-            spec = app.policy.backends[leg.canonical.backend]
-            answer = await self._sender.send(leg, app.backends[spec.name], spec, caller, record, held, tell)
-            hop = following(app.policy, leg, answer)
+            spec = app.policy.backends[decided.canonical.backend]
+            answer = await self._sender.send(decided, app.backends[spec.name], spec, caller, record, stack, tell)
+            hop = next_hop(app.policy, decided, answer)
             if hop is None:
                 record.note(response_size=len(answer.response.body))
-                return leg, answer
+                return decided, answer
             await answer.close()
             await record.open()  # the intent contains the first URL; the outcome will contain the last one
-            target = await decided(app.policy, hop.request, caller, record, self._now(), hop.backend)
-            leg = await self._limit(landed(leg, target), caller, record, held)
-            await self._hooks.check_request(leg.canonical, caller)
+            target = await decide_request(app.policy, hop.request, caller, record, self._now(), hop.backend)
+            decided = await self._limit(continue_at(decided, target), caller, record, stack)
+            await self._hooks.check_request(decided.canonical, caller)
         FOLLOWED.exceeded(caller.principal.id)
-        raise broken(f"The backend redirects more than {HOPS} times.")
+        raise redirect_broken(f"The backend redirects more than {HOPS} times.")
 
 
-def _own(app: Guarded, request: Request) -> tuple[Path, str, str, int] | None:
+def _own_file(app: ExchangeApp, request: Request) -> tuple[Path, str, str, int] | None:
     """Return a file of the app's own site, which is part of the app and not subject to the policy."""
     file = app.files.get(request.url.partition("?")[0])
     method = request.method.upper()
@@ -230,15 +238,15 @@ def _own(app: Guarded, request: Request) -> tuple[Path, str, str, int] | None:
     return file, method, request.url, app.policy.defaults.response_limit
 
 
-def _came(request: Request) -> Trace | None:
+def _arrival_trace(request: Request) -> Trace | None:
     """Return the trace context that the app's request contains."""
     if not request.headers:
         return None
-    said = {name: value for name, value in request.headers if name in ("traceparent", "tracestate")}
-    return read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
+    fields = {name: value for name, value in request.headers if name in ("traceparent", "tracestate")}
+    return read_trace(fields.get("traceparent"), fields.get("tracestate")) if fields else None
 
 
-async def _answered(refusal: Refusal, record: Record, url: str) -> Response:
+async def _refuse(refusal: Refusal, record: Record, url: str) -> Response:
     """Close the record with a refusal and return its answer."""
     await record.refuse(refusal)
     return problem(refusal, record.id, url)

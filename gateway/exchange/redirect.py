@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
-from gateway.exchange.decided_request import BackendAnswer, Leg
-from gateway.exchange.filter import Echo
+from gateway.exchange.decided_request import BackendAnswer, DecidedRequest
+from gateway.exchange.filter import SecretRedactor
 from gateway.model import BodyType, Redirect, Request
 from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app
 from gateway.policy.paths import has_lone_percent
@@ -42,7 +42,7 @@ class Hop:
     backend: str
 
 
-def following(policy: Policy, leg: Leg, answer: BackendAnswer) -> Hop | None:
+def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> Hop | None:
     """Return the redirect of `answer`; None if it is the final answer, or its client follows it itself.
 
     Raises `Refusal` (`redirect-denied`, `redirect-broken`).
@@ -50,56 +50,56 @@ def following(policy: Policy, leg: Leg, answer: BackendAnswer) -> Hop | None:
     The method changes as in Fetch (HTTP-redirect fetch, step 12). An unsafe one is repeated only for 307 and 308, and
     only if the route allows it.
     """
-    response, request = answer.response, leg.request
+    response, request = answer.response, decided.request
     if response.status not in _MOVED or request.redirect is Redirect.MANUAL:
         return None
     location = response.header("location")
     if not location:  # as in browsers
         return None
     if request.redirect is Redirect.ERROR:
-        raise denied("The backend redirects, and the app asked for an error then.")
-    if leg.obligations.redirects is Redirects.NONE:
-        raise denied("The backend redirects, and this route follows no redirects.")
-    if leads_nowhere(policy, leg.canonical, location):
-        raise broken("The backend redirects to an invalid HTTP URL.")
-    place = landing(policy, leg.canonical, location)
+        raise redirect_denied("The backend redirects, and the app asked for an error then.")
+    if decided.obligations.redirects is Redirects.NONE:
+        raise redirect_denied("The backend redirects, and this route follows no redirects.")
+    if leads_nowhere(policy, decided.canonical, location):
+        raise redirect_broken("The backend redirects to an invalid HTTP URL.")
+    place = landing(policy, decided.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
-        if Echo(answer.secrets).text(text) != text:
-            raise denied("The backend redirects to an address that holds a credential.")
+        if SecretRedactor(answer.secrets).text(text) != text:
+            raise redirect_denied("The backend redirects to an address that holds a credential.")
     if place is None:
-        raise denied("The backend redirects to a place outside of the policy.")
-    if _downgrades(policy, leg.canonical.backend, place.backend):
-        raise denied("The backend redirects from https to http.")
-    method = _method(leg.canonical.method, response.status)
+        raise redirect_denied("The backend redirects to a place outside of the policy.")
+    if _downgrades(policy, decided.canonical.backend, place.backend):
+        raise redirect_denied("The backend redirects from https to http.")
+    method = _method(decided.canonical.method, response.status)
     if method in SAFE_METHODS:
-        if request.leads and _can_be_asked_for(policy, leg, location):
+        if request.leads and _can_be_asked_for(policy, decided, location):
             return None
         followed = replace(request, method=method, url=place.url)
-        return Hop(followed if method == leg.canonical.method else _without_body(followed), place.backend)
-    if response.status not in _SAME_METHOD or leg.obligations.redirects is not Redirects.SAME_ROUTE:
-        raise denied(f"The backend redirects a {method}; it is not sent to another place.")
+        return Hop(followed if method == decided.canonical.method else _without_body(followed), place.backend)
+    if response.status not in _SAME_METHOD or decided.obligations.redirects is not Redirects.SAME_ROUTE:
+        raise redirect_denied(f"The backend redirects a {method}; it is not sent to another place.")
     return Hop(replace(request, method=method, url=place.url), place.backend)
 
 
-def _can_be_asked_for(policy: Policy, leg: Leg, location: str) -> bool:
+def _can_be_asked_for(policy: Policy, decided: DecidedRequest, location: str) -> bool:
     """Whether the client can ask for the place where it is led, which is decided on then: it sees it, as it is."""
-    shown = location_for_app(policy, leg.canonical, location)
-    told = shown is not None and "location" in leg.obligations.response_headers
+    shown = location_for_app(policy, decided.canonical, location)
+    told = shown is not None and "location" in decided.obligations.response_headers
     return told and not has_lone_percent((shown or "").partition("?")[2])
 
 
-def landed(source: Leg, target: Leg) -> Leg:
-    """Return the leg that follows `source`; a repeated unsafe request keeps its idempotency key.
+def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedRequest:
+    """Return the request that follows `source`; a repeated unsafe request keeps its idempotency key.
 
     Raises `Refusal` (`redirect-denied`) if the target needs an approval, or is an unsafe request outside of the route.
     """
     if target.obligations.confirm is not None:
-        raise denied("The backend redirects to a place that needs an approval.")
+        raise redirect_denied("The backend redirects to a place that needs an approval.")
     if target.canonical.method in SAFE_METHODS:
         return target
-    places = [(leg.canonical.backend, leg.decision.route) for leg in (source, target)]
+    places = [(decided.canonical.backend, decided.decision.route) for decided in (source, target)]
     if places[0] != places[1]:
-        raise denied(f"The backend redirects a {target.canonical.method} out of its route.")
+        raise redirect_denied(f"The backend redirects a {target.canonical.method} out of its route.")
     return replace(target, key=source.key)
 
 
@@ -118,11 +118,11 @@ def _downgrades(policy: Policy, source: str, target: str) -> bool:
     return policy.backends[source].url.startswith("https:") and policy.backends[target].url.startswith("http:")
 
 
-def broken(detail: str) -> Refusal:
+def redirect_broken(detail: str) -> Refusal:
     """Return the refusal of a redirect that no browser follows either."""
     return Refusal(Reason.REDIRECT_BROKEN, detail)
 
 
-def denied(detail: str) -> Refusal:
+def redirect_denied(detail: str) -> Refusal:
     """Return the refusal of a redirect that is not followed."""
     return Refusal(Reason.REDIRECT_DENIED, detail)

@@ -129,7 +129,7 @@ class Refusals:
 log: Final = logging.getLogger(__name__)
 
 
-class Excess:
+class ExceededBounds:
     """Reports each exceeded bound, and counts it in `metrics`."""
 
     def __init__(self, metrics: Metrics, refusals: Refusals) -> None:

@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.authenticate import Absences, Authenticator, Injected
+from gateway.exchange.authenticate import Authenticator, Injected, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
 from gateway.exchange.cookies import CookieJars, jar_key
-from gateway.exchange.decided_request import FIELD, BackendAnswer, Leg, nothing
+from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, nothing
 from gateway.exchange.record import Record
 from gateway.model import Backend, Caller, Headers, Json, Outbound, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
@@ -43,18 +43,20 @@ class Retries:
         self._now = now
         self._chance = chance
 
-    async def send(self, leg: Leg, attempt: Attempt, go_on: Callable[[], bool], record: Record) -> BackendAnswer:
+    async def send(
+        self, decided: DecidedRequest, attempt: Attempt, go_on: Callable[[], bool], record: Record
+    ) -> BackendAnswer:
         """Return the first answer that needs no retry, or the last one. `go_on` is false if a retry would be pointless.
 
         The outcome of each attempt is recorded in `attempts`. Raises `Refusal` as the last attempt does.
         """
-        retry = leg.obligations.retry
-        if retry is None or leg.canonical.method not in retry.methods:
-            return await attempt(leg.obligations.timeout)
-        ends = self._clock() + leg.obligations.timeout
+        retry = decided.obligations.retry
+        if retry is None or decided.canonical.method not in retry.methods:
+            return await attempt(decided.obligations.timeout)
+        ends = self._clock() + decided.obligations.timeout
         outcomes: list[Json] = []
         while True:
-            outcome = await _tried(attempt, ends - self._clock() if outcomes else leg.obligations.timeout)
+            outcome = await _tried(attempt, ends - self._clock() if outcomes else decided.obligations.timeout)
             came_to = outcome.reason if isinstance(outcome, Refusal) else outcome.response.status
             outcomes.append(came_to)
             if len(outcomes) > 1:
@@ -108,18 +110,18 @@ Begun: TypeAlias = tuple[Response, AsyncIterator[bytes] | None, Callable[[], Awa
 
 
 class SendTarget(Struct, frozen=True):
-    """One leg of a caller with its backend, at `url`; `inject` gives its credential for one attempt.
+    """One request of a caller with its backend, at `url`; `inject` gives its credential for one attempt.
 
-    `held` closes the resources of a streamed answer, None without streaming.
+    `stack` closes the resources of a streamed answer, None without streaming.
     """
 
-    leg: Leg
+    decided: DecidedRequest
     backend: Backend
     spec: BackendSpec
     caller: Caller
     url: str
     inject: Callable[[], Awaitable[Injected]]
-    held: AsyncExitStack | None
+    stack: AsyncExitStack | None
 
 
 class Sender:
@@ -131,41 +133,41 @@ class Sender:
         jars: CookieJars | None = None,
         circuits: Circuits | None = None,
         retries: Retries | None = None,
-        absences: Absences | None = None,
+        absences: MissingAccounts | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._jars = jars or CookieJars()
         self._circuits = circuits or Circuits()
         self._retries = retries or Retries()
-        self._absences = absences or Absences()
+        self._absences = absences or MissingAccounts()
         self._turns = Turns()
 
     async def send(
         self,
-        leg: Leg,
+        decided: DecidedRequest,
         backend: Backend,
         spec: BackendSpec,
         caller: Caller,
         record: Record,
-        held: AsyncExitStack | None,
+        stack: AsyncExitStack | None,
         tell: Tell | None = None,
     ) -> BackendAnswer:
-        """Return the backend's answer to `leg`. Raises `Refusal` if there is none.
+        """Return the backend's answer to `decided`. Raises `Refusal` if there is none.
 
         `tell` notifies the caller's client of the page to connect a missing account.
         """
-        spec = _for(leg, spec)
+        spec = _for(decided, spec)
         name, place = spec.credential, (caller.app, spec.name)
         record.note(credential=name)
-        url, obligations = spec.target(leg.canonical), leg.obligations
+        url, obligations = spec.target(decided.canonical), decided.obligations
         try:
             self._circuits.look(place, obligations.circuit)  # no credential for a request that is not sent
         except Refusal:
             record.note(circuit=BreakerState.OPEN)
             raise
-        inject = partial(self._authenticator.inject, name, caller.principal, leg.canonical.method, url)
+        inject = partial(self._authenticator.inject, name, caller.principal, decided.canonical.method, url)
         injected = await inject() if name is None else await self._absences.wait_for(inject, caller, name, tell)
-        way = SendTarget(leg, backend, spec, caller, url, inject, held)
+        way = SendTarget(decided, backend, spec, caller, url, inject, stack)
         if obligations.retry is None and obligations.circuit is None:
             return await self._authenticated(way, injected, obligations.timeout, record)
 
@@ -180,21 +182,21 @@ class Sender:
                 try:
                     answer = await self._authenticated(way, given or await inject(), timeout, record)
                 except Refusal as refusal:
-                    passage.worked = _worked(leg, refusal)
+                    passage.worked = _worked(decided, refusal)
                     raise
                 passage.worked = answer.response.status not in FAILING_STATUSES
                 return answer
 
         try:
-            return await self._retries.send(leg, attempt, lambda: not self._circuits.is_open(place), record)
+            return await self._retries.send(decided, attempt, lambda: not self._circuits.is_open(place), record)
         except Refusal as refusal:
             if refusal.reason is Reason.BACKEND_UNAVAILABLE:
                 record.note(circuit=BreakerState.OPEN)
             raise
 
-    async def ready(self, leg: Leg, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
+    async def ready(self, decided: DecidedRequest, spec: BackendSpec, caller: Caller, tell: Tell | None = None) -> None:
         """Return once the account is connected; wait for its person if their client can be told. Raises `Refusal`."""
-        name = _for(leg, spec).credential
+        name = _for(decided, spec).credential
         if name is not None:
             ready = partial(self._authenticator.ready, name, caller.principal)
             await self._absences.wait_for(ready, caller, name, tell)
@@ -204,7 +206,7 @@ class Sender:
     ) -> BackendAnswer:
         """Make one attempt; repeat a safe request once after 401 if another credential can be sent."""
         answer, changed = await self._once(way, injected, timeout, record)
-        if not changed or way.leg.canonical.method not in SAFE_METHODS:
+        if not changed or way.decided.canonical.method not in SAFE_METHODS:
             return answer
         await answer.close()
         return (await self._once(way, await way.inject(), timeout, record))[0]
@@ -214,7 +216,7 @@ class Sender:
     ) -> tuple[BackendAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         url, name, principal = way.url, way.spec.credential, way.caller.principal
-        jar = jar_key(way.leg, way.caller, way.spec, injected.account)  # may differ at each attempt
+        jar = jar_key(way.decided, way.caller, way.spec, injected.account)  # may differ at each attempt
         secrets = dict.fromkeys(injected.secrets, name or "")
         cookies: Headers = ()
         if jar is not None:
@@ -222,8 +224,8 @@ class Sender:
             secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
-        request = outbound(url, way.leg, injected.headers + cookies, timeout, trace)
-        if way.leg.streams:
+        request = outbound(url, way.decided, injected.headers + cookies, timeout, trace)
+        if way.decided.streams:
             response, parts, close = await _begun(way, request)
         else:
             turn = (principal.id, way.caller.app, way.spec.name)
@@ -240,11 +242,11 @@ class Sender:
         return answer, await self._authenticator.answered(name, principal, injected, url, status, headers)
 
 
-def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
+def outbound(url: str, decided: DecidedRequest, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
     """Return the request as it is sent: the canonical bytes, and the injected fields, which win over the app's."""
-    canonical, obligations = leg.canonical, leg.obligations
-    if leg.key is not None:
-        injected = (*injected, (FIELD, leg.key))
+    canonical, obligations = decided.canonical, decided.obligations
+    if decided.key is not None:
+        injected = (*injected, (FIELD, decided.key))
     headers = canonical.headers
     if headers:
         dropped = {FIELD, "traceparent", "tracestate", *(name for name, _ in injected)}
@@ -261,27 +263,27 @@ def outbound(url: str, leg: Leg, injected: Headers, timeout: float, trace: Heade
     )
 
 
-def _for(leg: Leg, spec: BackendSpec) -> BackendSpec:
-    return replace(spec, credential=None) if leg.request.anonymous else spec
+def _for(decided: DecidedRequest, spec: BackendSpec) -> BackendSpec:
+    return replace(spec, credential=None) if decided.request.anonymous else spec
 
 
 async def _begun(way: SendTarget, request: Outbound) -> Begun:
     """Return an answer whose head has arrived. Earlier attempts shorten the wait for the head only."""
-    if way.held is None or not isinstance(way.backend, StreamingBackend):
+    if way.stack is None or not isinstance(way.backend, StreamingBackend):
         return await way.backend.send(request), None, nothing
-    held = await way.held.enter_async_context(AsyncExitStack())
-    unhurried = structs.replace(request, timeout=way.leg.obligations.timeout)
+    stack = await way.stack.enter_async_context(AsyncExitStack())
+    unhurried = structs.replace(request, timeout=way.decided.obligations.timeout)
     try:
         async with asyncio.timeout(request.timeout):
-            arriving = await held.enter_async_context(way.backend.stream(unhurried))
+            arriving = await stack.enter_async_context(way.backend.stream(unhurried))
     except TimeoutError as error:
         raise Refusal(Reason.BACKEND_TIMEOUT, f"backend {way.spec.name!r} did not answer in time") from error
-    return arriving.head, arriving.parts, held.aclose
+    return arriving.head, arriving.parts, stack.aclose
 
 
-def _worked(leg: Leg, refusal: Refusal) -> bool | None:
+def _worked(decided: DecidedRequest, refusal: Refusal) -> bool | None:
     """Return False if the backend failed, else None. A timeout that the app lowered is not the backend's failure."""
-    lowered = leg.canonical.timeout is not None and leg.canonical.timeout <= leg.obligations.timeout
+    lowered = decided.canonical.timeout is not None and decided.canonical.timeout <= decided.obligations.timeout
     if refusal.reason not in FAILING_REASONS or (refusal.reason is Reason.BACKEND_TIMEOUT and lowered):
         return None
     return False

@@ -24,7 +24,7 @@ from gateway.model import Caller, Door, Part, Response
 log = logging.getLogger(__name__)
 
 
-def failed() -> Refusal:
+def internal_error() -> Refusal:
     """Return the refusal for an unexpected error."""
     return Refusal(Reason.INTERNAL, "The gateway failed at this request; its log says why.")
 
@@ -35,12 +35,12 @@ class Stream:
     Iterating raises `Refusal` if the rest does not arrive.
     """
 
-    def __init__(self, head: Response, parts: AsyncIterator[bytes], record: Record, held: AsyncExitStack) -> None:
+    def __init__(self, head: Response, parts: AsyncIterator[bytes], record: Record, stack: AsyncExitStack) -> None:
         self.head = head
         self.id = record.id
         self._parts = parts
         self._record = record
-        self._held = held
+        self._stack = stack
         self._size = 0
 
     def __aiter__(self) -> Self:
@@ -60,7 +60,7 @@ class Stream:
             raise
         except (Exception, SystemExit) as error:  # a plugin's backend may raise anything: it ends this stream alone
             log.exception("the stream of %s failed", self.id)
-            fault = failed()
+            fault = internal_error()
             await self._end(fault.status, fault.reason, fault.detail)
             raise fault from error
         self._size += len(part)
@@ -71,7 +71,7 @@ class Stream:
         await self._end(STATUS[Reason.CANCELLED], Reason.CANCELLED)
 
     async def _end(self, status: int, reason: Reason | None = None, detail: str | None = None) -> None:
-        async with self._held:
+        async with self._stack:
             self._record.mark("stream")
             self._record.note(response_size=self._size)
             await self._record.close(status=status, reason=reason, detail=detail)
@@ -310,7 +310,7 @@ class Streams:
             opened.failure = refusal
         except (Exception, SystemExit):  # a plugin's backend may raise anything: it ends this stream alone
             log.exception("a stream failed")
-            opened.failure = failed()
+            opened.failure = internal_error()
         finally:
             opened.end()
             await _closed(opened.stream)

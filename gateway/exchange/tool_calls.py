@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
-from gateway.exchange.authenticate import Absences
+from gateway.exchange.authenticate import MissingAccounts
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
-from gateway.exchange.streams import failed
+from gateway.exchange.streams import internal_error
 from gateway.jsontext.sizes import MAX_DEPTH, nests_deeper
 from gateway.jsontext.writing import compact_portable, is_large, plain_within, sorted_json_utf8, written
 from gateway.model import Caller, Effect, Json, Tell, Visit
@@ -108,7 +108,7 @@ class ToolCall(Protocol[T]):
         """Return the HTTP status that describes a result in the record."""
         ...
 
-    def refused(self, refusal: Refusal, id: str) -> T:
+    def refusal_result(self, refusal: Refusal, id: str) -> T:
         """Return a refusal as a result; `id` is that of its record."""
         ...
 
@@ -121,12 +121,12 @@ class ToolCalls:
     """Runs calls of tools. `step` asks persons, `absences` are the calls that wait for an account."""
 
     def __init__(
-        self, step: ApprovalStep, *, limiter: Limiter, recorder: Recorder, absences: Absences | None = None
+        self, step: ApprovalStep, *, limiter: Limiter, recorder: Recorder, absences: MissingAccounts | None = None
     ) -> None:
         self._step = step
         self._limiter = limiter
         self._recorder = recorder
-        self._absences = absences if absences is not None else Absences()
+        self._absences = absences if absences is not None else MissingAccounts()
 
     async def call(self, call: ToolCall[T], tell: Tell | None = None, *, carry: Carry[T] | None = None) -> T:
         """Return the result of a call. Every refusal is a result, too, and whatever happens is recorded.
@@ -136,11 +136,11 @@ class ToolCalls:
         """
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], **call.fields)
-        with self._notifying(tell, record.id), self._absences.telling(record.id, tell):
-            refused = await self._recorded(call, record, self._admit(call, record, tell))
-            if refused is not None:
-                return refused
-            running = self._recorded(call, record, self._run(call, record))
+        with self._notify(tell, record.id), self._absences.telling(record.id, tell):
+            result = await self._close_on_error(call, record, self._admit(call, record, tell))
+            if result is not None:
+                return result
+            running = self._close_on_error(call, record, self._run(call, record))
             return await (running if carry is None else carry(running))
 
     def asks_about(self, view: str) -> bool:
@@ -210,13 +210,13 @@ class ToolCalls:
         await record.close(status=call.status(result))
         return result
 
-    async def _recorded(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
+    async def _close_on_error(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
         """Return the result of `steps`; close the record if they end in another way."""
         try:
             return await steps
         except Refusal as refusal:
             await record.refuse(refusal)
-            return call.refused(refusal, record.id)
+            return call.refusal_result(refusal, record.id)
         except asyncio.CancelledError:
             self._step.approvals.cancel_caused(record.id)
             await record.cancel()
@@ -227,12 +227,12 @@ class ToolCalls:
                 await record.close(status=502, detail=known)
                 raise
             log.exception("the call %s of the tool %s failed", record.id, call.name[:200])
-            fault = failed()
+            fault = internal_error()
             await record.refuse(fault)
-            return call.refused(fault, record.id)
+            return call.refusal_result(fault, record.id)
 
     @contextmanager
-    def _notifying(self, tell: Tell | None, cause: str) -> Iterator[None]:
+    def _notify(self, tell: Tell | None, cause: str) -> Iterator[None]:
         """Notify the client of questions about requests that the call `cause` leads to, and of their end."""
         if tell is None:
             yield

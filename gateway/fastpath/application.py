@@ -16,7 +16,7 @@ from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.mcp import Mounts
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import NamelessHandler, nameless
-from gateway.doors.revocation import Standing
+from gateway.doors.revocation import Revocations
 from gateway.fastpath.connection import AnswerListener, Front, Gate
 from gateway.fastpath.connections import IDLE, Fronts
 from gateway.mcp.fast import Fast
@@ -32,7 +32,7 @@ class McpGate:
     def __init__(
         self,
         guard: Guard,
-        standing: Standing,
+        standing: Revocations,
         refused_callers: RefusedCallers,
         in_flight: InFlight,
         peers: Peers,

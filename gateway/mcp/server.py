@@ -82,7 +82,7 @@ def message_limit(largest: int) -> int:
     return max(BODY_LIMIT, 2 * largest + _AROUND)
 
 
-class Before(Protocol):
+class MountMiddleware(Protocol):
     """Middleware that answers before a mount's own tools and resources: the upstreams."""
 
     def fast(self, hosts: Collection[str], origins: Collection[str], silence: float) -> Fast[Any] | None:
@@ -135,7 +135,7 @@ class Face:
         principal: Callable[[web.Request], Principal] = lambda _: LOCAL,
         body_limit: Callable[[], int] = lambda: BODY_LIMIT,
         asking: Asking | None = None,
-        before: Before | None = None,
+        before: MountMiddleware | None = None,
         fast_path: bool = True,
         silence: float = SILENCE,
         sessions: int = SESSIONS,

@@ -74,7 +74,7 @@ class ViewServer(Protocol):
         ...
 
 
-class OwnAnswers:
+class GatewayAnswers:
     """Answers for the views of an app that the gateway packed, from the catalog of its mount."""
 
     methods: Collection[str] = frozenset(

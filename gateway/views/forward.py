@@ -121,15 +121,15 @@ class PageToolCall:
             raise _unanswered(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
             self.views.call_ended(self.view, id)
-        return clean_result(conforming(self.tool, result))
+        return clean_result(check_output(self.tool, result))
 
     def status(self, result: mcp.CallToolResult) -> int:
         """Return 500 for an error of the page."""
         return 500 if result.is_error else 200
 
-    def refused(self, refusal: Refusal, id: str) -> mcp.CallToolResult:
+    def refusal_result(self, refusal: Refusal, id: str) -> mcp.CallToolResult:
         """Return a refusal in words for the model."""
-        return failed(refusal, id)
+        return refusal_result(refusal, id)
 
     def failure(self, error: Exception) -> str | None:
         """Return None: `run` turns the errors of pages into refusals."""
@@ -162,7 +162,7 @@ class Forwarder:
     def __init__(self, views: Views, calls: ToolCalls) -> None:
         self._views = views
         self._calls = calls
-        self._later = Later(views.spawn)
+        self._later = BackgroundCalls(views.spawn)
 
     async def call(
         self,
@@ -182,7 +182,7 @@ class Forwarder:
         try:
             target, tool = await self._tool(principal, name, app, view)
         except Refusal as refusal:
-            return failed(refusal)
+            return refusal_result(refusal)
         caller = Caller(principal, target.app, Door.MCP, Initiator.MODEL, "model-call", target.id)
         call = PageToolCall(self._views, self._calls, target, tool, caller, arguments)
         relay = target.relay
@@ -200,7 +200,7 @@ class Forwarder:
         try:
             return await self._later.collect(principal, call)
         except Refusal as refusal:
-            return failed(refusal)
+            return refusal_result(refusal)
 
     async def _tool(
         self, principal: Principal, name: str, app: str | None, handle: str | None
@@ -248,7 +248,7 @@ class Forwarder:
         return found[0]
 
 
-def conforming(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
+def check_output(tool: ViewTool, result: mcp.CallToolResult) -> mcp.CallToolResult:
     """Return `result` if it fits the output schema of `tool`, else an error: clients refuse a mismatch (MCP, Tools)."""
     if tool.output_schema is None or result.is_error:
         return result
@@ -288,7 +288,7 @@ def _unanswered(why: str) -> Refusal:
     )
 
 
-def failed(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
+def refusal_result(refusal: Refusal, audit: str | None = None) -> mcp.CallToolResult:
     """Return a refusal in words for the model; `audit` is the id of its record."""
     named = f" (audit id {audit})" if audit is not None else ""
     text = mcp.TextContent(type="text", text=f"{refusal.reason}: {refusal.detail}{named}")
@@ -333,7 +333,7 @@ class _Kept:
     asked: Callable[[], bool]
 
 
-class Later:
+class BackgroundCalls:
     """The background calls of all principals; `spawn` runs each of them, for as long as the views live."""
 
     def __init__(self, spawn: Callable[[Work], asyncio.Task[mcp.CallToolResult]]) -> None:

@@ -131,7 +131,7 @@ BOUNDS: Final = (
 log = logging.getLogger(__name__)
 
 
-class Store(Protocol):
+class TaintStorage(Protocol):
     """Persists taints: `gateway.stores.taints.TaintStore`."""
 
     async def all(self, most: int) -> dict[Key, StoredTaint]: ...
@@ -145,7 +145,7 @@ class Taints:
     """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
 
     def __init__(
-        self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: Store | None
+        self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: TaintStorage | None
     ) -> None:
         self._live = live
         self._clock = clock

@@ -18,11 +18,11 @@ from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
 from gateway.throttle import Buckets
-from gateway.views.initiator import CLAIMED, Cause, Store, Taint, Taints
+from gateway.views.initiator import CLAIMED, Cause, Taint, Taints, TaintStorage
 from gateway.views.launches import Launches
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
-from gateway.views.shown import Shown, Successions, Tell, Telling
+from gateway.views.shown import NotifiedView, Shown, Successions, Tell
 from gateway.views.tools import clean_tools
 from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View, split
 
@@ -68,7 +68,7 @@ class Views:
         clock: Callable[[], float] = time.monotonic,
         *,
         each: int = LIVE,
-        taints: Store | None = None,
+        taints: TaintStorage | None = None,
     ) -> None:
         self.apps = apps
         self._each = each
@@ -162,7 +162,7 @@ class Views:
         if len(found) != 1:
             return None
 
-        def successor() -> asyncio.Task[Telling | None]:
+        def successor() -> asyncio.Task[NotifiedView | None]:
             return self._sessions.create_task(self._successions.of(lambda: found[0].id in self._views, showing))
 
         return Shown(found[0], self._clock, successor)

@@ -20,7 +20,7 @@ LEAVES, COMES = 2.0, 10.0
 """Seconds in which a host page closes the view of the previous call, and in which its successor opens."""
 
 
-class Telling(Protocol):
+class NotifiedView(Protocol):
     """The part of a view that is used here."""
 
     @property
@@ -38,12 +38,12 @@ class Shown:
     """
 
     def __init__(
-        self, view: Telling, clock: Callable[[], float], successor: Callable[[], asyncio.Task[Telling | None]]
+        self, view: NotifiedView, clock: Callable[[], float], successor: Callable[[], asyncio.Task[NotifiedView | None]]
     ) -> None:
         self._view = view
         self._clock = clock
         self._successor = successor
-        self._moving: asyncio.Task[Telling | None] | None = None
+        self._moving: asyncio.Task[NotifiedView | None] | None = None
 
     @property
     def id(self) -> str:
@@ -102,7 +102,9 @@ class Successions:
         for waiting in self._waiting:
             waiting.set()
 
-    async def of(self, is_open: Callable[[], bool], showing: Callable[[], Sequence[Telling]]) -> Telling | None:
+    async def of(
+        self, is_open: Callable[[], bool], showing: Callable[[], Sequence[NotifiedView]]
+    ) -> NotifiedView | None:
         """Return the one view that is `showing` after another is no longer open; None if there is none in time."""
         moved = asyncio.Event()
         self._waiting.add(moved)

@@ -19,7 +19,7 @@ from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.credentials import Client, OAuth, Server, Token, TokenExchange, token_exchange
 from gateway.errors import Refusal
-from gateway.exchange.oauth_tokens import drive
+from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Secret
 from tests.credentials.test_client_credentials import Everywhere
 from tests.leaks.marks import MARK
@@ -140,7 +140,7 @@ async def test_a_token_is_exchanged_for_another(tmp_path: Path) -> None:
     async with issuer(tmp_path) as (url, subject), Connections() as connections:
         credential, grant = spec(url)
         flow = token_exchange(credential, grant, Token(Secret(subject), "Bearer", None), None, time.time())
-        token = await drive(flow, HttpBackend(credential, connections))
+        token = await run_flow(flow, HttpBackend(credential, connections))
     assert token.value.reveal() != subject
     assert (token.token_type, token.scope, token.type) == ("Bearer", "cart", TOKEN_TYPE)
 
@@ -151,5 +151,5 @@ async def test_a_token_that_the_server_does_not_know_is_refused(tmp_path: Path) 
         credential, grant = spec(url)
         flow = token_exchange(credential, grant, Token(Secret("made-up-token"), "Bearer", None), None, time.time())
         with pytest.raises(Refusal, match="invalid_request") as refused:
-            await drive(flow, HttpBackend(credential, connections))
+            await run_flow(flow, HttpBackend(credential, connections))
     assert "made-up-token" not in refused.value.detail

@@ -30,7 +30,7 @@ from gateway.credentials import (
     signing_key,
 )
 from gateway.errors import Refusal, StartError
-from gateway.exchange.oauth_tokens import drive
+from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Outbound, Response, Secret
 from tests.credentials.house import KEY, PUBLIC
 from tests.credentials.test_client_credentials import Everywhere
@@ -70,7 +70,7 @@ async def test_an_assertion_is_good_once() -> None:
         spec = OAuth("shop", ClientCredentials(), Server(provider.issuer, Everywhere()), ours)
         way = Remembering(HttpBackend(spec, connections))
         for _ in range(2):
-            await drive(client_credentials(spec, _now()), way)
+            await run_flow(client_credentials(spec, _now()), way)
         replayed = await way.backend.send(way.sent[-1])
         assert replayed.status in (400, 401)
         assert b"invalid_client" in replayed.body
@@ -89,7 +89,7 @@ async def test_a_clock_that_goes_wrong_is_named() -> None:
         ours = Client("signing", None, ClientAuthentication.PRIVATE_KEY_JWT, signing_key(Secret(KEY)))
         spec = OAuth("shop", ClientCredentials(), Server(provider.issuer, Everywhere()), ours)
         with pytest.raises(Refusal, match=r"invalid_client \(its clock is \d+ s ahead\)"):
-            await drive(client_credentials(spec, _now() - 3600), HttpBackend(spec, connections))
+            await run_flow(client_credentials(spec, _now() - 3600), HttpBackend(spec, connections))
 
 
 async def test_a_client_certificate(tmp_path: Path) -> None:
@@ -114,12 +114,14 @@ async def test_a_client_certificate(tmp_path: Path) -> None:
         place = Server(provider.issuer, Everywhere(), certificate=Certificate(chain, key), authorities=ca)
         spec = OAuth("shop", ClientCredentials(), place, Client("certified", None, ClientAuthentication.TLS))
         shown = HttpBackend(spec, connections, tls_context(ca, chain, key))
-        token = await drive(client_credentials(spec, _now()), shown)
+        token = await run_flow(client_credentials(spec, _now()), shown)
         assert token.token_type == "Bearer"
         with pytest.raises(Refusal, match="invalid_client"):
-            await drive(client_credentials(spec, _now()), HttpBackend(spec, connections, tls_context(ca, None, None)))
+            await run_flow(
+                client_credentials(spec, _now()), HttpBackend(spec, connections, tls_context(ca, None, None))
+            )
         with pytest.raises(Refusal, match="no TLS connection"):
-            await drive(client_credentials(replace(spec), _now()), HttpBackend(spec, connections))
+            await run_flow(client_credentials(replace(spec), _now()), HttpBackend(spec, connections))
 
 
 async def test_a_certificate_through_a_whole_gateway(tmp_path: Path) -> None:

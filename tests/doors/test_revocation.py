@@ -17,7 +17,7 @@ from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
 from gateway.doors import revocation as module
 from gateway.doors.issuers import INTROSPECTED, REMEMBERED, Issuer
-from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Standing, TokenIssuer
+from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Revocations, TokenIssuer
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.policy import Network, parse_network
@@ -70,11 +70,11 @@ class Room:
         self.open = AsyncExitStack()
         self.cut: list[str] = []
 
-    def standing(self, *issuers: TokenIssuer) -> Standing:
+    def standing(self, *issuers: TokenIssuer) -> Revocations:
         """Return the revocation check over all of them."""
-        return Standing(self.tokens, self.sessions, issuers, self.clock, self.clock)
+        return Revocations(self.tokens, self.sessions, issuers, self.clock, self.clock)
 
-    def stream(self, standing: Standing, proof: str) -> None:
+    def stream(self, standing: Revocations, proof: str) -> None:
         """Open a stream that depends on `proof`."""
         principal = replace(LOCAL, subject=proof, proof=proof)
         self.open.enter_context(standing.held(principal, lambda: self.cut.append(proof)))

@@ -14,14 +14,14 @@ from msgspec import structs
 
 from gateway.credentials import Token
 from gateway.errors import Refusal
-from gateway.exchange.approval_step import ApprovalStep, Waiting
+from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
 from gateway.exchange.authenticate import Authenticator
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
 from gateway.exchange.limit import Limiter, MemoryRates
-from gateway.exchange.oauth_tokens import Fetched, Ownership
-from gateway.exchange.pipeline import Exchange, Guarded
+from gateway.exchange.oauth_tokens import OAuthTokens, Ownership
+from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.exchange.send import Retries, Sender
 from gateway.exchange.streams import Streams
@@ -185,14 +185,14 @@ async def built(
     ):
         hooks, metrics = Hooks([], folder), Metrics()
         tokens = TokenStore(database, KeyRing(KeyFile(folder / "gateway.key")))
-        source = Fetched("shop-service", obtain, tokens, ownership, now=clock)
+        source = OAuthTokens("shop-service", obtain, tokens, ownership, now=clock)
         approvals = MemoryApprovals(120)
         recorder = Recorder(journal, hooks, OnFailure.REFUSE_UNSAFE, metrics)
         exchange = Exchange(
-            {"cart": Guarded(obliged(policy, **obligations), {"shop": shop})},
+            {"cart": ExchangeApp(obliged(policy, **obligations), {"shop": shop})},
             limiter=Limiter(MemoryRates(clock), DatabaseQuotas(database), now=clock),
             idempotency=Idempotency(IdempotencyKeys(database), now=clock),
-            waiting=Waiting(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
+            waiting=RequestApprovals(ApprovalStep(approvals, MemoryGrants(), "http://console.test/approvals/")),
             recorder=recorder,
             sender=Sender(
                 Authenticator({"shop-service": source}),

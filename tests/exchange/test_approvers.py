@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants
-from gateway.exchange.approvers import Ways
+from gateway.exchange.approvers import Approvers
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Question
@@ -58,7 +58,7 @@ async def test_a_way_to_ask_that_fails_ends_no_other_way_and_no_other_question(
     well, approvals = Well(), MemoryApprovals(120)
     async with Journal(tmp_path / "journal") as journal:
         answers = ApprovalAnswers(approvals, MemoryGrants(), Recorder(journal, Hooks([], tmp_path), OnFailure.CONTINUE))
-        running = asyncio.create_task(Ways(approvals, answers, [Broken(), well, Broken()]).run())
+        running = asyncio.create_task(Approvers(approvals, answers, [Broken(), well, Broken()]).run())
         async with asyncio.timeout(20):
             for view in ("v1", "v2"):
                 question = (await approvals.park(ASK, structs.replace(MODEL, view=view))).question

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.exchange import authenticate
-from gateway.exchange.authenticate import OfPlugin
+from gateway.exchange.authenticate import PluginCredential
 from gateway.model import LOCAL, Headers
 
 
@@ -44,5 +44,5 @@ async def test_what_is_no_field_fails(fields: object, monkeypatch: pytest.Monkey
     """The error contains the name of the credential and nothing of the field."""
     monkeypatch.setattr(authenticate, "TIMEOUT", 0.01)
     with pytest.raises(Refusal, match=r"credential 'k': its plugin failed$") as refused:
-        await OfPlugin("k", Plugin(fields)).inject(LOCAL, "GET", "http://b/")
+        await PluginCredential("k", Plugin(fields)).inject(LOCAL, "GET", "http://b/")
     assert refused.value.reason is Reason.CREDENTIAL_FAILED

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Reason, Refusal
-from gateway.exchange.filter import Echo, masked
+from gateway.exchange.filter import SecretRedactor, mask_values
 from gateway.jsontext.sizes import MOST
 from gateway.model import Request, Response
 from gateway.policy.masks import parse_json_path
@@ -21,7 +21,7 @@ BODY = b'{"customer": {"email": "ann@test", "name": "Ann"}, "orders": [{"card": 
 
 def shown(body: bytes, content_type: str = "application/json") -> bytes:
     """Return the body that the app gets."""
-    return masked(Response(200, (("content-type", content_type),), body), CARD).body
+    return mask_values(Response(200, (("content-type", content_type),), body), CARD).body
 
 
 async def test_masked_values_do_not_reach_the_app(tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_a_secret_is_masked_wherever_the_parts_are_cut(before: bytes, after: byt
     secret = "abcabcab/"
     for written in (secret.encode(), rb"abc\u0061bc\u0061b\/", rb"\a\b\c\a\u0062cab\u002F", secret.encode("utf-16-be")):
         data = before + written + after
-        echo = Echo([secret])
+        echo = SecretRedactor([secret])
         places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
         out = b"".join(echo.part(data[start:end]) for start, end in pairwise(places)) + echo.rest()
-        assert out == Echo([secret]).whole(data)
+        assert out == SecretRedactor([secret]).whole(data)
         assert written not in out
 
 
@@ -151,7 +151,7 @@ def test_a_secret_may_look_like_an_escape(secret: str) -> None:
     for written in (secret, json.dumps(secret)[1:-1], "".join(f"\\u{ord(char):04X}" for char in secret)):
         data = written.encode()
         for at in range(len(data)):
-            echo = Echo([secret])
+            echo = SecretRedactor([secret])
             assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"***"
 
 
@@ -161,13 +161,13 @@ def test_of_secrets_that_share_a_piece_none_is_cut(longer: str) -> None:
     for written in (longer, json.dumps(longer)[1:-1], "".join(f"\\u{ord(char):04x}" for char in longer)):
         data = f"<{written}>".encode()
         for at in range(len(data)):
-            echo = Echo(["token-number-1", longer])
+            echo = SecretRedactor(["token-number-1", longer])
             assert echo.part(data[:at]) + echo.part(data[at:]) + echo.rest() == b"<***>"
 
 
 def test_nothing_is_held_back_without_need() -> None:
     """An event is sent as it comes, unless a secret could begin at its end."""
-    echo = Echo(["token-number-1"])
+    echo = SecretRedactor(["token-number-1"])
     assert echo.part(b"data: 1\n\n") == b"data: 1\n\n"
     assert echo.part(b"data: tok") == b"data: "
     assert echo.part(b"en\n\n") == b"token\n\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.exchange.authenticate import Absences
+from gateway.exchange.authenticate import MissingAccounts
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.exchange.house import ends_when_cancelled
 
@@ -12,7 +12,7 @@ CALLER = Caller(LOCAL, "cart", Door.MCP, Initiator.MODEL, "model-call")
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_waits_and_is_cancelled_ends_also_as_the_account_comes(turns: int) -> None:
     """When the gateway stops, it cancels a waiter only once."""
-    absences = Absences()
+    absences = MissingAccounts()
     with absences.needed(CALLER, "shop", "https://gateway.example/connect/shop", lambda visit: None) as need:
         assert need is not None
         await ends_when_cancelled(need.again(), lambda: absences.connected("shop", LOCAL.person), turns)

@@ -13,7 +13,7 @@ import pytest
 from gateway.credentials import Token
 from gateway.errors import Reason, Refusal
 from gateway.exchange import oauth_tokens
-from gateway.exchange.oauth_tokens import AHEAD, LOOK, Fetched, Ownership
+from gateway.exchange.oauth_tokens import AHEAD, LOOK, OAuthTokens, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
@@ -66,7 +66,7 @@ class House:
         self.store = store
         self.clock = Clock()
         self.issuer = Issuer()
-        self.tokens = Fetched("shop", self.issuer, store, now=self.clock)
+        self.tokens = OAuthTokens("shop", self.issuer, store, now=self.clock)
 
     async def token(self) -> str:
         """Return the token of one call."""
@@ -226,7 +226,7 @@ async def test_what_is_held_for_too_many_is_looked_up_again(tmp_path: Path, monk
     monkeypatch.setattr(oauth_tokens, "CACHED", 2)
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         store = SlowStore(database, KeyRing(KeyFile(tmp_path / "gateway.key")))
-        tokens = Fetched("shop", Issuer(), store, Ownership(per_person=True), now=Clock())
+        tokens = OAuthTokens("shop", Issuer(), store, Ownership(per_person=True), now=Clock())
         people = [replace(LOCAL, subject=name) for name in ("ann", "bob", "eve")]
         first = [(await tokens.token(one)).value.reveal() for one in people]
         store.loads = 0

@@ -104,7 +104,7 @@ class Tool:
         """Return a status that no step sets."""
         return 207
 
-    def refused(self, refusal: Refusal, id: str) -> str:
+    def refusal_result(self, refusal: Refusal, id: str) -> str:
         """Return the reason and the id of the record."""
         return f"{refusal.reason} {id}"
 

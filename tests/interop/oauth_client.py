@@ -41,7 +41,7 @@ from gateway.credentials import (
     token_exchange,
     wants_nonce,
 )
-from gateway.exchange.oauth_tokens import drive
+from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Secret
 from gateway.policy import parse_network
 
@@ -71,10 +71,10 @@ async def main(url: str) -> None:
         match spec.grant:
             case JwtBearer(assertion="workload"):
                 given = Token(Secret(context["valid_jwt"]), "N_A", None)
-                token = await drive(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
+                token = await run_flow(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
             case JwtBearer():
                 given = await of_company(connections, context, spec)
-                token = await drive(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
+                token = await run_flow(jwt_bearer(spec, spec.grant, "", given, time.time()), backend)
             case ClientCredentials():
                 token = await by_itself(spec, backend)
             case _:
@@ -108,7 +108,7 @@ async def of_company(connections: Connections, context: dict[str, Any], spec: OA
     there = OAuth("company", grant, place, client, (), spec.resource)
     subject = Token(Secret("unused"), "Bearer", None, id_token=Secret(context["idp_id_token"]))
     flow = token_exchange(there, grant, subject, None, time.time())
-    return await drive(flow, HttpBackend(there, connections))
+    return await run_flow(flow, HttpBackend(there, connections))
 
 
 def scenario() -> str:
@@ -182,17 +182,17 @@ async def registered(http: aiohttp.ClientSession, issuer: str) -> Client:
 
 
 async def by_itself(spec: OAuth, backend: HttpBackend) -> Token:
-    return await drive(client_credentials(spec, time.time()), backend)
+    return await run_flow(client_credentials(spec, time.time()), backend)
 
 
 async def by_person(http: aiohttp.ClientSession, spec: OAuth, backend: HttpBackend) -> Token:
     """Return a token by the code flow; the suite's server redirects back without a login page."""
     tried = start_attempt(spec, BACK)
-    url = await drive(authorization_url(spec, tried), backend)
+    url = await run_flow(authorization_url(spec, tried), backend)
     async with http.get(url, allow_redirects=False) as answer:
         told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
     assert told["state"] == tried.state
-    return await drive(redeem(spec, tried, told, time.time()), backend)
+    return await run_flow(redeem(spec, tried, told, time.time()), backend)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.exchange.filter import Echo
+from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext import messages
 from gateway.jsontext.messages import (
     DEPTH,
@@ -110,7 +110,7 @@ def at_once(text: str, piece: int, **patched: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PIECE": piece, "MOMENT": math.inf, **patched}.items():
             patch.setattr(messages, name, value)
-        reading = Values(_pieces(text, Echo(())), moments, LISTS).message()
+        reading = Values(_pieces(text, SecretRedactor(())), moments, LISTS).message()
         with pytest.raises(StopIteration) as ended:
             reading.send(None)
     return ended.value.value
@@ -175,7 +175,7 @@ async def test_a_long_message_is_read_by_turns(said: object, heard: object) -> N
 
     counting = asyncio.ensure_future(count())
     raw = json.dumps({"result": {"text": said}}).encode()
-    found = await read(raw, Moments(InTurn()), LISTS, Echo(("A-secret",)))
+    found = await read(raw, Moments(InTurn()), LISTS, SecretRedactor(("A-secret",)))
     over = True
     await counting
     assert found == {"result": {"text": heard or said}}
@@ -187,7 +187,7 @@ async def test_a_long_message_in_another_encoding(encoding: str) -> None:
     """Read as short ones are: a lone surrogate is no UTF-8. A masked secret may begin where that is detected."""
     raw = json.dumps({"a": "é" * PIECE + "A\ud800" * LONG}, ensure_ascii=False).encode(encoding, "surrogatepass")
     read_so = {"a": "é" * PIECE + "A?" * LONG}
-    assert await read(raw, Moments(InTurn()), LISTS, Echo(("A" * 9,))) == read_so == decode(raw)
+    assert await read(raw, Moments(InTurn()), LISTS, SecretRedactor(("A" * 9,))) == read_so == decode(raw)
 
 
 @pytest.mark.parametrize("text", ["a,b;" * MOST, '"a",[{\\\n' * MOST, "\\" * MOST + "," * MOST * 2])

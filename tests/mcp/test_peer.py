@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp import UiPeer
-from gateway.mcp.view_server import OwnAnswers
+from gateway.mcp.view_server import GatewayAnswers
 from gateway.model import LOCAL, Caller, Door, Initiator
 from tests.mcp.fakes import ADD
 from tests.mcp.mounts import Mount, Served
@@ -31,7 +31,7 @@ class Wire:
         self.writing: dict[Any, asyncio.Event] = {}
         self.ready = asyncio.Event()
         self.ready.set()
-        self.peer = UiPeer(OwnAnswers(served.face.catalog), self.caller, self.receive)
+        self.peer = UiPeer(GatewayAnswers(served.face.catalog), self.caller, self.receive)
 
     def caller(self, reported_model: bool) -> Caller:
         if self.gone:
@@ -288,7 +288,7 @@ async def test_a_call_waits_for_its_turn() -> None:
     turn = asyncio.Event()
     async with Mount(app="cart").face() as served:
         wire = Wire(served)
-        wire.peer = UiPeer(OwnAnswers(served.face.catalog), wire.caller, wire.receive, turn=turn_of(turn))
+        wire.peer = UiPeer(GatewayAnswers(served.face.catalog), wire.caller, wire.receive, turn=turn_of(turn))
         async with wire.peer:
             await wire.peer.receive({"jsonrpc": "2.0", "id": 1, "method": "ping"})
             for _ in range(20):

@@ -14,7 +14,7 @@ import pytest
 from gateway.credentials import Account, Token
 from gateway.credentials.signing import new_key as proof_key
 from gateway.errors import GrantEnded, Reason, Refusal, StartError
-from gateway.exchange.oauth_tokens import Fetched, Ownership
+from gateway.exchange.oauth_tokens import OAuthTokens, Ownership
 from gateway.model import LOCAL, Principal, Secret
 from gateway.stores.sealing import GivenKeys, KeyFile, KeyRing, SealBroken, new_key, parse_keys
 from gateway.stores.sql import Database
@@ -99,7 +99,7 @@ async def test_two_processes_renew_once(url: str, ring: KeyRing) -> None:
     async with Database(url) as one, Database(url) as other:
         await TokenStore(one, ring).put("shop", LOCAL.person, TOKEN, "c", 1.0)
         stores = [TokenStore(database, ring) for database in (one, other)]
-        sources = [Fetched("shop", obtain, store, ownership, now=lambda: 3000.0) for store in stores]
+        sources = [OAuthTokens("shop", obtain, store, ownership, now=lambda: 3000.0) for store in stores]
         tokens = await asyncio.gather(*(source.token(LOCAL) for source in sources for _ in range(50)))
     assert asked == ["the-refresh-token"]
     assert {token.value.reveal() for token in tokens} == {"token-1"}
@@ -118,7 +118,7 @@ async def test_who_gives_up_in_the_middle_loses_no_rotated_token(url: str, ring:
     async with Database(url) as database:
         store = TokenStore(database, ring)
         await store.put("shop", LOCAL.person, TOKEN, "c", 1.0)
-        source = Fetched("shop", obtain, store, ownership, now=lambda: 3000.0)
+        source = OAuthTokens("shop", obtain, store, ownership, now=lambda: 3000.0)
         calling = asyncio.ensure_future(source.token(LOCAL))
         await begun.wait()
         calling.cancel()
@@ -142,7 +142,7 @@ async def test_a_grant_that_ended_is_forgotten_but_not_its_successor(tmp_path: P
             raise GrantEnded("credential 'shop': over")
 
         ownership = Ownership(per_person=True, connect_url=lambda _: "http://console.test/")
-        source = Fetched("shop", obtain, store, ownership, now=lambda: 3000.0)
+        source = OAuthTokens("shop", obtain, store, ownership, now=lambda: 3000.0)
         with pytest.raises(Refusal) as refused:
             await source.token(LOCAL)
         assert refused.value.reason is Reason.CREDENTIAL_NEEDED
@@ -162,7 +162,7 @@ async def test_a_token_is_renewed_a_little_before_its_end(url: str, ring: KeyRin
 
     clock = Clock()
     async with Database(url) as database:
-        source = Fetched("shop", obtain, TokenStore(database, ring), now=clock)
+        source = OAuthTokens("shop", obtain, TokenStore(database, ring), now=clock)
         for _ in range(2):
             clock.now = given[-1] + used if given else 1000.0
             await source.token(LOCAL)
@@ -181,7 +181,7 @@ async def test_a_nonce_of_a_good_answer_stands_in_the_next_proof(tmp_path: Path,
 
     url, offered = "http://shop.test/items", (("dpop-nonce", "n-17"),)
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        source = Fetched("shop", obtain, TokenStore(database, ring), now=lambda: 3000.0)
+        source = OAuthTokens("shop", obtain, TokenStore(database, ring), now=lambda: 3000.0)
         first = await source.inject(LOCAL, "GET", url)
         assert await source.answered(LOCAL, first, url, 200, offered) is False
         second = dict((await source.inject(LOCAL, "GET", url)).headers)
@@ -201,7 +201,9 @@ async def test_shared_principals_get_no_account_of_a_person(tmp_path: Path, ring
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         store = TokenStore(database, ring)
         await store.put("shop", shared.person, TOKEN, "c", 1.0)
-        source = Fetched("shop", obtain, store, Ownership(per_person=True, connect_url=lambda _: ""), now=lambda: 1.0)
+        source = OAuthTokens(
+            "shop", obtain, store, Ownership(per_person=True, connect_url=lambda _: ""), now=lambda: 1.0
+        )
         with pytest.raises(Refusal) as refused:
             await source.token(shared)
     assert refused.value.reason is Reason.CREDENTIAL_FAILED

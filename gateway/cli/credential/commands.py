@@ -17,7 +17,7 @@ from gateway.cli.policy.output import FAILED, console, json_option, minute, writ
 from gateway.credentials import OAuth, Token
 from gateway.credentials import revoke as revocation
 from gateway.errors import Refusal
-from gateway.exchange.oauth_tokens import Obtaining, drive
+from gateway.exchange.oauth_tokens import TokenRequests, run_flow
 from gateway.model import Json
 from gateway.stores.sealing import new_key
 from gateway.stores.tokens import ListedToken
@@ -148,7 +148,7 @@ def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) 
                 if is_connected(spec):
                     token = await accounts.fetched[name].token(caller)
                 else:
-                    obtain = Obtaining(spec, accounts.servers[name], accounts.fetched)
+                    obtain = TokenRequests(spec, accounts.servers[name], accounts.fetched)
                     token = await obtain(caller, None, time.time())
                 return {**tested, "ok": True, **_token_summary(token)}
             injected = await accounts.authenticator.inject(name, caller, "GET", "https://backend.invalid/")
@@ -216,7 +216,7 @@ async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -
     if one.kept is None:
         return False
     try:
-        return await drive(revocation(spec, one.kept.token, time.time()), accounts.servers[spec.name])
+        return await run_flow(revocation(spec, one.kept.token, time.time()), accounts.servers[spec.name])
     except Refusal as refusal:
         click.echo(refusal.detail, err=True)
         return False

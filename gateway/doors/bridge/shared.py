@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.bounds import Area, Bound
 from gateway.doors.bridge.uploads import Bodies
-from gateway.doors.revocation import Standing
+from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
 from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
@@ -120,7 +120,7 @@ class Bridged:
     answers: Mapping[str, ViewServer]
     resources: Mapping[str, Resource]
     streams: Streams
-    standing: Standing
+    standing: Revocations
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))

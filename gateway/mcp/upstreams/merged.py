@@ -19,7 +19,7 @@ from gateway.mcp import standard_answers
 from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
-from gateway.mcp.upstreams.calls.upstream_calls import complete, refused
+from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.accounts import CONNECT
 from gateway.mcp.upstreams.catalog.listing import KEYS, described, visibility
@@ -222,7 +222,7 @@ class Merged:
             if named is None and client.is_app:
                 named = await self._of_page(client, public)
         except Refusal as refusal:
-            return complete(client, refused(refusal))
+            return complete(client, refusal_result(refusal))
         if named is None:
             return None
         if not self._apps(client) and "model" not in visibility(named.thing, frozenset(("model",))):

@@ -11,7 +11,7 @@ from gateway.backends.connect import Connections
 from gateway.config import Notice, NoticeKind, Notices, same_connection, same_upstream
 from gateway.config import UpstreamSettings as Spec
 from gateway.errors import Problem
-from gateway.exchange.authenticate import Absences, Authenticator
+from gateway.exchange.authenticate import Authenticator, MissingAccounts
 from gateway.exchange.record import Recorder
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.mcp.elicitation import Asking, ElicitingCalls
@@ -22,7 +22,7 @@ from gateway.mcp.upstreams.calls.upstream_calls import (
     RepeatedCalls,
     RevocationWatch,
     ShownIn,
-    refused,
+    refusal_result,
 )
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import rule_of
@@ -66,7 +66,7 @@ class Upstreams:
         authenticator: Authenticator,
         calls: ToolCalls,
         recorder: Recorder,
-        absences: Absences,
+        absences: MissingAccounts,
         tools: UpstreamTools,
         asking: Asking,
         shown_in: Callable[[str], ShownIn],
@@ -247,7 +247,7 @@ class Upstreams:
             upstream,
             services=self._services,
             runtime=self._runtime,
-            eliciting=ElicitingCalls(self._tasks, self._asking, refused),
+            eliciting=ElicitingCalls(self._tasks, self._asking, refusal_result),
             shown_in=self._shown_in(spec.name),
         )
         return Mounted(upstream, proxy, self._face(spec.name, proxy))

@@ -20,7 +20,7 @@ from gateway.caches import Owned
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import digest_of
-from gateway.exchange.authenticate import Absences, Authenticator
+from gateway.exchange.authenticate import Authenticator, MissingAccounts
 from gateway.exchange.record import Record
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.jsontext.writing import sorted_json
@@ -95,7 +95,7 @@ class CallServices:
 
     calls: ToolCalls
     authenticator: Authenticator
-    absences: Absences
+    absences: MissingAccounts
     repeated: RepeatedCalls
     settings: Callable[[str], UpstreamSettings | None]
     revocation: RevocationWatch
@@ -351,9 +351,9 @@ class UpstreamToolCall:
             return 202
         return 500 if result.get("isError") is True else 200
 
-    def refused(self, refusal: Refusal, id: str) -> Message:
+    def refusal_result(self, refusal: Refusal, id: str) -> Message:
         """Return a refusal in words and as a code."""
-        return refused(refusal)
+        return refusal_result(refusal)
 
     def failure(self, error: Exception) -> str | None:
         """Return the upstream's own words, which its client gets as they are."""
@@ -363,7 +363,7 @@ class UpstreamToolCall:
         return self.owner.listed(self.client, self.name)
 
 
-def refused(refusal: Refusal) -> Message:
+def refusal_result(refusal: Refusal) -> Message:
     """Return the result of a refused call."""
     result: Message = of_refusal(refusal).model_dump(by_alias=True, mode="json", exclude_none=True)
     return result

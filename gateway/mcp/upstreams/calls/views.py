@@ -22,7 +22,7 @@ from gateway.mcp.upstreams.changes.feed import KINDS, ChangeListener
 from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.view_server import OwnAnswers, Params, Speaker
+from gateway.mcp.view_server import GatewayAnswers, Params, Speaker
 from gateway.traces import arriving
 
 OURS = "webmcp-gateway/"
@@ -83,7 +83,7 @@ class UpstreamAnswers:
         source: UpstreamApp,
         *,
         proxies: Callable[[], Mapping[str, Proxy]],
-        own: OwnAnswers,
+        own: GatewayAnswers,
         sandbox: Callable[[Mapping[str, Any]], str],
     ) -> None:
         self._source = source

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gateway.exchange.authenticate import Injected
-from gateway.exchange.filter import Echo
+from gateway.exchange.filter import SecretRedactor
 from gateway.model import Headers
 
 KEPT: Final = 2
@@ -46,9 +46,9 @@ class Credentials:
             return echo.text(text)
 
     @contextmanager
-    def hiding(self) -> Iterator[Echo]:
+    def hiding(self) -> Iterator[SecretRedactor]:
         """Yield a filter that masks every value of the credential in one message."""
-        echo = Echo(chain.from_iterable(self._known))
+        echo = SecretRedactor(chain.from_iterable(self._known))
         try:
             yield echo
         finally:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from gateway.backends.reaper import Reaper
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.exchange.filter import Echo
+from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext.messages import LONG, encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
@@ -165,7 +165,7 @@ class Process:
         try:
             message = await read(line, moments, LISTS)
         except ValueError as error:
-            shown = Echo(self._secrets).whole(line[:LONG])[:200]
+            shown = SecretRedactor(self._secrets).whole(line[:LONG])[:200]
             log.debug("upstream %s: not JSON on its output: %r", self._name, shown)
             message = Unreadable.of(line, error)
         return receive(message, None, len(line))
@@ -174,7 +174,7 @@ class Process:
         """Keep the process's standard error for the log and for error messages."""
         if process.stderr is None:
             return
-        echo, moments, logged = Echo(self._secrets), Moments(self._in_turn), log.isEnabledFor(logging.DEBUG)
+        echo, moments, logged = SecretRedactor(self._secrets), Moments(self._in_turn), log.isEnabledFor(logging.DEBUG)
         while part := await process.stderr.read(SAID if logged else CHUNK):
             began = perf_counter()
             said = echo.part(part)
