@@ -63,10 +63,12 @@ from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
-from gateway.stores.taints import TaintStore
+from gateway.stores.taints import DatabaseTaints
 from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import Metrics
+from gateway.views.directory import MemoryDirectory
 from gateway.views.forward import Forwarder
+from gateway.views.launches import MemoryLaunches
 from gateway.views.registry import Views
 from gateway.views.shown import Shown
 
@@ -145,7 +147,11 @@ class _Gateway:
             proof=identity_headers(config.auth),
         )
         self._views = Views(
-            self._apps.part(lambda app: app.rules), each=config.mcp.views_each, taints=TaintStore(self._database)
+            self._apps.part(lambda app: app.rules),
+            launches=MemoryLaunches(),
+            directory=MemoryDirectory(),
+            each=config.mcp.views_each,
+            taints=DatabaseTaints(self._database),
         )
         self._metrics.look(
             watched(

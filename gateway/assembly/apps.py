@@ -485,6 +485,7 @@ class Changing:
             now.face.renew()
         if before is not None and before.config.policy is not now.config.policy:
             self._approving.outdated(now.config.id, now.config.policy.version)
+        if before is not None and before.rules != now.rules:
             self._views.renew(now.config.id)
 
     async def _enter(self, face: Face) -> None:

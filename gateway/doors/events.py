@@ -18,10 +18,10 @@ from gateway.doors.responses import refused
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
+from gateway.ports.views import LiveView
 from gateway.shares import Shares
 from gateway.stores.journal import FOLLOWER_LINES, Follower, Journal
 from gateway.views.registry import Views
-from gateway.views.view import LiveView
 
 HEARTBEAT = 15.0
 """Seconds between two heartbeats."""

@@ -21,8 +21,8 @@ from gateway.mcp import tools as define
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Push, Views
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
+from gateway.ports.views import LiveView
 from gateway.views.initiator import LONGEST_GESTURE
-from gateway.views.view import LiveView
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class Catalog:
 
                     await shown.call(arguments, answer)
                 return _opened(packed, shown.id, None)
-            opened = self._views.open(client.principal, packed.id, chosen=bool(arguments))
+            opened = await self._views.open(client.principal, packed.id, chosen=bool(arguments))
             if not client.is_app:  # it would only show the launch value to its model
                 return _unseen(packed, opened.view)
             return _opened(packed, opened.view, {LAUNCH: opened.launch.reveal()})
@@ -252,7 +252,7 @@ class Catalog:
             raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
         launch = read.optional_text(arguments, "launch")
         capabilities, former = read.mapping(arguments, "capabilities"), read.optional_text(arguments, "former")
-        attached = self._views.attach(client.principal, self._app, launch, capabilities, former)
+        attached = await self._views.attach(client.principal, self._app, launch, capabilities, former)
         return of_values(
             {
                 "view": attached.view,

@@ -13,9 +13,10 @@ from gateway.errors import Refusal
 from gateway.eventloop.model_priority import Precedence
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
+from gateway.ports.views import LiveView, OpenedView
 from gateway.views.relay import Relay
 from gateway.views.shown import Shown
-from gateway.views.view import Attached, LiveView, OpenedView
+from gateway.views.view import Attached
 
 Push = Callable[[dict[str, Json]], Awaitable[None]]
 
@@ -73,11 +74,11 @@ class Views(Protocol):
 
     def live(self, principal: Principal, app: str | None) -> tuple[LiveView, ...]: ...
 
-    def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView: ...
+    async def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView: ...
 
     def shown(self, principal: Principal, app: str) -> Shown | None: ...
 
-    def attach(
+    async def attach(
         self,
         principal: Principal,
         app: str | None,

@@ -207,7 +207,7 @@ class Forwarder:
     ) -> tuple[View, ViewTool]:
         """Find view and tool; if the name is unknown, first read the announced tool changes of pages."""
         try:
-            return self._find(principal, name, app, handle)
+            return await self._find(principal, name, app, handle)
         except Refusal:
             views = [view for view in self._views.of(principal, app) if handle in (None, view.id)]
             asked = [view.calls.catch_up() for view in views if view.calls is not None]
@@ -217,12 +217,14 @@ class Forwarder:
                     log.warning("a page could not be asked for its tools: %r", failure)
             if True not in told:
                 raise
-            return self._find(principal, name, app, handle)
+            return await self._find(principal, name, app, handle)
 
-    def _find(self, principal: Principal, name: str, app: str | None, handle: str | None) -> tuple[View, ViewTool]:
+    async def _find(
+        self, principal: Principal, name: str, app: str | None, handle: str | None
+    ) -> tuple[View, ViewTool]:
         if handle is not None:
             view = self._views.find(handle, principal)
-            if self._views.awaited(handle, principal, app):
+            if await self._views.awaited(handle, principal, app):
                 words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")
             if view is None or app not in (None, view.app):

@@ -6,15 +6,15 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from gateway.bounds import Area, Bound
 from gateway.model import Initiator
-from gateway.stores.taints import Key, StoredTaint
+from gateway.ports.views import StoredTaint, TaintKey, TaintStore
 
 GRACE = 2.0
 """Seconds after a model's call during which the page's requests still count as the model's."""
@@ -131,29 +131,19 @@ BOUNDS: Final = (
 log = logging.getLogger(__name__)
 
 
-class TaintStorage(Protocol):
-    """Persists taints: `gateway.stores.taints.TaintStore`."""
-
-    async def all(self, most: int) -> dict[Key, StoredTaint]: ...
-
-    async def put(self, taints: Mapping[Key, StoredTaint]) -> None: ...
-
-    async def remove(self, keys: Collection[Key]) -> None: ...
-
-
 class Taints:
     """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
 
     def __init__(
-        self, live: Callable[[], Mapping[Key, Taint]], clock: Callable[[], float], store: TaintStorage | None
+        self, live: Callable[[], Mapping[TaintKey, Taint]], clock: Callable[[], float], store: TaintStore | None
     ) -> None:
         self._live = live
         self._clock = clock
         self._store = store
-        self._left: dict[Key, Taint] = {}
-        self._stored: set[Key] = set()
-        self._touched: set[Key] = set()
-        self._calls: Counter[Key] = Counter()
+        self._left: dict[TaintKey, Taint] = {}
+        self._stored: set[TaintKey] = set()
+        self._touched: set[TaintKey] = set()
+        self._calls: Counter[TaintKey] = Counter()
         self._full = False
         self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -167,7 +157,7 @@ class Taints:
         for key, taint in found.items():
             self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
 
-    def leave(self, key: Key, taint: Taint) -> None:
+    def leave(self, key: TaintKey, taint: Taint) -> None:
         """Keep the taint of a view that closes."""
         if key in self._left or len(self._left) < MOST:
             self._left[key] = taint
@@ -177,20 +167,20 @@ class Taints:
             log.error("more than %d apps of principals are the model's: every new view is, from now on", MOST)
         self._touch(key)
 
-    def before(self, key: Key) -> Taint | None:
+    def before(self, key: TaintKey) -> Taint | None:
         """Return the taint of a closed view that a new view replaces."""
         found = self._left.get(key)
         if found is None and self._full:
             return Taint(tainted=FORGOTTEN, ended=self._clock())
         return found
 
-    def turned(self, key: Key, taint: Taint, came_from: Taint | None) -> None:
+    def turned(self, key: TaintKey, taint: Taint, came_from: Taint | None) -> None:
         """A live view became tainted, or untainted by a person, which also ends the taint that it came from."""
         if taint.tainted is None and came_from is not None and self._left.get(key) is came_from:
             del self._left[key]
         self._touch(key)
 
-    async def keep(self, key: Key, evidence: str, call: str) -> None:
+    async def keep(self, key: TaintKey, evidence: str, call: str) -> None:
         """Store the taint of the call `call` before it runs, so that it survives a restart.
 
         The caller calls `over` afterwards.
@@ -200,13 +190,13 @@ class Taints:
             async with self._writing:
                 await self._put({key: StoredTaint(evidence, call)})
 
-    def over(self, key: Key) -> None:
+    def over(self, key: TaintKey) -> None:
         """End a call for which `keep` was called."""
         self._calls[key] -= 1
         self._calls += Counter()  # without zero counts
         self._touch(key)
 
-    def _touch(self, key: Key) -> None:
+    def _touch(self, key: TaintKey) -> None:
         if self._store is not None:
             self._touched.add(key)
             self._changed.set()
@@ -238,7 +228,7 @@ class Taints:
             self._touched.update(() if ended and good else touched)
             return good
 
-    async def _put(self, taints: Mapping[Key, StoredTaint]) -> bool:
+    async def _put(self, taints: Mapping[TaintKey, StoredTaint]) -> bool:
         if not taints or self._store is None:
             return True
         good = await self._tried(self._store.put(taints))

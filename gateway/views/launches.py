@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
-from gateway.views.view import OpenedView
+from gateway.ports.views import Launch, OpenedView
 
 EACH = 256
 """Launch values of one principal that may wait for their view; the oldest is evicted first."""
@@ -32,7 +33,7 @@ LIFE = 24 * 3600.0
 
 
 @dataclass(slots=True)
-class Launch:
+class _Given:
     """The view that a value was issued for; `came` once its page has attached."""
 
     view: str
@@ -43,12 +44,12 @@ class Launch:
     came: bool = False
 
 
-class Launches:
-    """The issued launch values."""
+class MemoryLaunches:
+    """The port `LaunchValues` of one process: a restart ends all of them."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._given: dict[str, Launch] = {}
+        self._given: dict[str, _Given] = {}
         self._of: dict[Principal, dict[str, None]] = {}
         self._turn = deque[Principal]()
 
@@ -56,7 +57,7 @@ class Launches:
         """The number of launch values."""
         return len(self._given)
 
-    def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
+    async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         """Issue a launch value for a view of `app`."""
         self._forget()
         if principal not in self._of:
@@ -69,11 +70,11 @@ class Launches:
                 _LAUNCHES.exceeded(principal.id)
             self._drop(oldest)
         opened = OpenedView(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
-        self._given[opened.launch.reveal()] = Launch(opened.view, principal, app, self._clock() + LIFE, chosen)
+        self._given[opened.launch.reveal()] = _Given(opened.view, principal, app, self._clock() + LIFE, chosen)
         mine[opened.launch.reveal()] = None
         return opened
 
-    def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
+    async def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
         """Return the launch of `value` if it was issued to `principal` for one of `apps`.
 
         Raises `Refusal` (`view-unproven`).
@@ -84,9 +85,15 @@ class Launches:
         if self._clock() > launch.expires:
             self._drop(value)
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
-        return launch
+        return Launch(launch.view, launch.app, launch.chosen)
 
-    def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
+    async def attached(self, value: str) -> None:
+        """Note that a page has attached with `value`."""
+        launch = self._given.get(value)
+        if launch is not None:
+            launch.came = True
+
+    async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
         """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
         return any(
             (launch.view, launch.principal, launch.came) == (view, principal, False) and app in (None, launch.app)
@@ -94,7 +101,7 @@ class Launches:
             if launch.expires > self._clock()
         )
 
-    def chosen(self, principal: Principal, app: str) -> bool:
+    async def chosen(self, principal: Principal, app: str) -> bool:
         """Whether a model chose the content of a view of `app` that no page has attached as yet."""
         mine = map(self._given.__getitem__, self._of.get(principal, ()))
         return any(launch.chosen and not launch.came and launch.app == app for launch in mine)

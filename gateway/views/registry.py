@@ -17,14 +17,14 @@ from gateway.eventloop.model_priority import Precedence
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
+from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
 from gateway.throttle import Buckets
-from gateway.views.initiator import CLAIMED, Cause, Taint, Taints, TaintStorage
-from gateway.views.launches import Launches
+from gateway.views.initiator import CLAIMED, Cause, Taint, Taints
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import NotifiedView, Shown, Successions, Tell
 from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, LiveView, OpenedView, PageCalls, View, split
+from gateway.views.view import AppRules, Attached, PageCalls, View, split
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -67,18 +67,22 @@ class Views:
         apps: Mapping[str, AppRules],
         clock: Callable[[], float] = time.monotonic,
         *,
+        launches: LaunchValues,
+        directory: ViewDirectory,
         each: int = LIVE,
-        taints: TaintStorage | None = None,
+        taints: TaintStore | None = None,
     ) -> None:
         self.apps = apps
         self._each = each
         self._clock = clock
         self.precedence = Precedence(clock)
         self._views: dict[str, View] = {}
-        self._launches = Launches(clock)
+        self._of: dict[str, dict[str, View]] = {}
+        self._idle_from = float("inf")
+        self._launches = launches
+        self._directory = directory
         self._taints = Taints(self._tainted, clock, taints)
         self._keeping: asyncio.Task[None] | None = None
-        self._watchers: set[Callable[[Principal], None]] = set()
         self._successions = Successions()
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -103,7 +107,7 @@ class Views:
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, principal: Principal, app: str, *, chosen: bool = False) -> OpenedView:
+    async def open(self, principal: Principal, app: str, *, chosen: bool = False) -> OpenedView:
         """Issue a handle and a launch value for a view that a host will show.
 
         `chosen`: its content was chosen by a model, so the view is tainted until a person acts in it.
@@ -113,9 +117,9 @@ class Views:
                 view.taint.model_reported(self._clock())
             given = Taint(tainted="model-call-reported", ended=self._clock())
             self._taints.leave((principal.id, app), given)
-        return self._launches.give(principal, app, chosen=chosen)
+        return await self._launches.give(principal, app, chosen=chosen)
 
-    def attach(
+    async def attach(
         self,
         principal: Principal,
         app: str | None,
@@ -133,15 +137,16 @@ class Views:
             self._admit_unproven(app)
             view = self._add(View(secrets.token_urlsafe(16), principal, app, proven=False))
         else:
-            waiting = self._launches.find(launch, principal, self.apps if app is None else {app} & self.apps.keys())
+            apps = self.apps if app is None else {app} & self.apps.keys()
+            waiting = await self._launches.find(launch, principal, apps)
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
             was = self._former(principal, waiting.app, former or "")
             if was is not None:
                 self.close(was)
             view = self._add(View(waiting.view, principal, waiting.app, proven=True))
-            waiting.came = True
-            if waiting.chosen or self._launches.chosen(principal, waiting.app):
+            await self._launches.attached(launch)
+            if waiting.chosen or await self._launches.chosen(principal, waiting.app):
                 self._reported(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
 
@@ -232,10 +237,14 @@ class Views:
         """Remove the view."""
         self.disconnect(view)
         if self._views.pop(view.id, None) is not None:
+            mine = self._of[view.principal.id]
+            del mine[view.id]
+            if not mine:
+                del self._of[view.principal.id]
             view.taint.turned = lambda: None
             if view.taint.tainted is not None:
                 self._taints.leave((view.principal.id, view.app), view.taint)
-            self._changed(view.principal)
+            self._directory.remove(view.principal, view.id)
             self._successions.moved()
 
     # ── who speaks ───────────────────────────────────────────────────────────────────────────────────────────
@@ -320,39 +329,47 @@ class Views:
 
     def live(self, principal: Principal | None, app: str | None = None) -> tuple[LiveView, ...]:
         """Return the live views of `principal` (of all, if None), oldest first."""
-        return tuple(self._live(view) for view in self.of(principal, app))
+        self._close_idle()
+        if principal is not None:
+            return self._directory.of(principal, app)
+        return tuple(view for _, view in self._directory.all() if app in (None, view.app))
 
     def live_for(self, wanted: Callable[[Principal], bool]) -> tuple[LiveView, ...]:
         """Return the live views of the principals that are `wanted`, oldest first."""
-        return tuple(self._live(view) for view in self.of(None) if wanted(view.principal))
-
-    def _live(self, view: View) -> LiveView:
-        return LiveView(view.id, view.app, self.apps[view.app].title, view.opened, view.tools)
+        self._close_idle()
+        return tuple(view for owner, view in self._directory.all() if wanted(owner))
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """Return the live views of `principal` as `View`s, after closing idle ones."""
+        self._close_idle()
+        mine = self._views if principal is None else self._of.get(principal.id, {})
+        return [view for view in mine.values() if app is None or view.app == app]
+
+    def _close_idle(self) -> None:
+        """Close the views that have been silent for too long; nothing is examined before the first one can be."""
         silent = self._clock() - IDLE
+        if silent <= self._idle_from:
+            return
         for view in [view for view in self._views.values() if not view.bridged and view.used < silent]:
             self.close(view)
-        return [
-            view for view in self._views.values() if principal in (None, view.principal) and app in (None, view.app)
-        ]
+        self._idle_from = min((view.used for view in self._views.values() if not view.bridged), default=float("inf"))
 
     def find(self, id: str, principal: Principal) -> View | None:
         """Return the live view `id`, if it is this principal's."""
         view = self._views.get(id)
         return view if view is not None and view.principal == principal else None
 
-    def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
+    async def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
         """Whether `id` was issued to this principal, and no page has attached as this view yet."""
-        return self._launches.awaited(id, principal, app)
+        return await self._launches.awaited(id, principal, app)
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]:
         """Return the tools of all live views of `principal`, each name once; none for a shared principal."""
         if principal.shared:
             return ()
         named: dict[str, ViewTool] = {}
-        for view in self.of(principal, app):
+        self._close_idle()
+        for view in self._directory.of(principal, app):
             for tool in view.tools:
                 named.setdefault(tool.name, tool)
         return tuple(named.values())
@@ -372,6 +389,7 @@ class Views:
         """Update the tools of all views of `app` after a change of its rules."""
         for view in self.of(None, app):
             self._set_tools(view, clean_tools(app, self.apps[app].policy, view.listed or ()))
+            self._publish(view)
 
     def now(self) -> float:
         """The clock of taints, in seconds."""
@@ -379,8 +397,7 @@ class Views:
 
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` whenever the views or tools of a principal change; the returned function unregisters it."""
-        self._watchers.add(callback)
-        return lambda: self._watchers.discard(callback)
+        return self._directory.watch(callback)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,7 +417,10 @@ class Views:
             if other.app == view.app and other.relay is not None:
                 other.relay.doubt()
         self._views[view.id] = view
-        self._changed(view.principal)
+        self._of.setdefault(view.principal.id, {})[view.id] = view
+        if not view.bridged:
+            self._idle_from = min(self._idle_from, view.used)
+        self._publish(view)
         return view
 
     def _count_opening(self, who: str, now: float) -> None:
@@ -429,8 +449,8 @@ class Views:
 
     def _launched(self, principal: Principal, app: str) -> list[View]:
         """Return the views of an app that are not on a bridge."""
-        mine = self._views.values()
-        return [view for view in mine if not view.bridged and view.app == app and view.principal == principal]
+        mine = self._of.get(principal.id, {}).values()
+        return [view for view in mine if not view.bridged and view.app == app]
 
     def _reported(self, view: View) -> None:
         """Taint the view, because its page reports a model as the cause, or a model chose its content."""
@@ -480,8 +500,10 @@ class Views:
             view.tools = tools
             if view.relay is not None:
                 view.relay.offer(tools)
-            self._changed(view.principal)
+            self._publish(view)
 
-    def _changed(self, principal: Principal) -> None:
-        for watcher in list(self._watchers):
-            watcher(principal)
+    def _publish(self, view: View) -> None:
+        """Show the current state of a live view in the directory."""
+        if self._views.get(view.id) is view:
+            title = self.apps[view.app].title
+            self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened, view.tools))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mcp import types as mcp
 
-from gateway.model import Principal, Secret, ViewTool
+from gateway.model import Principal, ViewTool
 from gateway.policy import Policy
 from gateway.proving import shows
 from gateway.randomness import base64url
@@ -80,14 +80,6 @@ class AppRules:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedView:
-    """A view that a host may show now: its handle, and the launch value that proves it."""
-
-    view: str
-    launch: Secret
-
-
-@dataclass(frozen=True, slots=True)
 class Attached:
     """The answer to a view that attached: id, key (base64url), and the `free` tools that hosts may offer."""
 
@@ -95,17 +87,6 @@ class Attached:
     key: str
     proven: bool
     free: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LiveView:
-    """A live view as a model or the console sees it; `opened` is in seconds since the epoch."""
-
-    id: str
-    app: str
-    title: str
-    opened: float
-    tools: tuple[ViewTool, ...]
 
 
 class PageCalls(Protocol):

@@ -28,8 +28,9 @@ from gateway.model import (
     Tell,
     ViewTool,
 )
+from gateway.ports.views import LiveView, OpenedView
 from gateway.views.relay import PollAnswer, Relay, RelayEvent
-from gateway.views.view import Attached, LiveView, OpenedView
+from gateway.views.view import Attached
 
 ADD = ViewTool(
     name="cart_add_to_cart",
@@ -130,10 +131,10 @@ class FakeViews:
     def shown(self, principal: Principal, app: str) -> None:
         return None
 
-    def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
+    async def open(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         return OpenedView("view-1", Secret("launch-value"))
 
-    def attach(
+    async def attach(
         self,
         principal: Principal,
         app: str | None,

@@ -89,10 +89,10 @@ class House(Rooms):
         return self.views.caller(LOCAL, None, self.view.proof()).initiator
 
 
-def attached(views: Views) -> Asking:
+async def attached(views: Views) -> Asking:
     """Return a new proven view of the cart."""
-    launch = views.open(LOCAL, "cart").launch.reveal()
-    answer = views.attach(LOCAL, None, launch, {})
+    launch = (await views.open(LOCAL, "cart")).launch.reveal()
+    answer = await views.attach(LOCAL, None, launch, {})
     return Asking(views, answer.view, base64.urlsafe_b64decode(answer.key + "="))
 
 
@@ -100,7 +100,7 @@ def attached(views: Views) -> Asking:
 async def housed(folder: Path) -> AsyncIterator[House]:
     """Yield one view of the cart that has reported its two tools."""
     async with rooms(folder, POLICY) as made:
-        view = attached(made.views)
+        view = await attached(made.views)
         view.offer("add", "clear", "unknown")
         await until(lambda: len(made.views.tools(LOCAL, None)) == 2)
         house = House(made.forwarder, made.views, made.approvals, made.journal, view=view)

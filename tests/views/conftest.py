@@ -7,6 +7,7 @@ import pytest
 from gateway.views.registry import Views
 from gateway.views.view import AppRules
 from tests.clock import Clock
+from tests.views.memory import views_of
 from tests.views.rules import POLICY
 
 
@@ -20,5 +21,5 @@ def clock() -> Clock:
 async def views(clock: Clock) -> AsyncIterator[Views]:
     """Views of two apps, none open."""
     rules = {"cart": AppRules("Cart", POLICY), "notes": AppRules("Notes", POLICY, unproven="deny")}
-    async with Views(rules, clock) as opened:
+    async with views_of(rules, clock) as opened:
         yield opened

@@ -20,6 +20,7 @@ from gateway.stores.sql import Database
 from gateway.views.forward import Forwarder
 from gateway.views.registry import Views
 from gateway.views.view import AppRules
+from tests.views.memory import views_of
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ async def rooms(folder: Path, policy: Policy) -> AsyncIterator[Rooms]:
     async with (
         Journal(folder / "journal") as journal,
         Database(f"sqlite:///{folder}/gateway.db") as database,
-        Views({"cart": AppRules("Cart", policy)}) as views,
+        views_of({"cart": AppRules("Cart", policy)}) as views,
     ):
         approvals = MemoryApprovals(120)
         recorder = Recorder(journal, Hooks([], folder), OnFailure.REFUSE_UNSAFE)

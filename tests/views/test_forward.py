@@ -166,7 +166,7 @@ async def test_what_cannot_run_says_what_to_do(
 
 async def test_a_view_whose_page_has_not_come_yet_is_waited_for(house: House) -> None:
     """The model should try again; not another principal or app, nor once the view was closed."""
-    opened = house.views.open(LOCAL, "cart")
+    opened = await house.views.open(LOCAL, "cart")
 
     async def answer(principal: Principal = LOCAL, app: str | None = None) -> str:
         result = await house.forwarder.call(principal, "add", {"item_id": "x"}, app=app, view=opened.view)
@@ -176,7 +176,7 @@ async def test_a_view_whose_page_has_not_come_yet_is_waited_for(house: House) ->
     assert "has not come up yet. Try again" in await answer()
     assert f"No view '{opened.view}' is open" in await answer(TEAM)
     assert f"No view '{opened.view}' is open" in await answer(app="notes")
-    house.views.attach(LOCAL, "cart", opened.launch.reveal(), {})
+    await house.views.attach(LOCAL, "cart", opened.launch.reveal(), {})
     assert "This view has no tool" in await answer()
     view = house.views.find(opened.view, LOCAL)
     assert view is not None
@@ -204,7 +204,7 @@ async def test_views_without_the_tool_do_not_make_its_name_ambiguous(
     other.tools["rare"] = house.page.tools["rare"]
     connect(house.views, LOCAL, none)
     rare = connect(house.views, LOCAL, other)
-    quiet = house.views.attach(LOCAL, "cart", None, {})
+    quiet = await house.views.attach(LOCAL, "cart", None, {})
     await until(lambda: any(message["method"] == "tools/list" for message in none.heard) and len(rare.tools) == 1)
     assert "Pass view" in said(await house.call("cart_add", {"item_id": "tea"}))  # the last one is new
     monkeypatch.setattr(registry, "LISTING", 0.0)

@@ -9,19 +9,20 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.views import launches, registry
 from gateway.views.initiator import GRACE
-from gateway.views.launches import LIFE, Launches
+from gateway.views.launches import LIFE, MemoryLaunches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, PollAnswer
 from gateway.views.view import AppRules, Attached, View
 from tests.clock import Clock
+from tests.views.memory import views_of
 from tests.views.pages import Page, connect
 from tests.views.rules import EVE, POLICY, proof
 
 
 async def test_a_launched_view_is_proven(views: Views) -> None:
     """The launch value proves that it is the view that was opened; its calls are the page's own."""
-    opened = views.open(LOCAL, "cart")
-    attached = views.attach(LOCAL, "cart", opened.launch.reveal(), {})
+    opened = await views.open(LOCAL, "cart")
+    attached = await views.attach(LOCAL, "cart", opened.launch.reveal(), {})
     assert (attached.view, attached.proven, attached.free) == (opened.view, True, ("add",))
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.view, caller.proven, caller.initiator) == (opened.view, True, Initiator.PAGE)
@@ -30,14 +31,16 @@ async def test_a_launched_view_is_proven(views: Views) -> None:
 async def test_a_call_has_the_roles_that_its_principal_has_now(views: Views) -> None:
     """Not those of the token with which its view was opened."""
     before, now = (replace(LOCAL, roles=frozenset(roles)) for roles in ({"admin"}, {"guest"}))
-    attached = views.attach(before, "cart", views.open(before, "cart").launch.reveal(), {})
+    attached = await views.attach(before, "cart", (await views.open(before, "cart")).launch.reveal(), {})
     for number, principal in enumerate((before, now, before), 1):
         assert views.caller(principal, "cart", proof(attached, number)).principal.roles == principal.roles
 
 
 async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_none(views: Views) -> None:
     """Like earlier polls: waiting would delay the stop."""
-    asking, new = (views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(2))
+    asking, new = [
+        await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {}) for _ in range(2)
+    ]
     before = asyncio.create_task(views.relayed(LOCAL, "cart", proof(asking, 1)).poll(0, LONGEST_POLL))
     await asyncio.sleep(0)
     views.drain()
@@ -49,7 +52,7 @@ async def test_who_begins_to_ask_for_calls_while_the_gateway_stops_waits_for_non
 
 async def test_a_view_that_a_model_gave_something_is_the_models(views: Views) -> None:
     """The model determines its actions until a person acts."""
-    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart", chosen=True).launch.reveal(), {})
+    attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart", chosen=True)).launch.reveal(), {})
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (caller.proven, caller.initiator) == (True, Initiator.MODEL)
 
@@ -136,7 +139,7 @@ async def test_a_call_that_is_given_up_is_told(views: Views) -> None:
 
 async def test_a_proof_is_good_once(views: Views) -> None:
     """A replay is refused."""
-    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
     views.caller(LOCAL, "cart", proof(attached, 1))
     with pytest.raises(Refusal) as refused:
         views.caller(LOCAL, "cart", proof(attached, 1))
@@ -145,9 +148,9 @@ async def test_a_proof_is_good_once(views: Views) -> None:
 
 async def test_the_newest_attach_wins(views: Views) -> None:
     """Hosts show old results again: the older view is revoked."""
-    launch = views.open(LOCAL, "cart").launch.reveal()
-    older = views.attach(LOCAL, "cart", launch, {})
-    newer = views.attach(LOCAL, "cart", launch, {})
+    launch = (await views.open(LOCAL, "cart")).launch.reveal()
+    older = await views.attach(LOCAL, "cart", launch, {})
+    newer = await views.attach(LOCAL, "cart", launch, {})
     assert older.view == newer.view
     with pytest.raises(Refusal):
         views.caller(LOCAL, "cart", proof(older, 1))
@@ -156,38 +159,38 @@ async def test_the_newest_attach_wins(views: Views) -> None:
 
 async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
     """To its principal and its app, for a day."""
-    launch = views.open(LOCAL, "cart").launch.reveal()
+    launch = (await views.open(LOCAL, "cart")).launch.reveal()
     for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
         with pytest.raises(Refusal):
-            views.attach(principal, app, launch, {})
+            await views.attach(principal, app, launch, {})
     clock.now += LIFE + 1
     with pytest.raises(Refusal):
-        views.attach(LOCAL, "cart", launch, {})
+        await views.attach(LOCAL, "cart", launch, {})
 
 
 @pytest.mark.bound("unused launch values")
 async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them is evicted; another principal's stays."""
     monkeypatch.setattr(launches, "EACH", 2)
-    other = views.open(EVE, "cart").launch.reveal()
-    mine = [views.open(LOCAL, "cart").launch.reveal() for _ in range(3)]
+    other = (await views.open(EVE, "cart")).launch.reveal()
+    mine = [(await views.open(LOCAL, "cart")).launch.reveal() for _ in range(3)]
     with pytest.raises(Refusal):
-        views.attach(LOCAL, None, mine[0], {})
-    assert [views.attach(LOCAL, None, launch, {}).proven for launch in mine[1:]] == [True, True]
-    assert views.attach(EVE, None, other, {}).proven
+        await views.attach(LOCAL, None, mine[0], {})
+    assert [(await views.attach(LOCAL, None, launch, {})).proven for launch in mine[1:]] == [True, True]
+    assert (await views.attach(EVE, None, other, {})).proven
 
 
 async def test_a_view_whose_launch_value_expired_is_awaited_no_more(views: Views, clock: Clock) -> None:
     """Its page no longer comes."""
-    view = views.open(LOCAL, "cart").view
-    assert views.awaited(view, LOCAL, None)
+    view = (await views.open(LOCAL, "cart")).view
+    assert await views.awaited(view, LOCAL, None)
     clock.now += LIFE + 1
-    assert not views.awaited(view, LOCAL, None)
+    assert not await views.awaited(view, LOCAL, None)
 
 
 async def test_another_principal_cannot_use_a_proof(views: Views) -> None:
     """Nor can another app's mount."""
-    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
     for principal, app in ((EVE, "cart"), (LOCAL, "notes")):
         with pytest.raises(Refusal):
             views.caller(principal, app, proof(attached, 1))
@@ -204,7 +207,7 @@ async def test_without_proof_it_is_the_models_or_nothing(views: Views) -> None:
 
 async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
     """Its key proves which view it is, not that the gateway opened it."""
-    attached = views.attach(LOCAL, "cart", None, {})
+    attached = await views.attach(LOCAL, "cart", None, {})
     caller = views.caller(LOCAL, "cart", proof(attached, 1))
     assert (attached.proven, caller.proven, caller.initiator) == (False, False, Initiator.MODEL)
 
@@ -212,43 +215,44 @@ async def test_a_view_without_launch_value_stays_unproven(views: Views) -> None:
 async def test_a_page_whose_launch_value_comes_late_is_one_view(views: Views) -> None:
     """Its former unproven view is closed; others stay: of another app or principal, and proven ones."""
 
-    def launched(app: str, former: Attached | None = None) -> Attached:
-        return relaunched(views, app, former.view if former else None)
+    async def launched(app: str, former: Attached | None = None) -> Attached:
+        return await relaunched(views, app, former.view if former else None)
 
-    was, other = (views.attach(LOCAL, "cart", None, {}) for _ in range(2))
-    eves = views.attach(EVE, "cart", None, {})
-    proven = launched("cart")
-    now = [launched("cart", was), launched("cart", eves), launched("cart", proven), launched("notes", other)]
+    was, other = [await views.attach(LOCAL, "cart", None, {}) for _ in range(2)]
+    eves = await views.attach(EVE, "cart", None, {})
+    proven = await launched("cart")
+    now = [await launched("cart", former) for former in (was, eves, proven)]
+    now.append(await launched("notes", other))
     left = {view.id for principal in (LOCAL, EVE) for view in views.of(principal)}
     assert left == {attached.view for attached in (other, eves, proven, *now)}
 
 
 async def test_a_page_with_another_launch_value_is_one_view(views: Views) -> None:
     """A valid proof of the former view closes that, once; a wrong, foreign or used one does not."""
-    was = relaunched(views, "cart", None)
+    was = await relaunched(views, "cart", None)
     wrong = [proof(was, 1)[:-1], proof(was, 1) + "x", proof(was, 2).replace(".2.", ".3."), was.view + ".."]
-    others = [relaunched(views, "cart", former) for former in wrong]
+    others = [await relaunched(views, "cart", former) for former in wrong]
     views.caller(LOCAL, "cart", proof(was, 4))
-    others += [relaunched(views, "cart", proof(was, 4)), relaunched(views, "notes", proof(was, 5))]
-    views.attach(EVE, "cart", views.open(EVE, "cart").launch.reveal(), {}, proof(was, 6))
+    others += [await relaunched(views, "cart", proof(was, 4)), await relaunched(views, "notes", proof(was, 5))]
+    await views.attach(EVE, "cart", (await views.open(EVE, "cart")).launch.reveal(), {}, proof(was, 6))
     assert views.find(was.view, LOCAL)
-    now = relaunched(views, "cart", proof(was, 7))
+    now = await relaunched(views, "cart", proof(was, 7))
     assert {view.id for view in views.of(LOCAL)} == {attached.view for attached in (*others, now)}
 
 
-def relaunched(views: Views, app: str, former: str | None) -> Attached:
+async def relaunched(views: Views, app: str, former: str | None) -> Attached:
     """Return the view of a page of `LOCAL` with a new launch value, which names its former view."""
-    return views.attach(LOCAL, app, views.open(LOCAL, app).launch.reveal(), {}, former)
+    return await views.attach(LOCAL, app, (await views.open(LOCAL, app)).launch.reveal(), {}, former)
 
 
 async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> None:
     """Neither by attaching without a launch value, nor with an earlier key, for requests and for calls alike."""
     rules = {"cart": AppRules("Cart", POLICY)}
-    async with Views(rules, clock) as views:
-        before = views.attach(LOCAL, "cart", None, {})
+    async with views_of(rules, clock) as views:
+        before = await views.attach(LOCAL, "cart", None, {})
         rules["cart"] = AppRules("Cart", POLICY, unproven="deny")
         with pytest.raises(Refusal, match="does not prove"):
-            views.attach(LOCAL, "cart", None, {})
+            await views.attach(LOCAL, "cart", None, {})
         with pytest.raises(Refusal, match="does not prove"):
             views.caller(LOCAL, "cart", proof(before, 1))
         with pytest.raises(Refusal, match="does not prove"):
@@ -257,7 +261,7 @@ async def test_where_unproven_views_are_denied_none_gets_in(clock: Clock) -> Non
 
 async def test_a_report_of_the_model_is_believed(views: Views) -> None:
     """And stays in effect: a later call without the report is tainted too."""
-    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
     for number, reported in ((1, True), (2, False)):
         caller = views.caller(LOCAL, "cart", proof(attached, number), reported_model=reported)
         assert caller.initiator is Initiator.MODEL
@@ -266,22 +270,22 @@ async def test_a_report_of_the_model_is_believed(views: Views) -> None:
 async def test_a_views_own_gesture_counts_where_its_app_is_trusted(clock: Clock) -> None:
     """It makes the call the person's, and the evidence names the view as the source."""
     rules = {"cart": AppRules("Cart", POLICY, trust_view_gestures=True), "notes": AppRules("Notes", POLICY)}
-    async with Views(rules, clock) as views:
-        attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    async with views_of(rules, clock) as views:
+        attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
         caller = views.caller(LOCAL, "cart", proof(attached, 1), gesture=0.2)
         assert (caller.initiator, caller.evidence) == (Initiator.PERSON, "view-gesture")
         clock.now += 60.0
         assert views.caller(LOCAL, "cart", proof(attached, 2)).initiator is Initiator.PAGE
-        other = views.attach(LOCAL, "notes", views.open(LOCAL, "notes").launch.reveal(), {})
+        other = await views.attach(LOCAL, "notes", (await views.open(LOCAL, "notes")).launch.reveal(), {})
         assert views.caller(LOCAL, "notes", proof(other, 1), gesture=0.2).initiator is Initiator.PAGE
 
 
 async def test_a_views_own_gesture_does_not_count_against_a_model(clock: Clock) -> None:
     """Not from an unproven view, not while the view itself reports a model, not from before the call ended."""
-    async with Views({"cart": AppRules("Cart", POLICY, trust_view_gestures=True)}, clock) as views:
-        unproven = views.attach(LOCAL, "cart", None, {})
+    async with views_of({"cart": AppRules("Cart", POLICY, trust_view_gestures=True)}, clock) as views:
+        unproven = await views.attach(LOCAL, "cart", None, {})
         assert views.caller(LOCAL, "cart", proof(unproven, 1), gesture=0.0).initiator is Initiator.MODEL
-        attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+        attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
         for number, reported, age in ((1, True, 0.0), (2, False, 0.0), (3, False, 4.0)):
             signed = proof(attached, number)
             caller = views.caller(LOCAL, "cart", signed, reported_model=reported, gesture=age)
@@ -312,21 +316,21 @@ async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clo
     views.open_bridged(LOCAL, "cart")
 
 
-def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
+async def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
     """Also those of principals that open no more, checking one principal at a time."""
-    given = Launches(clock)
+    given = MemoryLaunches(clock)
     for number in range(50):
-        given.give(replace(LOCAL, subject=f"{number}"), "cart", chosen=False)
+        await given.give(replace(LOCAL, subject=f"{number}"), "cart", chosen=False)
     clock.now += LIFE + 1
     for _ in range(60):
-        given.give(EVE, "cart", chosen=False)
+        await given.give(EVE, "cart", chosen=False)
     assert len(given) == 60
 
 
 @pytest.mark.bound("live views")
 async def test_views_of_one_principal_are_bounded(views: Views) -> None:
     """One that only attached is evicted; if all are connected, no more are opened. Others are not affected."""
-    idle = views.attach(LOCAL, "cart", None, {})
+    idle = await views.attach(LOCAL, "cart", None, {})
     for _ in range(LIVE):
         connect(views, LOCAL, Page())
     assert views.find(idle.view, LOCAL) is None
@@ -338,15 +342,17 @@ async def test_views_of_one_principal_are_bounded(views: Views) -> None:
 
 async def test_a_proven_view_is_nobodys_victim(views: Views) -> None:
     """Clients that attach endlessly evict each other, not a launched view."""
-    proven = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    proven = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
     for _ in range(2 * LIVE):
-        views.attach(LOCAL, "cart", None, {})
+        await views.attach(LOCAL, "cart", None, {})
     assert views.caller(LOCAL, "cart", proof(proven, 1)).proven
 
 
 async def test_proven_views_that_are_quiet_give_their_places(views: Views, clock: Clock) -> None:
     """Hosts do not report a closed page: a person whose chat once showed many can still open the app."""
-    first, *others = [views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {}) for _ in range(LIVE)]
+    first, *others = [
+        await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {}) for _ in range(LIVE)
+    ]
     clock.now += QUIET
     with pytest.raises(Refusal, match="are open already"):
         views.open_bridged(LOCAL, "cart")
@@ -358,7 +364,7 @@ async def test_proven_views_that_are_quiet_give_their_places(views: Views, clock
 
 async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clock: Clock) -> None:
     """A view over MCP may close unnoticed; one on a bridge is closed by its connection."""
-    attached = views.attach(LOCAL, "cart", views.open(LOCAL, "cart").launch.reveal(), {})
+    attached = await views.attach(LOCAL, "cart", (await views.open(LOCAL, "cart")).launch.reveal(), {})
     bridged = views.open_bridged(LOCAL, "cart")
     clock.now += IDLE - 1
     views.caller(LOCAL, "cart", proof(attached, 1))
@@ -370,9 +376,9 @@ async def test_a_view_that_came_over_mcp_and_is_silent_is_gone(views: Views, clo
 
 async def test_attaching_again_does_not_wash_the_model_off(views: Views) -> None:
     """A page that reloads during the grace time is still tainted."""
-    launch = views.open(LOCAL, "cart").launch.reveal()
-    views.caller(LOCAL, "cart", proof(views.attach(LOCAL, "cart", launch, {}), 1), reported_model=True)
-    again = views.attach(LOCAL, "cart", launch, {})
+    launch = (await views.open(LOCAL, "cart")).launch.reveal()
+    views.caller(LOCAL, "cart", proof(await views.attach(LOCAL, "cart", launch, {}), 1), reported_model=True)
+    again = await views.attach(LOCAL, "cart", launch, {})
     assert views.caller(LOCAL, "cart", proof(again, 1)).initiator is Initiator.MODEL
 
 

@@ -176,7 +176,7 @@ async def test_a_tool_that_changed_before_it_was_taken_does_not_run(
 
 async def test_a_tool_that_was_told_within_a_second_runs(house: House) -> None:
     """A list takes effect once a second, and at once if a call waits for it."""
-    view = attached(house.views)
+    view = await attached(house.views)
     view.offer("clear")
     view.offer("clear", "add")
     calling = house.call("add", view=view.id)

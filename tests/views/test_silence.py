@@ -70,7 +70,7 @@ async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pyt
 
 async def test_a_lost_view_does_not_stand_in_the_way_of_another(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two polling views are ambiguous; one that fell silent does not count."""
-    second = attached(house.views)
+    second = await attached(house.views)
     second.offer("add")
     await second.poll(0)
     assert "Several views" in said(await house.call())
@@ -88,11 +88,11 @@ async def test_a_view_that_fell_silent_makes_way_soon_for_one_that_comes(
 ) -> None:
     """Its tab may have been closed without notice during a poll; an open one polls again."""
     monkeypatch.setattr(relay, "DOUBTED", 0.2)
-    silent, there = asyncio.create_task(house.view.poll()), attached(house.views)
+    silent, there = asyncio.create_task(house.view.poll()), await attached(house.views)
     there.offer("add")
     polling = asyncio.create_task(there.poll())
     await asyncio.sleep(0)
-    come = attached(house.views)
+    come = await attached(house.views)
     assert (await silent, await polling) == (PollAnswer(()), PollAnswer(()))
     polling = asyncio.create_task(there.poll())
     come.offer("add")
@@ -114,12 +114,12 @@ async def test_a_view_that_may_be_silent_is_there_also_where_another_one_comes(
 ) -> None:
     """Its tab is hidden, or it runs a call."""
     monkeypatch.setattr(relay, "DOUBTED", 0.0)
-    hidden = attached(house.views)
+    hidden = await attached(house.views)
     hidden.offer("add")
     await hidden.poll(0, hidden=True)
     calling = house.call(view=house.view.id)
     event = await house.view.next()
-    attached(house.views)
+    await attached(house.views)
     await asyncio.sleep(0.1)
     assert len([view for view in house.views.live(LOCAL) if view.tools]) == 2
     house.view.answer(event.call)
@@ -128,8 +128,8 @@ async def test_a_view_that_may_be_silent_is_there_also_where_another_one_comes(
 
 async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
     """A call that was taken may have run, one that was not has not; the old page's key is void."""
-    launch = house.views.open(LOCAL, "cart").launch.reveal()
-    first = house.views.attach(LOCAL, None, launch, {})
+    launch = (await house.views.open(LOCAL, "cart")).launch.reveal()
+    first = await house.views.attach(LOCAL, None, launch, {})
     old = Asking(house.views, first.view, base64.urlsafe_b64decode(first.key + "="))
     old.offer("add")
     await old.poll(0)
@@ -137,7 +137,7 @@ async def test_a_reload_ends_what_runs_and_what_waits(house: House) -> None:
     await old.next()
     waiting = house.call(view=old.id)
     await until(lambda: house.views.waits(old.id))
-    house.views.attach(LOCAL, None, launch, {})
+    await house.views.attach(LOCAL, None, launch, {})
     assert "may have run" in said(await taken)
     assert "has not run" in said(await waiting)
     with pytest.raises(Refusal):
@@ -155,7 +155,7 @@ async def test_a_view_that_says_goodbye_is_gone(house: House) -> None:
 
 async def test_a_view_whose_page_goes_stands_in_nobodys_way(house: House) -> None:
     """Its calls end, its tools are removed, and another view needs no handle; if it stays, it gets them back."""
-    second = attached(house.views)
+    second = await attached(house.views)
     taken = house.call(view=house.view.id)
     await house.view.next()
     polling = asyncio.create_task(house.view.poll())

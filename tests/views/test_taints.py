@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from mcp import Client
 from gateway.errors import Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.stores.sql import Database
-from gateway.stores.taints import TaintStore
+from gateway.stores.taints import DatabaseTaints
 from gateway.views import initiator, launches
 from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE
@@ -21,6 +21,7 @@ from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, Attached, View
 from tests.approvals.page import shown
 from tests.clock import Clock
+from tests.views.memory import views_of
 from tests.views.pages import Page, connect
 from tests.views.rules import EVE, POLICY, proof
 from tests.whole.test_main_job import UI, answer_next, person
@@ -33,27 +34,27 @@ RULES = {
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[TaintStore]:
+async def store(tmp_path: Path) -> AsyncIterator[DatabaseTaints]:
     """The store that survives a restart."""
     async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
-        yield TaintStore(database)
+        yield DatabaseTaints(database)
 
 
 @pytest.fixture
-async def views(clock: Clock, store: TaintStore) -> AsyncIterator[Views]:
+async def views(clock: Clock, store: DatabaseTaints) -> AsyncIterator[Views]:
     """Views, none open."""
-    async with Views(RULES, clock, each=4, taints=store) as opened:
+    async with views_of(RULES, clock, each=4, taints=store) as opened:
         yield opened
 
 
 class Tab:
     """A page that a host shows, as a client of the gateway."""
 
-    def __init__(self, views: Views, launch: str | None = None, *, app: str = "cart") -> None:
+    def __init__(self, views: Views, launch: str, attached: Attached, app: str) -> None:
         self.views = views
         self.app = app
-        self.launch = views.open(LOCAL, app).launch.reveal() if launch is None else launch
-        self.attached: Attached = views.attach(LOCAL, app, self.launch, {})
+        self.launch = launch
+        self.attached = attached
         self.count = 0
 
     def proof(self) -> str:
@@ -82,6 +83,12 @@ class Tab:
         self.views.left(LOCAL, self.app, self.proof())
 
 
+async def tab_of(views: Views, launch: str | None = None, *, app: str = "cart") -> Tab:
+    """Open a page, with a new launch value or again with `launch`."""
+    launch = (await views.open(LOCAL, app)).launch.reveal() if launch is None else launch
+    return Tab(views, launch, await views.attach(LOCAL, app, launch, {}), app)
+
+
 def bridged(views: Views) -> Initiator:
     """Return the initiator of a new view in a host page of the gateway."""
     return views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE).initiator
@@ -90,63 +97,63 @@ def bridged(views: Views) -> Initiator:
 @pytest.mark.parametrize("seconds", [0.0, 61.5, LIFE - 1])
 async def test_closing_and_attaching_with_the_same_launch_value(views: Views, clock: Clock, seconds: float) -> None:
     """After any time."""
-    tab = Tab(views)
+    tab = await tab_of(views)
     assert tab.asks() is Initiator.PAGE
     tab.run()
     tab.close()
     clock.now += seconds
-    assert Tab(views, tab.launch).asks() is Initiator.MODEL
+    assert (await tab_of(views, tab.launch)).asks() is Initiator.MODEL
 
 
-def reattached(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def reattached(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """With the same launch value, which revokes the former view."""
-    return Tab(views, tab.launch).asks()
+    return (await tab_of(views, tab.launch)).asks()
 
 
-def another_launch(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def another_launch(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """With a launch value that the host received later."""
     tab.close()
-    return Tab(views).asks()
+    return (await tab_of(views)).asks()
 
 
-def opened_again(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def opened_again(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """In a second tab, beside the first."""
-    return Tab(views).asks()
+    return (await tab_of(views)).asks()
 
 
-def in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """On the console, after it was closed elsewhere."""
     tab.close()
     return bridged(views)
 
 
-def idle(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def idle(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """After so long a silence that it counted as closed."""
     clock.now += IDLE + 1
     assert views.of(LOCAL) == []
-    return Tab(views).asks()
+    return (await tab_of(views)).asks()
 
 
-def crowded_out(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def crowded_out(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """After it was evicted by others."""
     clock.now += QUIET + 1
     for _ in range(4):
-        Tab(views, app="notes")
+        await tab_of(views, app="notes")
     assert views.find(tab.attached.view, LOCAL) is None
     clock.now += QUIET + 1
-    return Tab(views).asks()
+    return (await tab_of(views)).asks()
 
 
-def by_way_of_an_unproven_view(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def by_way_of_an_unproven_view(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """From a page without launch value, which then receives one."""
     tab.close()
-    unproven = views.attach(LOCAL, "cart", None, {})
-    launch = views.open(LOCAL, "cart").launch.reveal()
-    again = views.attach(LOCAL, "cart", launch, {}, unproven.view)
+    unproven = await views.attach(LOCAL, "cart", None, {})
+    launch = (await views.open(LOCAL, "cart")).launch.reveal()
+    again = await views.attach(LOCAL, "cart", launch, {}, unproven.view)
     return views.caller(LOCAL, "cart", proof(again, 1)).initiator
 
 
-def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
+async def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
     """In the view that is opened while the disconnected one waits for its resumption."""
     view = views.open_bridged(LOCAL, "cart")
     views.caller_of(view, Door.BRIDGE, reported_model=True)
@@ -154,7 +161,7 @@ def lost_in_our_host(views: Views, clock: Clock, tab: Tab) -> Initiator:
     return bridged(views)
 
 
-Way = Callable[[Views, Clock, Tab], Initiator]
+Way = Callable[[Views, Clock, Tab], Awaitable[Initiator]]
 WAYS: list[Way] = [
     reattached, another_launch, opened_again, in_our_host, idle, crowded_out, by_way_of_an_unproven_view,
     lost_in_our_host,
@@ -164,61 +171,61 @@ WAYS: list[Way] = [
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_no_way_to_another_view_ends_it(views: Views, clock: Clock, way: Way) -> None:
     """For this app only; other apps and other persons are not affected."""
-    tab = Tab(views)
+    tab = await tab_of(views)
     tab.run()
-    assert way(views, clock, tab) is Initiator.MODEL
+    assert await way(views, clock, tab) is Initiator.MODEL
     clock.now += QUIET + 1
-    assert Tab(views, app="notes").asks() is Initiator.PAGE
-    eve = views.attach(EVE, "cart", views.open(EVE, "cart").launch.reveal(), {})
+    assert (await tab_of(views, app="notes")).asks() is Initiator.PAGE
+    eve = await views.attach(EVE, "cart", (await views.open(EVE, "cart")).launch.reveal(), {})
     assert views.caller(EVE, "cart", proof(eve, 1)).initiator is Initiator.PAGE
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_nor_does_a_restart_after_it(clock: Clock, store: TaintStore, way: Way) -> None:
+async def test_nor_does_a_restart_after_it(clock: Clock, store: DatabaseTaints, way: Way) -> None:
     """After a graceful stop."""
-    async with Views(RULES, clock, each=4, taints=store) as views:
-        tab = Tab(views)
+    async with views_of(RULES, clock, each=4, taints=store) as views:
+        tab = await tab_of(views)
         tab.run()
-        assert way(views, clock, tab) is Initiator.MODEL
-    async with Views(RULES, Clock(), each=4, taints=store) as views:
-        assert Tab(views).asks() is Initiator.MODEL
+        assert await way(views, clock, tab) is Initiator.MODEL
+    async with views_of(RULES, Clock(), each=4, taints=store) as views:
+        assert (await tab_of(views)).asks() is Initiator.MODEL
         assert bridged(views) is Initiator.MODEL
         with pytest.raises(Refusal, match="not known here"):
-            Tab(views, tab.launch)
+            await tab_of(views, tab.launch)
 
 
-async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: TaintStore) -> None:
+async def test_a_gateway_that_is_killed_forgets_nothing(clock: Clock, store: DatabaseTaints) -> None:
     """The taint is in the database before the model's call goes out."""
-    killed = Views(RULES, clock, taints=store)
+    killed = views_of(RULES, clock, taints=store)
     async with asyncio.TaskGroup() as tasks:
         killed._sessions = tasks
         view = killed.open_bridged(LOCAL, "cart")
         await killed.call_begins(view, "call-1")
-    async with Views(RULES, clock, taints=store) as views:
+    async with views_of(RULES, clock, taints=store) as views:
         caller = views.caller_of(views.open_bridged(LOCAL, "cart"), Door.BRIDGE)
         assert (caller.initiator, caller.evidence, caller.cause) == (Initiator.MODEL, "model-call", "call-1")
 
 
-async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, store: TaintStore) -> None:
+async def test_a_gesture_ends_it_for_the_views_that_come_then(clock: Clock, store: DatabaseTaints) -> None:
     """Also for those after a restart; a gesture within the grace time does not."""
-    async with Views(RULES, clock, taints=store) as views:
-        tab = Tab(views)
+    async with views_of(RULES, clock, taints=store) as views:
+        tab = await tab_of(views)
         tab.run()
         tab.close()
-        tab = Tab(views, tab.launch)
+        tab = await tab_of(views, tab.launch)
         clock.now += GRACE
         assert tab.asks(gesture=0.5) is Initiator.MODEL
         clock.now += GRACE
         assert tab.asks(gesture=0.5) is Initiator.PERSON
-        assert Tab(views).asks() is Initiator.PAGE
-    async with Views(RULES, clock, taints=store) as views:
-        assert Tab(views).asks() is Initiator.PAGE
+        assert (await tab_of(views)).asks() is Initiator.PAGE
+    async with views_of(RULES, clock, taints=store) as views:
+        assert (await tab_of(views)).asks() is Initiator.PAGE
 
 
-async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: TaintStore) -> None:
+async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: DatabaseTaints) -> None:
     """Its taint is removed from the database."""
-    async with Views(RULES, clock, taints=store) as views:
-        view = Tab(views).view
+    async with views_of(RULES, clock, taints=store) as views:
+        view = (await tab_of(views)).view
         await views.call_begins(view, "call-1")
         await views._taints.flush()
         assert (LOCAL.id, "cart") in await store.all(9)
@@ -229,10 +236,10 @@ async def test_a_call_that_never_began_leaves_nothing(clock: Clock, store: Taint
 
 async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock: Clock) -> None:
     """A gesture counts for its own page, after that page's calls; a page closed since then is another one."""
-    first, second = Tab(views), Tab(views)
+    first, second = await tab_of(views), await tab_of(views)
     views.call_started(first.view, "call-1")
     assert (first.asks(), second.asks()) == (Initiator.MODEL, Initiator.MODEL)
-    third = Tab(views)
+    third = await tab_of(views)
     clock.now += GRACE + 1
     assert [tab.asks(gesture=0.0) for tab in (second, third)] == [Initiator.MODEL] * 2  # it still runs
     views.call_ended(first.view, "call-1")
@@ -241,7 +248,7 @@ async def test_a_gesture_in_one_tab_ends_nothing_in_another(views: Views, clock:
     assert first.asks() is Initiator.MODEL
     first.close()
     assert second.asks(gesture=0.0) is Initiator.PERSON
-    assert Tab(views).asks() is Initiator.MODEL
+    assert (await tab_of(views)).asks() is Initiator.MODEL
 
 
 async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: Views, clock: Clock) -> None:
@@ -258,8 +265,8 @@ async def test_a_page_in_our_host_does_not_answer_for_one_that_loads(views: View
 
 async def test_what_a_model_chose_reaches_pages_that_are_there(views: Views, clock: Clock) -> None:
     """A host may pass it to the page that it already shows, which need not report it."""
-    tab = Tab(views)
-    views.open(LOCAL, "cart", chosen=True)
+    tab = await tab_of(views)
+    await views.open(LOCAL, "cart", chosen=True)
     assert tab.asks() is Initiator.MODEL
 
 
@@ -267,13 +274,13 @@ async def test_what_a_model_chose_taints_the_page_that_attaches_with_an_older_la
     views: Views, clock: Clock
 ) -> None:
     """A page keeps launch values, and decides with which one it attaches; each chosen view counts."""
-    old = Tab(views)
+    old = await tab_of(views)
     old.close()
     for _ in range(2):
-        views.open(LOCAL, "cart", chosen=True)
+        await views.open(LOCAL, "cart", chosen=True)
     for _ in range(2):
         clock.now += GRACE + 1
-        again = Tab(views, old.launch)
+        again = await tab_of(views, old.launch)
         assert again.asks() is Initiator.MODEL
         clock.now += GRACE + 1
         assert again.asks(gesture=0.0) is Initiator.PERSON
@@ -283,10 +290,10 @@ async def test_what_a_model_chose_taints_the_page_that_attaches_with_an_older_la
 async def test_what_a_model_chose_outlives_its_launch_value(tmp_path: Path, clock: Clock) -> None:
     """A restart forgets the launch values, not that the next page may show what a model chose."""
     async with Database(f"sqlite:///{tmp_path / 'gateway.db'}") as database:
-        async with Views(RULES, clock, taints=TaintStore(database)) as views:
-            views.open(LOCAL, "cart", chosen=True)
-        async with Views(RULES, clock, taints=TaintStore(database)) as views:
-            assert Tab(views).asks() is Initiator.MODEL
+        async with views_of(RULES, clock, taints=DatabaseTaints(database)) as views:
+            await views.open(LOCAL, "cart", chosen=True)
+        async with views_of(RULES, clock, taints=DatabaseTaints(database)) as views:
+            assert (await tab_of(views)).asks() is Initiator.MODEL
 
 
 async def test_launch_values_that_are_forgotten_open_nothing(
@@ -294,13 +301,13 @@ async def test_launch_values_that_are_forgotten_open_nothing(
 ) -> None:
     """They are refused, and the next one is as tainted."""
     monkeypatch.setattr(launches, "EACH", 2)
-    tab = Tab(views)
+    tab = await tab_of(views)
     tab.run()
     for _ in range(3):
-        views.open(LOCAL, "cart")
+        await views.open(LOCAL, "cart")
     with pytest.raises(Refusal, match="not known here"):
-        Tab(views, tab.launch)
-    assert Tab(views).asks() is Initiator.MODEL
+        await tab_of(views, tab.launch)
+    assert (await tab_of(views)).asks() is Initiator.MODEL
 
 
 @pytest.mark.bound("tainted apps of principals without an open view")
@@ -322,8 +329,8 @@ async def test_taints_that_do_not_fit_make_every_new_view_the_models(
 async def test_a_database_that_is_down_holds_up_no_call(tmp_path: Path, clock: Clock) -> None:
     """The taint is written once the database is up again."""
     database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
-    store = TaintStore(database)
-    async with database, Views(RULES, clock, taints=store) as views:
+    store = DatabaseTaints(database)
+    async with database, views_of(RULES, clock, taints=store) as views:
         view = views.open_bridged(LOCAL, "cart")
         engine, database._engine = database._engine, None
         await views.call_begins(view, "call-1")

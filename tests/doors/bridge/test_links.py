@@ -21,9 +21,9 @@ from gateway.hooks import Hooks
 from gateway.model import LOCAL, Principal
 from gateway.policy import parse_policy
 from gateway.stores.journal import Journal
-from gateway.views.registry import Views
 from gateway.views.view import AppRules, View
 from tests.doors.bridge.test_bridge import Host, connected, console
+from tests.views.memory import views_of
 from tests.world import EXAMPLE, World, running
 
 LINKS = """
@@ -199,7 +199,7 @@ async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.Mon
     async with Journal(tmp_path / "journal") as journal:
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
         policy = parse_policy((EXAMPLE / "policy.yaml").read_text("utf-8") + LINKS, "policy.yaml")
-        views = Views({"cart": AppRules("Cart", policy, "as-model", trust_view_gestures=False)})
+        views = views_of({"cart": AppRules("Cart", policy, "as-model", trust_view_gestures=False)})
         door = LinkDoor(views, recorder)
         ada, bob, cy = (replace(LOCAL, subject=name) for name in ("ada", "bob", "cy"))
 

@@ -1,0 +1,125 @@
+"""Views: the protocols of launch values, of the directory of live views, and of the taints that outlive views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gateway.model import Principal, Secret, ViewTool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedView:
+    """A view that a host may show now: its handle, and the launch value that proves it."""
+
+    view: str
+    launch: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The view that a launch value was issued for; `chosen` if a model chose its content."""
+
+    view: str
+    app: str
+    chosen: bool
+
+
+class LaunchValues(Protocol):
+    """The issued launch values of a gateway, each valid for a day.
+
+    A value is not single-use: hosts show an old result again. Of the pages that attach with one value the newest is the
+    view. An implementation that stores values stores their hashes only.
+    """
+
+    async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
+        """Issue a launch value for a view of `app`; beyond a number per principal its oldest is evicted."""
+        ...
+
+    async def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
+        """Return the launch of `value` if it was issued to `principal` for one of `apps`.
+
+        Raises `Refusal` (`view-unproven`) if it is unknown, another principal's or app's, or has expired.
+        """
+        ...
+
+    async def attached(self, value: str) -> None:
+        """Note that a page has attached with `value`, which `find` returned. A value that has ended is ignored."""
+        ...
+
+    async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
+        """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
+        ...
+
+    async def chosen(self, principal: Principal, app: str) -> bool:
+        """Whether a model chose the content of a view of `app` that no page has attached as yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """A live view as a model or the console sees it; `opened` is in seconds since the epoch."""
+
+    id: str
+    app: str
+    title: str
+    opened: float
+    tools: tuple[ViewTool, ...]
+
+
+class ViewDirectory(Protocol):
+    """The live views of all principals, with their tools.
+
+    It is read at each call, so it answers from memory: an implementation that several processes share keeps a copy of
+    what concerns the principals of its own connections. Views of other processes may be missing while that copy cannot
+    be renewed; those of this process never are.
+    """
+
+    def put(self, principal: Principal, view: LiveView) -> None:
+        """Add a view of this process, or replace it at its place."""
+        ...
+
+    def remove(self, principal: Principal, id: str) -> None:
+        """Remove a view of this process; an unknown one is ignored."""
+        ...
+
+    def of(self, principal: Principal, app: str | None = None) -> tuple[LiveView, ...]:
+        """Return the live views of `principal`, of one app or all, oldest first."""
+        ...
+
+    def all(self) -> Iterable[tuple[Principal, LiveView]]:
+        """Return the live views of all principals, oldest first."""
+        ...
+
+    def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
+        """Call `callback` after each change of a principal's views or tools; the returned function unregisters it."""
+        ...
+
+
+TaintKey: TypeAlias = tuple[str, str]
+"""The id of a principal, and the app."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTaint:
+    """The evidence, and the id of the model's call if there was one."""
+
+    evidence: str
+    call: str | None
+
+
+class TaintStore(Protocol):
+    """The taints of closed views, which outlive the process. Each method raises OSError while the store is down."""
+
+    async def all(self, most: int) -> dict[TaintKey, StoredTaint]:
+        """Return up to `most` taints."""
+        ...
+
+    async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
+        """Store these, all of them or none; one that exists stays as it is."""
+        ...
+
+    async def remove(self, keys: Collection[TaintKey]) -> None:
+        """Delete these, after a person acted."""
+        ...

@@ -1,0 +1,49 @@
+"""The port `TaintStore`: what a model's call marked outlives the process, until a person acted."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.ports.views import StoredTaint, TaintStore
+from gateway.stores.sql import Database
+from gateway.stores.taints import DatabaseTaints
+
+CART, NOTES = ("gateway|local|ann", "cart"), ("gateway|local|ann", "notes")
+CALLED, REPORTED = StoredTaint("model-call", "call-1"), StoredTaint("model-call-reported", None)
+
+Make = Callable[[Database], TaintStore]
+
+
+@pytest.fixture(params=[DatabaseTaints])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Each implementation."""
+    made: Make = request.param
+    return made
+
+
+async def test_taints_outlive_a_restart_until_they_are_removed(make: Make, url: str) -> None:
+    """Each with its evidence."""
+    async with Database(url) as database:
+        await make(database).put({CART: CALLED, NOTES: REPORTED})
+    async with Database(url) as database:
+        assert await make(database).all(9) == {CART: CALLED, NOTES: REPORTED}
+        await make(database).remove([CART, ("nobody", "cart")])
+    async with Database(url) as database:
+        assert await make(database).all(9) == {NOTES: REPORTED}
+
+
+async def test_a_taint_that_exists_stays_as_it_is(make: Make, database: Database, other_database: Database) -> None:
+    """Whichever process stores it again."""
+    await make(database).put({CART: CALLED})
+    await make(other_database).put({CART: REPORTED, NOTES: REPORTED})
+    assert await make(database).all(9) == {CART: CALLED, NOTES: REPORTED}
+    assert len(await make(database).all(1)) == 1
+
+
+async def test_a_store_that_is_down_is_an_error(make: Make, database: Database) -> None:
+    """Each method raises."""
+    taints = make(database)
+    await database.__aexit__(None, None, None)
+    for asked in (taints.all(1), taints.put({CART: CALLED}), taints.remove([CART])):
+        with pytest.raises(OSError, match="not open"):
+            await asked

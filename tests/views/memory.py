@@ -1,0 +1,23 @@
+"""The views of one process, on the clock of a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from gateway.ports.views import TaintStore
+from gateway.views.directory import MemoryDirectory
+from gateway.views.launches import MemoryLaunches
+from gateway.views.registry import LIVE, Views
+from gateway.views.view import AppRules
+
+
+def views_of(
+    rules: Mapping[str, AppRules],
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    each: int = LIVE,
+    taints: TaintStore | None = None,
+) -> Views:
+    """Make the views of apps with these rules, none open."""
+    return Views(rules, clock, launches=MemoryLaunches(clock), directory=MemoryDirectory(), each=each, taints=taints)
