@@ -7,6 +7,9 @@ GatewayError
 ├── Refusal          an exchange or a tool call ends, with a reason for its caller
 │   └── GrantEnded   a person's grant is no longer valid: they must connect again
 └── MuxError         a frame that breaks the bridge protocol; ends that connection
+
+OSError
+└── DatabaseUnavailable    the database does not answer, or not as it should
 """
 
 from __future__ import annotations
@@ -200,3 +203,7 @@ class MuxError(GatewayError):
         self.code = code
         self.detail = detail
         super().__init__(f"{code}: {detail}")
+
+
+class DatabaseUnavailable(OSError):
+    """The database does not answer, or not as it should: whoever needs it is answered with 503."""

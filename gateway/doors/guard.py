@@ -5,6 +5,7 @@ Without it any web site that a person visits could use a gateway on loopback, an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,13 +20,17 @@ from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import refused
 from gateway.doors.revocation import Revocations
-from gateway.errors import Unidentified
+from gateway.errors import DatabaseUnavailable, Unidentified
 from gateway.model import LOCAL, Principal
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 """The caller, for the handlers behind the guard; absent on open routes."""
 
 CLIENT_HEADER = "webmcp-gateway-client"
+
+_DOWN = "The database does not answer. Try again in a moment."
+
+log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/readyz")
 
@@ -111,6 +116,11 @@ class Guard:
                     return await handler(request)
                 except web.RequestPayloadError:
                     return refused(400, "bad-request", "The body does not arrive as its headers say.")
+                except DatabaseUnavailable as error:
+                    if request.writer.output_size:  # the head of an answer was sent
+                        raise
+                    log.warning("a request at %s is answered with 503: %s", site, error)
+                    return refused(503, "database-unavailable", _DOWN, {"retry-after": "1"})
 
         return guard
 

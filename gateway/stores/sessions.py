@@ -107,6 +107,8 @@ class DatabaseSessions:
             return _kept(row) if row is not None else None
 
     async def _take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
+        if await self._find(kind, shown, now) is None:  # anybody can show one: only a valid one may take the write lock
+            return None
         async with self._database.connect() as connection:
             taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
             row = (await connection.execute(taken.returning(*SESSIONS.c))).first()

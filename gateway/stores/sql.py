@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from gateway.errors import StartError
+from gateway.errors import DatabaseUnavailable, StartError
 from gateway.stores.schema import migrate
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Database:
     async def connect(self) -> AsyncIterator[AsyncConnection]:
         """Yield a connection; uncommitted changes are rolled back. Raises OSError while the database is down."""
         if self._engine is None:
-            raise OSError("the database is not open")
+            raise DatabaseUnavailable("the database is not open")
         self._lent += 1
         try:
             opening = self._engine.connect()
@@ -107,7 +107,7 @@ class Database:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # a cancelled caller would retry after an error
                 raise asyncio.CancelledError from error
-            raise OSError(f"the database cannot be used: {first_line(error)}") from error
+            raise DatabaseUnavailable(f"the database cannot be used: {first_line(error)}") from error
         finally:
             self._lent -= 1
             self._back.set()

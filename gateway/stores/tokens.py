@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.credentials import Account, Token
+from gateway.errors import DatabaseUnavailable
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Secret
@@ -208,7 +209,9 @@ class TokenStore:
             async with self._database.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise OSError(f"the database cannot be used: {first_line(error)}") from None  # its text repeats the row
+            raise DatabaseUnavailable(
+                f"the database cannot be used: {first_line(error)}"
+            ) from None  # its text repeats the row
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[AsyncConnection]:
