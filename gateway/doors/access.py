@@ -148,7 +148,8 @@ class Challenges:
     def _challenge(self, error: Unidentified, mount: str | None) -> str:
         """Return the challenge (RFC 6750 3, RFC 9728 5.1).
 
-        Authlib 1.9's `InvalidTokenError` writes any description into the field, also one with a quotation mark.
+        Authlib 1.9's `InvalidTokenError` always names an error, also to a caller that sent no token, and raises
+        ValueError if a description has a quotation mark.
         """
         fields = {}
         if self._issuers:
