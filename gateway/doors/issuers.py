@@ -80,9 +80,9 @@ STALE = 3600.0
 PAUSE = 5.0
 """Seconds between two attempts while the issuer does not answer."""
 
-SURPRISES = 3
-SPACING = 5.0
-"""Unscheduled refreshes, such as for an unknown key: a burst of `SURPRISES`, and one more per `SPACING` seconds.
+EARLY_FETCHES = 3
+EARLY_FETCH_SPACING = 5.0
+"""Unscheduled refreshes, such as for an unknown key: a burst of `EARLY_FETCHES`, and one more per this many seconds.
 
 A refresh serves all callers: even if strangers name many unknown keys, a new one is found within that time.
 """
@@ -96,26 +96,26 @@ class Freshness:
         self._failed = float("-inf")
         self._spent = float("-inf")
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether a scheduled refresh is due."""
         return now - self._got >= FRESH and now - self._failed >= PAUSE
 
-    def surprised(self, now: float) -> bool:
+    def take_early_fetch(self, now: float) -> bool:
         """Return whether an unscheduled refresh is allowed, and count it."""
-        if now - self._failed < PAUSE or self._spent > now + (SURPRISES - 1) * SPACING:
+        if now - self._failed < PAUSE or self._spent > now + (EARLY_FETCHES - 1) * EARLY_FETCH_SPACING:
             return False
-        self._spent = max(self._spent, now) + SPACING
+        self._spent = max(self._spent, now) + EARLY_FETCH_SPACING
         return True
 
-    def usable(self, now: float) -> bool:
+    def is_usable(self, now: float) -> bool:
         """Return whether the last data may still be used."""
         return now - self._got < STALE
 
-    def got(self, now: float) -> None:
+    def record_answer(self, now: float) -> None:
         """Record an answer."""
         self._got = now
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         """Record a failure."""
         self._failed = now
 
@@ -157,7 +157,7 @@ UNAVAILABLE: Final = 503
 """The status of an `Unidentified` that is not the caller's fault."""
 
 
-class Published(Generic[T]):
+class PublishedDocument(Generic[T]):
     """A document that an issuer publishes: fetched single-flight, and cached while it is fresh."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
@@ -170,30 +170,30 @@ class Published(Generic[T]):
 
     async def get(self) -> T:
         """Return the value. Raises `Unidentified` without a usable one."""
-        if self._freshness.due(self._clock()):
+        if self._freshness.is_due(self._clock()):
             async with self._asking:
-                if self._freshness.due(self._clock()):
-                    await self._look()
-        return self._kept()
+                if self._freshness.is_due(self._clock()):
+                    await self._refetch()
+        return self._usable_value()
 
-    async def anew(self, before: T) -> T:
+    async def get_early(self, before: T) -> T:
         """Return the value after an early refetch, if one is allowed now; `before` is the insufficient value."""
         async with self._asking:
-            if self._value is before and self._freshness.surprised(self._clock()):
-                await self._look()
-        return self._kept()
+            if self._value is before and self._freshness.take_early_fetch(self._clock()):
+                await self._refetch()
+        return self._usable_value()
 
-    async def _look(self) -> None:
+    async def _refetch(self) -> None:
         try:
             self._value = await self._ask()
         except Unidentified as error:
             self._error = error
-            self._freshness.failed(self._clock())
+            self._freshness.record_failure(self._clock())
         else:
-            self._freshness.got(self._clock())
+            self._freshness.record_answer(self._clock())
 
-    def _kept(self) -> T:
-        if self._value is not None and self._freshness.usable(self._clock()):
+    def _usable_value(self) -> T:
+        if self._value is not None and self._freshness.is_usable(self._clock()):
             return self._value
         raise self._error or issuer_requests.unavailable("does not answer")
 
@@ -213,8 +213,8 @@ class Issuer:
         self._roles = roles
         self._backend = backend
         self._clock = clock
-        self._metadata = Published(self._ask_metadata, steady)
-        self._keys = Published(self._ask_keys, steady)
+        self._metadata = PublishedDocument(self._fetch_metadata, steady)
+        self._keys = PublishedDocument(self._fetch_keys, steady)
         self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
         self._bad: Recent[bytes, bool] = Recent(each=IN_ALL, clock=steady)
         self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady, bound=_OPAQUE)
@@ -324,13 +324,13 @@ class Issuer:
         try:
             return verify(token, keys, self._spec.algorithms)
         except UnknownKey:
-            renewed = await self._keys.anew(keys)
+            renewed = await self._keys.get_early(keys)
             return verify(token, renewed, self._spec.algorithms)
 
-    async def _ask_metadata(self) -> issuer_requests.Metadata:
+    async def _fetch_metadata(self) -> issuer_requests.Metadata:
         return await run_flow(issuer_requests.read_metadata(self._spec), self._backend)
 
-    async def _ask_keys(self) -> tuple[PublicKey, ...]:
+    async def _fetch_keys(self) -> tuple[PublicKey, ...]:
         found = await self._metadata.get()
         if found.jwks is None:
             raise issuer_requests.unavailable("publishes no keys")

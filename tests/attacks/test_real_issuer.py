@@ -22,7 +22,7 @@ from gateway.backends.http import HttpBackend
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
 from gateway.doors import issuers
-from gateway.doors.issuers import SPACING, Issuer
+from gateway.doors.issuers import EARLY_FETCH_SPACING, Issuer
 from gateway.errors import Unidentified
 from gateway.policy import parse_network
 from tests.attacks.bridge_door import BridgeDoor
@@ -306,7 +306,7 @@ async def test_odd_keys_of_strangers_hide_no_new_one(tmp_path: Path) -> None:
         await provider.rotate_keys()
         newer = (await token(provider))["authorization"].removeprefix("Bearer ")
         assert not await takes(newer)
-        now += SPACING
+        now += EARLY_FETCH_SPACING
         await show_odd_ones()
         assert await takes(newer)
 

@@ -15,7 +15,7 @@ from gateway.callers.login import LoginAttempt, start_attempt
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.callers.people import CLAIMS, as_client, on_console, principal_fields, principal_of
 from gateway.credentials import ALGORITHMS
-from gateway.doors.issuers import FRESH, PAUSE, SPACING, STALE, SURPRISES, Freshness
+from gateway.doors.issuers import EARLY_FETCH_SPACING, EARLY_FETCHES, FRESH, PAUSE, STALE, Freshness
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.policy import Network
@@ -162,19 +162,19 @@ def test_nobody_else_can_make_the_state() -> None:
 def test_an_issuer_is_asked_seldom() -> None:
     """Metadata are cached for ten minutes; early fetches are limited, and failures are followed by a pause."""
     fresh = Freshness()
-    assert fresh.due(0.0)
-    fresh.got(0.0)
-    assert not fresh.due(FRESH - 1)
-    assert fresh.due(FRESH)
-    assert [fresh.surprised(1.0) for _ in range(SURPRISES + 1)] == [True] * SURPRISES + [False]
-    assert not fresh.surprised(SPACING)
-    assert [fresh.surprised(1.0 + SPACING) for _ in range(2)] == [True, False]
-    assert [fresh.surprised(FRESH - 1) for _ in range(SURPRISES + 1)] == [True] * SURPRISES + [False]
-    fresh.failed(FRESH)
-    assert not fresh.due(FRESH + PAUSE - 1)
-    assert not fresh.surprised(FRESH + PAUSE - 1)
-    assert fresh.usable(STALE - 1)
-    assert not fresh.usable(STALE)
+    assert fresh.is_due(0.0)
+    fresh.record_answer(0.0)
+    assert not fresh.is_due(FRESH - 1)
+    assert fresh.is_due(FRESH)
+    assert [fresh.take_early_fetch(1.0) for _ in range(EARLY_FETCHES + 1)] == [True] * EARLY_FETCHES + [False]
+    assert not fresh.take_early_fetch(EARLY_FETCH_SPACING)
+    assert [fresh.take_early_fetch(1.0 + EARLY_FETCH_SPACING) for _ in range(2)] == [True, False]
+    assert [fresh.take_early_fetch(FRESH - 1) for _ in range(EARLY_FETCHES + 1)] == [True] * EARLY_FETCHES + [False]
+    fresh.record_failure(FRESH)
+    assert not fresh.is_due(FRESH + PAUSE - 1)
+    assert not fresh.take_early_fetch(FRESH + PAUSE - 1)
+    assert fresh.is_usable(STALE - 1)
+    assert not fresh.is_usable(STALE)
 
 
 @pytest.mark.parametrize("hint", ["a.b.c", None])

@@ -20,7 +20,7 @@ from gateway.caches import EACH
 from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
 from gateway.doors import issuers, token_lookup_limits
-from gateway.doors.issuers import REMEMBERED, SURPRISES
+from gateway.doors.issuers import EARLY_FETCHES, REMEMBERED
 from gateway.doors.issuers import Issuer as Taker
 from gateway.errors import Unidentified
 from gateway.model import Secret
@@ -149,10 +149,10 @@ async def test_unknown_keys_do_not_make_the_gateway_ask_for_ever(
     guarded: World, evil: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many tokens name an unknown key at the same time."""
-    monkeypatch.setattr(issuers, "SPACING", 3600.0)
+    monkeypatch.setattr(issuers, "EARLY_FETCH_SPACING", 3600.0)
     tokens = [evil.sign(evil.claims(guarded.url), kid=f"unknown-{number}") for number in range(40)]
     await asyncio.gather(*(answer(mcp_call(f"{guarded.url}/mcp"), bearer(token)) for token in tokens))
-    assert evil.asked["/jwks"] <= 1 + SURPRISES
+    assert evil.asked["/jwks"] <= 1 + EARLY_FETCHES
 
 
 async def test_many_callers_ask_for_the_keys_once(guarded: World, evil: Issuer) -> None:
