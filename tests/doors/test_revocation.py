@@ -109,7 +109,7 @@ async def test_a_dead_issuer_delays_the_end_of_nothing_that_others_know(
     room: Room, how: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One check cuts all that is revoked: own tokens, logins, tokens of another issuer, and others of this one."""
-    monkeypatch.setattr(module, "ANSWER", 0.1)
+    monkeypatch.setattr(module, "ANSWER", 1.0)
     dead = Told({f"dead-{number}": how for number in range(3)} | {"dead-revoked": False})
     well = Told({f"well-{number}": False for number in range(20)} | {"well-good": True})
     standing = room.standing(dead, well)
@@ -202,7 +202,7 @@ async def test_the_log_tells_why_an_issuer_says_nothing(
     room: Room, how: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In one sentence, also if it does not answer at all."""
-    monkeypatch.setattr(module, "ANSWER", 0.1)
+    monkeypatch.setattr(module, "ANSWER", 1.0)
     standing = room.standing(Told({"x": how}))
     room.stream(standing, f"{INTROSPECTED}:x")
     await standing.look()
