@@ -196,13 +196,14 @@ async def test_a_dead_issuer_is_asked_less_often(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [(DOWN[0], "hold: It does not answer. What"), (None, "hold: no answer within 0.1 seconds. What")]
+    ("how", "said"),
+    [(DOWN[0], "valid: It does not answer. Their"), (None, "valid: no answer within 0.1 seconds. Their")],
 )
 async def test_the_log_tells_why_an_issuer_says_nothing(
     room: Room, how: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In one sentence, also if it does not answer at all."""
-    monkeypatch.setattr(module, "ANSWER", 1.0)
+    monkeypatch.setattr(module, "ANSWER", 0.1)
     standing = room.standing(Told({"x": how}))
     room.stream(standing, f"{INTROSPECTED}:x")
     await standing.look()
