@@ -1,4 +1,4 @@
-"""Comparison and digests of secrets that callers present, for any string.
+"""Comparison and digests of what callers present, for any string.
 
 The string may have no encoding: headers that are not UTF-8, JSON with a lone surrogate.
 """
@@ -17,6 +17,13 @@ def shows(given: str, known: str) -> bool:
 def digest(shown: str) -> bytes:
     """Return the stored form of a secret: 128 random bits or more need no salt or slow hash."""
     return hashlib.sha256(_raw(shown)).digest()
+
+
+def framed(*parts: str | bytes) -> bytes:
+    """Join parts with their lengths, so that different lists of parts have different bytes."""
+    return b"".join(
+        b"%d:%b" % (len(data), data) for data in (part if isinstance(part, bytes) else _raw(part) for part in parts)
+    )
 
 
 def _raw(text: str) -> bytes:

@@ -59,7 +59,7 @@ class TouchKeyDoor:
         return handle
 
     async def _begin(self, presence: Presence, request: web.Request) -> web.Response:
-        return fresh(await presence.adding(request[PRINCIPAL]))
+        return fresh(await presence.begin_adding(request[PRINCIPAL]))
 
     async def _add(self, presence: Presence, request: web.Request) -> web.Response:
         given = await object_of(request)
@@ -75,7 +75,7 @@ class TouchKeyDoor:
         return fresh({"id": key.id})
 
     async def _begin_removal(self, presence: Presence, request: web.Request) -> web.Response:
-        return fresh(await presence.removing(request[PRINCIPAL], request.match_info["id"]))
+        return fresh(await presence.begin_removing(request[PRINCIPAL], request.match_info["id"]))
 
     async def _remove(self, presence: Presence, request: web.Request) -> web.Response:
         given = await json_of(request)

@@ -59,13 +59,13 @@ class ApprovalAnswers:
             )
         present = approve and self._presence is not None and assertion is not None
         if present and self._presence is not None:
-            await self._presence.touched(by, asked.question, assertion, lasting=grant)
+            await self._presence.verify_touch(by, asked.question, assertion, lasting=grant)
         return await self._take(asked, approve, by, way, grant=grant, present=present)
 
     async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
         """Return what a security key must sign for a yes of `by`, None if no touch is needed. Raises `Refusal`."""
         asked = await self._open(id, by)
-        return None if self._presence is None else await self._presence.asking(by, asked.question, lasting=grant)
+        return None if self._presence is None else await self._presence.challenge(by, asked.question, lasting=grant)
 
     async def trusted(
         self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None

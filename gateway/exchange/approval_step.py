@@ -22,6 +22,7 @@ from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Question, Request, Response, Tell, Visit
 from gateway.policy import Policy
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
+from gateway.proving import framed
 
 PATIENCE: Final = 50.0
 """Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""
@@ -115,15 +116,10 @@ class ApprovalStep:
 
 def digest_of(*parts: str) -> str:
     """Return the digest that binds an approval to a call; different lists of texts have different digests."""
-    sha = hashlib.sha256()
-    for text in parts:
-        part = text.encode("utf-8", "surrogatepass")
-        sha.update(b"%d:" % len(part))
-        sha.update(part)
-    return sha.hexdigest()
+    return hashlib.sha256(framed(*parts)).hexdigest()
 
 
-TakenUp = Callable[[Parked], Awaitable[Response]]
+TakeUp = Callable[[Request, Parked], Awaitable[Response]]
 """Resumes a parked request after a person has answered."""
 
 
@@ -153,7 +149,7 @@ class RequestApprovals:
         return None
 
     async def answer(
-        self, pending: Pending, caller: Caller, seconds: float, take_up: TakenUp, tell: Tell | None = None
+        self, pending: Pending, caller: Caller, seconds: float, take_up: TakeUp, tell: Tell | None = None
     ) -> Response:
         """Return the answer if a person is quick; else a description of what the caller waits for.
 
@@ -172,7 +168,7 @@ class RequestApprovals:
             self._step.abandon(parked)
             raise
 
-    async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakenUp) -> Response:
+    async def resume(self, id: str, caller: Caller, seconds: float, cancel: bool, take_up: TakeUp) -> Response:
         """Return the answer to a parked request after a person has answered; its pending state if that takes longer.
 
         `cancel` abandons it. Raises `Refusal` if it is not this caller's.
@@ -202,14 +198,14 @@ class RequestApprovals:
         return Response(202, headers, plain_json(body).encode(), question.target)
 
 
-async def _answer_once(parked: Parked, take_up: TakenUp) -> Response:
+async def _answer_once(parked: Parked, take_up: TakeUp) -> Response:
     """Run the parked request, or return the answer of the run that another caller began."""
     if parked.request is None:
         raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")
     if parked.result is None:
         parked.result = asyncio.get_running_loop().create_future()
         try:
-            parked.result.set_result(await take_up(parked))
+            parked.result.set_result(await take_up(parked.request, parked))
         finally:
             if not parked.result.done():
                 refusal = Refusal(Reason.CANCELLED, "The caller gave up while this request was sent.")

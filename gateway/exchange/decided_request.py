@@ -19,6 +19,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
 from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalising, decide
+from gateway.proving import framed
 
 
 async def nothing() -> None:
@@ -152,7 +153,7 @@ class Idempotency:
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
             key = _hashed(await self._keys.secret(), decided, caller, given[0])
-            owner = hashlib.sha256(_joined(*_owner(caller))).hexdigest()
+            owner = hashlib.sha256(framed(*_owner(caller))).hexdigest()
             fresh = await self._keys.claim(owner, key, _digest(decided), self._now())
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
@@ -166,7 +167,7 @@ class Idempotency:
 def _hashed(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
     """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
     parts = (*_owner(caller), decided.canonical.backend, decided.decision.route or "", key)
-    return hmac.new(secret, _joined(*parts), hashlib.sha256).hexdigest()
+    return hmac.new(secret, framed(*parts), hashlib.sha256).hexdigest()
 
 
 def _owner(caller: Caller) -> tuple[str, str, str]:
@@ -178,7 +179,3 @@ def _digest(decided: DecidedRequest) -> str:
     """Return the digest of the request that the key is bound to, without fields that differ on each attempt."""
     kept = tuple(field for field in decided.canonical.headers if field[0].startswith("content-"))
     return replace(decided.canonical, headers=kept).digest
-
-
-def _joined(*parts: str) -> bytes:
-    return b"".join(b"%d:%s" % (len(data), data) for data in (part.encode("utf-8", "surrogatepass") for part in parts))

@@ -123,11 +123,9 @@ class Exchange:
         record.note(method=method[:32], url=url[:2048])
         return await _refuse(refusal, record, url)
 
-    async def _take_up(self, parked: Parked) -> Response:
+    async def _take_up(self, request: Request, parked: Parked) -> Response:
         """Resume a request after a person has answered."""
-        if parked.request is None:
-            raise Refusal(Reason.BAD_REQUEST, "A tool call cannot be resumed here: repeat it.")
-        outcome = await self._carry(parked.request, parked.caller, parked)
+        outcome = await self._carry(request, parked.caller, parked)
         if isinstance(outcome, Response):
             return outcome
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")

@@ -30,6 +30,7 @@ from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal, Question
+from gateway.proving import framed
 from gateway.stores.touch_keys import TouchKey, TouchKeys
 
 LIFE = 120.0
@@ -74,7 +75,7 @@ class Presence:
         """The keys of a person."""
         return await self._keys.of(by.person)
 
-    async def adding(self, by: Principal) -> dict[str, Json]:
+    async def begin_adding(self, by: Principal) -> dict[str, Json]:
         """Return the options to create a key: `create`, and `touch` if an existing key must be touched first.
 
         Raises `LoginTooOld` for a first key if the person logged in too long ago.
@@ -127,7 +128,7 @@ class Presence:
             raise _refused("This key is known already.")
         return key
 
-    async def removing(self, by: Principal, id: str) -> Json:
+    async def begin_removing(self, by: Principal, id: str) -> Json:
         """Return what a key must sign before `id` is removed. Raises `Refusal`."""
         known = await self.keys(by)
         if id not in {key.id for key in known}:
@@ -141,14 +142,14 @@ class Presence:
         if not await self._keys.remove(by.person, id):
             raise _refused("There is no such key.")
 
-    async def asking(self, by: Principal, question: Question, *, lasting: bool) -> Json:
+    async def challenge(self, by: Principal, question: Question, *, lasting: bool) -> Json:
         """Return what a key must sign for `by` to approve `question`. Raises `Refusal` if the person has no key."""
         known = await self.keys(by)
         if not known:
             raise _refused("An approval takes the touch of a security key: add yours on the console first.")
         return self._options(known, challenge_of(by, question, lasting=lasting))
 
-    async def touched(self, by: Principal, question: Question, assertion: Json, *, lasting: bool) -> None:
+    async def verify_touch(self, by: Principal, question: Question, assertion: Json, *, lasting: bool) -> None:
         """Verify an assertion for exactly this question. Raises `Refusal`."""
         await self._verify(await self.keys(by), challenge_of(by, question, lasting=lasting), assertion)
 
@@ -210,11 +211,7 @@ def challenge_of(by: Principal, question: Question, *, lasting: bool) -> bytes:
 
 
 def _over(what: str, *parts: bytes) -> bytes:
-    sha = hashlib.sha256()
-    for part in (b"webmcp-gateway", what.encode(), *parts):
-        sha.update(b"%d:" % len(part))
-        sha.update(part)
-    return sha.digest()
+    return hashlib.sha256(framed("webmcp-gateway", what, *parts)).digest()
 
 
 def _named(keys: Sequence[TouchKey]) -> list[PublicKeyCredentialDescriptor]:

@@ -27,7 +27,7 @@ async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> No
         for number in range(MOST):
             begun: dict[str, Any] = {}
             for _ in range(3):
-                before, begun = begun, await presence.adding(LOCAL)
+                before, begun = begun, await presence.begin_adding(LOCAL)
                 assert len(presence._begun) == 1
             assert before["create"]["challenge"] != begun["create"]["challenge"]
             key = TouchKey("console.localhost", CONSOLE)
@@ -35,12 +35,12 @@ async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> No
             await presence.add(LOCAL, f"key {number}", key.create(begun["create"]), touched)
             keys.append(key)
         with pytest.raises(Refusal, match=f"{MOST} keys at most"):
-            await presence.adding(LOCAL)
+            await presence.begin_adding(LOCAL)
         for key in keys:
             for _ in range(3):
-                await presence.removing(LOCAL, key.id)
+                await presence.begin_removing(LOCAL, key.id)
         with pytest.raises(Refusal, match="no such key"):
-            await presence.removing(LOCAL, "made up")
+            await presence.begin_removing(LOCAL, "made up")
         assert len(presence._begun) == MOST
 
 
@@ -48,7 +48,7 @@ async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_pat
     """The earlier attempt fails."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
         presence = Presence(TouchKeys(database), CONSOLE, Clock())
-        first, _ = await presence.adding(LOCAL), await presence.adding(LOCAL)
+        first, _ = await presence.begin_adding(LOCAL), await presence.begin_adding(LOCAL)
         key, create = TouchKey("console.localhost", CONSOLE), first["create"]
         assert isinstance(create, dict)
         with pytest.raises(Refusal, match="no new key of this site"):
