@@ -173,7 +173,7 @@ _HTML, _SCOPE, _BLOCK = "is of HTML", "is in _SCOPES", "is in _BLOCKS or _SCOPES
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenElement:
     name: str
     html_within: bool
     inert: bool
@@ -186,7 +186,7 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        self._open: list[_Open] = []
+        self._open: list[_OpenElement] = []
         self._places: defaultdict[str, list[int]] = defaultdict(list)
         self._inert = 0
 
@@ -256,7 +256,7 @@ class Tree:
         )
         for known in (name, *_kinds(name)):
             self._places[known].append(len(self._open))
-        self._open.append(_Open(name, within, inert))
+        self._open.append(_OpenElement(name, within, inert))
         self._inert += inert
 
     def _pop_to(self, at: int) -> None:
@@ -335,12 +335,12 @@ class Page:
 
 def parse(text: Text) -> Page:
     """Parse the elements of `text`."""
-    reader = _Reader(text.whole)
+    reader = _MarkupReader(text.whole)
     reader.run()
     return Page(text, reader.elements, reader.head)
 
 
-class _Reader:
+class _MarkupReader:
     def __init__(self, whole: str) -> None:
         self._whole = whole
         self._tree = Tree()

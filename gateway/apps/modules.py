@@ -51,7 +51,7 @@ class Linked:
     styles: tuple[str, ...]
 
 
-class _Answer(BaseModel):
+class _ScriptReport(BaseModel):
     class Place(BaseModel):
         file: str
         line: int
@@ -96,13 +96,13 @@ def _script(module: Module) -> dict[str, object]:
     return {"file": str(module.path), "code": module.code, "line": at.line, "column": at.column}
 
 
-def _run(node: str, job: str, root: Path) -> _Answer:
+def _run(node: str, job: str, root: Path) -> _ScriptReport:
     program = Path(str(files("gateway"))) / "static" / "pack" / "bundle.mjs"
     try:
         done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the job is its input
             [node, str(program), "--stdin"], input=job, capture_output=True, text=True, timeout=SECONDS, check=True
         )
-        return TypeAdapter(_Answer).validate_json(done.stdout)
+        return TypeAdapter(_ScriptReport).validate_json(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise DocumentError([Problem(str(root), 1, 1, f"its modules were not linked within {SECONDS} s")]) from error
     except (OSError, subprocess.CalledProcessError, ValidationError) as error:

@@ -93,7 +93,7 @@ class Apps(Mapping[str, Running]):
     def __init__(self) -> None:
         self._now: Mapping[str, Running] = {}
         self._hosts: Mapping[str, Running] = {}
-        self._parts: list[_Part[Any]] = []
+        self._parts: list[_PartOfApps[Any]] = []
 
     def replace(self, apps: Mapping[str, Running]) -> None:
         """Replace the apps; calls in progress keep the ones they have."""
@@ -108,7 +108,7 @@ class Apps(Mapping[str, Running]):
 
     def part(self, take: Callable[[Running], T]) -> Mapping[str, T]:
         """Return a live mapping of one part of each app."""
-        part = _Part(take)
+        part = _PartOfApps(take)
         part.taken_from(self._now)
         self._parts.append(part)
         return part
@@ -136,7 +136,7 @@ class Apps(Mapping[str, Running]):
         return len(self._now)
 
 
-class _Part(dict[str, T]):
+class _PartOfApps(dict[str, T]):
     """A precomputed mapping: each request reads several."""
 
     def __init__(self, take: Callable[[Running], T]) -> None:

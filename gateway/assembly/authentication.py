@@ -32,7 +32,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _IssuerServer:
     """The fields of an issuer that `HttpBackend` reads."""
 
     name: str
@@ -42,7 +42,7 @@ class _Server:
 def issuers_of(config: Config, connections: Connections) -> Mapping[OAuthIssuer, Issuer]:
     """Return the issuers of tokens and logins, by the `auth` entries that name them."""
     return {
-        method: Issuer(method, config.roles, HttpBackend(_Server("auth", method.network), connections))
+        method: Issuer(method, config.roles, HttpBackend(_IssuerServer("auth", method.network), connections))
         for method in config.auth
         if isinstance(method, OAuthIssuer)
     }

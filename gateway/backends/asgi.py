@@ -58,7 +58,7 @@ class AsgiBackend:
     async def stream(self, request: Outbound) -> AsyncIterator[Arriving]:
         """Yield the response while it arrives; the application is cancelled when the context ends."""
         await self._lifespan.begin()
-        call = _Call(request, self._application)
+        call = _ApplicationCall(request, self._application)
         try:
             start = await self._next(call, request.timeout)
             if start["type"] != "http.response.start":
@@ -77,7 +77,9 @@ class AsgiBackend:
         """End the application's lifespan."""
         await self._lifespan.end()
 
-    async def _parts(self, call: _Call, decoder: Decoder, method: str, timeout: float) -> AsyncIterator[bytes]:
+    async def _parts(
+        self, call: _ApplicationCall, decoder: Decoder, method: str, timeout: float
+    ) -> AsyncIterator[bytes]:
         more = True
         while more:
             message = await self._next(call, timeout)
@@ -87,7 +89,7 @@ class AsgiBackend:
                 for piece in decoder.feed(body):
                     yield piece
 
-    async def _next(self, call: _Call, seconds: float) -> Message:
+    async def _next(self, call: _ApplicationCall, seconds: float) -> Message:
         message = await call.next(seconds)
         if message is not None:
             return message
@@ -116,7 +118,7 @@ def _staying(application: Application) -> Application:
     return call
 
 
-class _Call:
+class _ApplicationCall:
     """One running call of the application, with its `receive` and `send`."""
 
     def __init__(self, request: Outbound, application: Application) -> None:

@@ -85,7 +85,7 @@ def load_config(path: Path, environ: Mapping[str, str]) -> Config:
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
-    reader = _Reader(Path(os.path.realpath(path)), path.parent, environ)
+    reader = _ConfigReader(Path(os.path.realpath(path)), path.parent, environ)
     try:
         with read(_text(path), str(path), empty=True) as root:
             config = reader.config(root)
@@ -112,7 +112,7 @@ def _text(path: Path) -> str:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ConfigReader:
     """One pass over the files. `shown` is the file's folder as the user wrote it, `elsewhere` the problems of others.
 
     `broken` are the apps and upstreams whose policies are such files.

@@ -47,7 +47,7 @@ _NOTHING: Final = nullcontext()
 log = logging.getLogger(__name__)
 
 
-class TokenIssuer(Protocol):
+class IntrospectingIssuer(Protocol):
     """Knows the tokens that it introspected: `gateway.doors.issuers.Issuer`."""
 
     async def active(self, id: str, *, anew: bool) -> bool | None:
@@ -118,7 +118,7 @@ class Revocations:
         self,
         tokens: ApiTokens,
         sessions: Sessions,
-        issuers: Collection[TokenIssuer] = (),
+        issuers: Collection[IntrospectingIssuer] = (),
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -259,7 +259,7 @@ class Revocations:
         return grant is not None and grant.good(self._clock())
 
 
-def _asking(issuer: TokenIssuer) -> Callable[[str], Awaitable[bool | None]]:
+def _asking(issuer: IntrospectingIssuer) -> Callable[[str], Awaitable[bool | None]]:
     return lambda id: issuer.active(id, anew=False)
 
 

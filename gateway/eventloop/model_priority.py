@@ -25,7 +25,7 @@ MANY = 1000
 
 
 @dataclass(slots=True)
-class _Held:
+class _MessagesInProcess:
     came: float
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -36,7 +36,7 @@ class Precedence:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         # In order of arrival. A plain dict would scan the holes that moved entries leave.
-        self._held = OrderedDict[str, _Held]()
+        self._held = OrderedDict[str, _MessagesInProcess]()
 
     def __len__(self) -> int:
         """The number of principals in memory."""
@@ -47,7 +47,7 @@ class Precedence:
         now = self._clock()
         held = self._held.pop(principal, None)
         if held is None or held.gone.is_set():
-            held = _Held(now)
+            held = _MessagesInProcess(now)
         held.came = now
         self._held[principal] = held
         while len(self._held) > MANY and self._held[first := next(iter(self._held))].came <= now - LATELY:

@@ -122,7 +122,7 @@ _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 log = logging.getLogger(__name__)
 
 
-class Keys(Protocol):
+class KeyStore(Protocol):
     """The storage of keys: `gateway.stores.keys.IdempotencyKeys`. Both methods raise OSError."""
 
     async def secret(self) -> bytes: ...
@@ -133,7 +133,7 @@ class Keys(Protocol):
 class Idempotency:
     """Gives each request the idempotency key that is sent with it. `now` is the time of day, in seconds."""
 
-    def __init__(self, keys: Keys, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, keys: KeyStore, now: Callable[[], float] = time.time) -> None:
         self._keys = keys
         self._now = now
 

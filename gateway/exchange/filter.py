@@ -164,14 +164,14 @@ def mask_values(response: Response, paths: Sequence[JsonPath]) -> Response:
 
 
 def _hidden(body: bytes, paths: Sequence[JsonPath]) -> bytes:
-    reading = _Reading()
+    reading = _JsonWithPlaceholders()
     value = found = reading.parsed(body)
     for path in paths:
         value = path.masked(value)
     return body if value is found and not reading.doubled else reading.written(value)
 
 
-class _Reading:
+class _JsonWithPlaceholders:
     """Reads JSON with placeholders for numbers, which a float might round. `doubled`: an object had a duplicate key."""
 
     def __init__(self) -> None:

@@ -188,7 +188,7 @@ class Ownership:
 
 
 @dataclass(slots=True)
-class _Held:
+class _CachedToken:
     """A cached token, used without a check up to `until`.
 
     After `look`, the next call checks the store; the others use the cached token up to `until`.
@@ -218,7 +218,7 @@ class OAuthTokens:
         self._ownership = ownership
         self._now = now
         self._sleep = sleep
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _CachedToken] = OrderedDict()
         self._looking: dict[str, asyncio.Task[StoredToken]] = {}
         self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._nonces: OrderedDict[str, str] = OrderedDict()
@@ -374,7 +374,7 @@ class OAuthTokens:
 
     def _hold(self, key: str, kept: StoredToken, seen: float) -> None:
         ends = _ends(kept)
-        _remember(self._held, key, _Held(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
+        _remember(self._held, key, _CachedToken(kept, min(seen + LOOK, ends), min(seen + AHEAD, ends)))
 
     def _good(self, key: str, kept: StoredToken) -> bool:
         """Whether the token can be used: it does not expire soon, and no backend refused it."""

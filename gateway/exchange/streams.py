@@ -131,7 +131,7 @@ _Key: TypeAlias = tuple[str | None, ...]
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenStream:
     """One stream: the bytes that were read ahead, and how it ended."""
 
     stream: Stream
@@ -193,7 +193,7 @@ class Streams:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenStream] = {}
         self._taken: Counter[_Key] = Counter()
         self._tasks = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None
@@ -233,7 +233,7 @@ class Streams:
 
         The head of a body whose parts are independent, such as an event stream, is returned at once.
         """
-        opened = _Open(stream, caller, self._clock())
+        opened = _OpenStream(stream, caller, self._clock())
         id = PREFIX + secrets.token_urlsafe(16)
         self._open[id] = opened
         opened.task = self._tasks.create_task(self._read(opened))
@@ -301,7 +301,7 @@ class Streams:
             await asyncio.sleep(SILENCE / 10)
             self.sweep()
 
-    async def _read(self, opened: _Open) -> None:
+    async def _read(self, opened: _OpenStream) -> None:
         """Read ahead as far as there is room."""
         try:
             async for part in opened.stream:
@@ -315,7 +315,7 @@ class Streams:
             opened.end()
             await _closed(opened.stream)
 
-    async def _part(self, id: str, opened: _Open) -> Response:
+    async def _part(self, id: str, opened: _OpenStream) -> Response:
         """Return the buffered part; after the last one, the error that broke the stream, if any."""
         body = opened.take()
         head = opened.stream.head

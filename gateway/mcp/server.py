@@ -163,7 +163,7 @@ class Face:
         self._stack = AsyncExitStack()
         self._asking = asking or Asking(visits=False)
         self._calls: ElicitingCalls[types.CallToolResult] | None = None
-        server = _Server(
+        server = _AnnouncingServer(
             NAME,
             version=version,
             instructions=INSTRUCTIONS,
@@ -366,7 +366,7 @@ class Face:
             stop()
 
 
-class _Server(Server[Any]):
+class _AnnouncingServer(Server[Any]):
     """The SDK's server, which announces `tools.listChanged` to sessions of the handshake protocols."""
 
     def create_initialization_options(

@@ -50,18 +50,18 @@ class Overlaps:
     """Finds the routes whose templates overlap a given one."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._root = _Branch()
+        self._root = _RouteTree()
         for route in routes:
             branch = self._root
             for segment in route.template.segments:
-                branch = branch.below.setdefault(segment, _Branch())
+                branch = branch.below.setdefault(segment, _RouteTree())
             (branch.rests if route.template.rest else branch.ends).append(route)
 
     def of(self, template: Template) -> Iterator[Route]:
         """Yield the routes whose templates share a path with `template`."""
         branches = [self._root]
         for segment in template.segments:
-            below: list[_Branch] = []
+            below: list[_RouteTree] = []
             for branch in branches:
                 yield from branch.rests
                 below += branch.under(segment)
@@ -71,12 +71,12 @@ class Overlaps:
 
 
 @dataclass(slots=True)
-class _Branch:
-    below: dict[str | None, _Branch] = field(default_factory=dict)
+class _RouteTree:
+    below: dict[str | None, _RouteTree] = field(default_factory=dict)
     ends: list[Route] = field(default_factory=list)
     rests: list[Route] = field(default_factory=list)
 
-    def under(self, segment: str | None) -> list[_Branch]:
+    def under(self, segment: str | None) -> list[_RouteTree]:
         if segment is None:
             return list(self.below.values())
         return [self.below[key] for key in (segment, None) if key in self.below]

@@ -83,7 +83,7 @@ class PollAnswer:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _RelayedCall:
     tool: ViewTool
     started: Callable[[], None]
     patience: asyncio.Timeout
@@ -101,7 +101,7 @@ class Relay:
         self._on_tools = on_tools
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _RelayedCall] = {}
         self._events: list[RelayEvent] = []
         self._count = 0
         self._told = 0
@@ -134,7 +134,7 @@ class Relay:
         id = secrets.token_urlsafe(16)
         try:
             async with asyncio.timeout(UNTAKEN) as patience:
-                call = self._calls[id] = _Call(tool, started, patience, self._loop.create_future())
+                call = self._calls[id] = _RelayedCall(tool, started, patience, self._loop.create_future())
                 self._tell(RelayEvent(self._next(), id, tool.page_name, arguments))
                 return await call.answer
         except TimeoutError as error:
@@ -326,7 +326,7 @@ class Relay:
             self._on_tools(self._listed)
 
 
-def _fail(call: _Call, error: Exception) -> None:
+def _fail(call: _RelayedCall, error: Exception) -> None:
     if not call.answer.done():
         call.answer.set_exception(error)
 

@@ -17,7 +17,7 @@ from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.credentials import ALGORITHMS
 from gateway.doors import revocation as module
 from gateway.doors.issuers import INTROSPECTED, REMEMBERED, Issuer
-from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, Revocations, TokenIssuer
+from gateway.doors.revocation import LONGEST_PAUSE, UNCHECKED, IntrospectingIssuer, Revocations
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.policy import Network, parse_network
@@ -70,7 +70,7 @@ class Room:
         self.open = AsyncExitStack()
         self.cut: list[str] = []
 
-    def standing(self, *issuers: TokenIssuer) -> Revocations:
+    def standing(self, *issuers: IntrospectingIssuer) -> Revocations:
         """Return the revocation check over all of them."""
         return Revocations(self.tokens, self.sessions, issuers, self.clock, self.clock)
 

@@ -152,7 +152,7 @@ _BEGIN: Final = {
 _BEGUN: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-class _Server:
+class _RawServer:
     def __init__(self, connections: Connections, url: str, headers: Mapping[str, str], wait: float) -> None:
         self._session = connections.open(ANYWHERE)
         self._url = url
@@ -178,7 +178,7 @@ async def sessions(
     connections: Connections, url: str, headers: Mapping[str, str], wait: float
 ) -> AsyncIterator[Outcome]:
     """Yield each outcome; nothing if the server has no sessions. Raises the HTTP client's errors."""
-    server = _Server(connections, url, headers, wait)
+    server = _RawServer(connections, url, headers, wait)
     one, other = await server.begin(), await server.begin()
     if one is None or other is None:
         return
@@ -196,7 +196,7 @@ async def sessions(
             status, _, answer = await server.say(_LIST, id)
             yield f"session-{name}", why, status, _refused(status, answer)
     if "authorization" in headers:
-        stranger = _Server(connections, url, {}, wait)
+        stranger = _RawServer(connections, url, {}, wait)
         status, _, answer = await stranger.say(_LIST, one)
         yield (
             "session-taken",

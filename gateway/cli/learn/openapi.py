@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gateway.cli.learn.proposals import BodySchema, Findings, Learned, LeftOut, path_problem, unique
+from gateway.cli.learn.proposals import Findings, Learned, LeftOut, ProposedSchema, path_problem, unique
 from gateway.documents import Node, load
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import plain_json
@@ -46,10 +46,10 @@ def read_document(path: Path) -> Node:
         raise DocumentError([Problem(file, line, column, f"not YAML: {error.problem or error.context}")]) from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise DocumentError([Problem(file, 1, 1, f"not YAML: {str(error).splitlines()[0]}")]) from error
-    return _Reader(file).node(root, 0) if root is not None else Node(None, file, 1, 1)
+    return _NodeReader(file).node(root, 0) if root is not None else Node(None, file, 1, 1)
 
 
-class _Reader:
+class _NodeReader:
     """Converts PyYAML's nodes."""
 
     def __init__(self, file: str) -> None:
@@ -270,7 +270,7 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
     version = _text(_at(root, "openapi"))
     if version is None or not version.startswith("3."):
         raise DocumentError([root.problem("is no OpenAPI 3.x: there is no `openapi: 3.…` at its top")])
-    reading = _Reading(root, BodySchemas(root, legacy=version.startswith("3.0")), deprecated)
+    reading = _OpenApiReading(root, BodySchemas(root, legacy=version.startswith("3.0")), deprecated)
     prefix = reading.prefix(backend)
     for name, item in _entries(_at(root, "paths")):
         reading.path(prefix + name, name, pointed(root, item))
@@ -279,7 +279,7 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
 
 
 @dataclass(slots=True)
-class _Reading:
+class _OpenApiReading:
     """One pass over a file."""
 
     root: Node
@@ -336,7 +336,7 @@ class _Reading:
         why = f"operation {id}" if id is not None and id.isprintable() and len(id) <= 100 else "from the API"
         self.found.learned.append(Learned(method, path, why, body=self._body(method, path, operation, id)))
 
-    def _body(self, method: str, path: str, operation: Node, id: str | None) -> BodySchema | None:
+    def _body(self, method: str, path: str, operation: Node, id: str | None) -> ProposedSchema | None:
         given = _at(operation, "requestBody")
         if given is None or method in ("GET", "HEAD", "OPTIONS"):
             return None
@@ -365,7 +365,7 @@ class _Reading:
             )
         name = unique(_file_name(id or f"{method} {path}"), self.names)
         self.names.add(name)
-        return BodySchema(name, converted)
+        return ProposedSchema(name, converted)
 
     def _leave(self, node: Node, what: str, why: str) -> None:
         self.found.left_out.append(LeftOut(what, why, place=f"{node.file}:{node.line}:{node.column}"))

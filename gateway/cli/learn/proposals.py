@@ -25,7 +25,7 @@ _PARAMETER = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class BodySchema:
+class ProposedSchema:
     """The JSON Schema of a route's body; `name` is the base name of its file."""
 
     name: str
@@ -40,7 +40,7 @@ class Learned:
     path: str
     why: str
     backend: str | None = None
-    body: BodySchema | None = None
+    body: ProposedSchema | None = None
 
     @property
     def shown(self) -> str:
@@ -131,7 +131,7 @@ class LearnedRoute:
     methods: tuple[str, ...]
     why: str
     backend: str | None
-    body: BodySchema | None
+    body: ProposedSchema | None
     schema: str | None
 
     @property

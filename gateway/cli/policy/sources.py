@@ -39,7 +39,7 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
     A folder means all policies in it, no file those of gateway.yaml. A given `*.test.yaml` is run alone. Raises
     DocumentError with the problems of all files.
     """
-    reading = _Reading()
+    reading = _PolicyReading()
     if files:
         found = [suite for file in files for suite in reading.suites(file)]
     else:
@@ -54,7 +54,7 @@ def is_test_file(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-class _Reading:
+class _PolicyReading:
     """Reads policies and their tests, continuing after problems."""
 
     def __init__(self) -> None:

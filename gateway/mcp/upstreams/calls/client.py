@@ -41,7 +41,7 @@ class _Words(BaseModel):
     params: Message
 
 
-class _Answer(BaseModel):
+class _WholeResult(BaseModel):
     """An answer with its original members."""
 
     model_config = ConfigDict(extra="allow")
@@ -114,7 +114,7 @@ class UpstreamClient:
         request = cast(types.ServerRequest, _Words(method=method, params=light))
         try:
             answer = await self.way.session.send_request(
-                request, _Answer, metadata=ServerMessageMetadata(related_request_id=self.way.request_id)
+                request, _WholeResult, metadata=ServerMessageMetadata(related_request_id=self.way.request_id)
             )
         except ValidationError as error:
             raise MCPError(types.INVALID_PARAMS, "The client's answer is not one to this request.") from error

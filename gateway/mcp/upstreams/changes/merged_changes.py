@@ -48,7 +48,7 @@ OwnChanges = Callable[[Principal, Callable[[], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _MergedPart:
     name: str
     proxy: Proxy
     joined: Joined
@@ -64,7 +64,7 @@ class Gathered:
         self._proxies = proxies
         self._owner = owner
         self.uris: dict[str, str] = {}
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _MergedPart] = {}
         self.renew()
 
     def renew(self) -> None:
@@ -78,7 +78,7 @@ class Gathered:
 
     async def subscribe(self, *uris: str) -> None:
         """Follow those of these resources that are not refused. Raises `MCPError` or `Refusal` if all are."""
-        own: dict[_Part, dict[str, str]] = {}
+        own: dict[_MergedPart, dict[str, str]] = {}
         refused: list[MCPError | Refusal] = []
         for begin in range(0, len(uris), AT_ONCE):
             some = uris[begin : begin + AT_ONCE]
@@ -98,7 +98,7 @@ class Gathered:
         if refused and self.uris.keys().isdisjoint(uris):
             raise refused[0]
 
-    async def _owned(self, uri: str) -> tuple[_Part, str] | MCPError | Refusal:
+    async def _owned(self, uri: str) -> tuple[_MergedPart, str] | MCPError | Refusal:
         """Return the upstream of a resource, and its own address of it, or the error."""
         try:
             with lost_is_refused():
@@ -128,7 +128,7 @@ class Gathered:
         except Refusal:
             return  # no room for this client at this upstream; the others are followed
         follower = ChangeListener(partial(self._heard, name), self.client.principal.id)
-        self._parts[name] = _Part(name, proxy, joined, follower)
+        self._parts[name] = _MergedPart(name, proxy, joined, follower)
         joined.feed.add(follower)
         if joined.link.now is not None:
             proxy.upstream.spawn(joined.feed.listen(joined.link.now))
