@@ -31,6 +31,7 @@ from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.bridge.shared import Bridged, Tickets
 from gateway.doors.bridge.uploads import Bodies
+from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
 from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
@@ -39,7 +40,9 @@ from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
+from gateway.doors.runner import CONNECTION, LIMITS
 from gateway.doors.sandbox import SandboxDoor
+from gateway.doors.site import SiteDoor
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
@@ -49,7 +52,8 @@ from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
 from gateway.exchange.tool_calls import ToolCalls
-from gateway.fastpath.application import McpGate
+from gateway.fastpath.connection import FastConnection
+from gateway.fastpath.routes import FastRoutes
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import Face, MountMiddleware, message_limit
@@ -71,9 +75,6 @@ from gateway.views.forward import Forwarder
 from gateway.views.launches import MemoryLaunches
 from gateway.views.registry import Views
 from gateway.views.shown import Shown
-
-GATE = web.AppKey("gate", McpGate)
-"""The guard, revocation checks and mounts for a `FrontRunner` of the application."""
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway reload its files at once, if it was built with `reread`."""
@@ -298,19 +299,22 @@ class _Gateway:
         root[RELOAD] = self._reloader.at_once
         server = self._config.server
         peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
-        root[GATE] = McpGate(
-            guard,
-            self._standing,
-            self._refused_callers,
-            self._in_flight,
-            peers,
-            Unread(self._config.mcp.bodies_each, self._config.mcp.bodies),
-            self._everything,
-            faces,
-            self._upstreams,
-            fast_path=server.fast_path,
-        )
+        unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
+        root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
+        if server.fast_path:
+            mounts = (self._everything, faces, self._upstreams)
+            routes = FastRoutes(guard, self._standing, self._in_flight, self._site, *mounts)
+
+            def connection(server: Server) -> ClientConnection:
+                return FastConnection(server, routes)
+
+            root[CONNECTION] = connection
         return root
+
+    def _site(self, host: str) -> SiteDoor | None:
+        """Return the site of the app at `host`, if there is one."""
+        app = self._apps.at(host)
+        return app.site if app is not None else None
 
     def _console(self, bridge: BridgeDoor, tickets: Tickets, admitted: Admission) -> ConsoleDoor:
         return ConsoleDoor(

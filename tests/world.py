@@ -18,10 +18,10 @@ from benchmarks.processes import free_port as free_port  # for tests, too
 from examples.cart_app import auth_server
 from examples.cart_app import shop as goods
 from gateway import config as configuration
-from gateway.app import GATE, build_app
+from gateway.app import build_app
 from gateway.config import Config, load_config
 from gateway.credentials import OAuth
-from gateway.fastpath.application import FrontRunner
+from gateway.doors.runner import LIMITS, GatewayRunner
 from tests.leaks.marks import MARK
 
 EXAMPLE = Path(goods.__file__).parent
@@ -59,8 +59,8 @@ class Server:
     async def start(self, app: web.Application) -> None:
         """Serve `app` as the gateway's own `serve` does."""
         self._runner = (
-            FrontRunner(app, app[GATE], drain=2)
-            if GATE in app
+            GatewayRunner(app, drain=2)
+            if LIMITS in app
             else web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2)
         )
         await self._runner.setup()

@@ -19,16 +19,16 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import GATE, RELOAD, build_app
+from gateway.app import RELOAD, build_app
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
 from gateway.cli.token.database import login_link
 from gateway.config import Config, Reading, load_config, read_config
+from gateway.doors.runner import GatewayRunner
 from gateway.errors import StartError
 from gateway.eventloop import busy_poll
 from gateway.exchange.streams import IN_ALL
-from gateway.fastpath.application import FrontRunner
 from gateway.stores.sql import Database
 
 ENOUGH: Final = 4 * IN_ALL
@@ -157,7 +157,7 @@ async def _serve(
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
     patience = DRAIN + CLEAN
-    runner = FrontRunner(app, app[GATE], drain=patience)
+    runner = GatewayRunner(app, drain=patience)
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])

@@ -136,8 +136,24 @@ class Guard:
         if site not in (Site.PLAIN, Site.CONSOLE) or self._objection(request, path, host, site) is not None:
             return None
         place = CallPlace(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
+        return await self._caller(request, place)
+
+    async def caller_at_site(self, request: Asked) -> Principal | None:
+        """Return the sender of a request to an app's site; None if the middleware would refuse it."""
+        host = request.headers.get("host", "").lower()
+        site = self._listener.sites.get(host)
+        if site is not Site.APP or self._objection(request, "/{path}", host, site) is not None:
+            return None
+        place = CallPlace(self._listener.origins[host], site, Access.PERSON, self._apps.get(host), frozenset())
+        return await self._caller(request, place)
+
+    def generation(self) -> int:
+        """Return a number that changes when callers must be identified again."""
+        return self._identify.generation
+
+    async def _caller(self, request: Asked, place: CallPlace) -> Principal | None:
         try:
-            return await self._identify.caller(request, place)
+            return await self._identify.principal(request, place)
         except (Unidentified, OSError):
             return None
 

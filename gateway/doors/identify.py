@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import web
-
 from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
@@ -77,10 +75,12 @@ class Identify:
         self._issuers = issuers
         self._clock = clock
         self._open = is_open(methods)
+        self.generation = 0
+        """Changes when callers that were identified before must be identified again."""
         self._recent: Recent[tuple[str, bytes], Principal] = Recent()
         self._guesses = Guesses()
 
-    async def principal(self, request: web.Request, place: CallPlace) -> Principal:
+    async def principal(self, request: Asked, place: CallPlace) -> Principal:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
         if place.access is Access.PERSON:
             session = await self._of_session(request, place)
@@ -120,6 +120,7 @@ class Identify:
     def forget(self) -> None:
         """Clear the cache after the end of a session."""
         self._recent.clear()
+        self.generation += 1
 
     def client(self, request: Asked) -> Address | None:
         """Return the address of the client, as reported by trusted proxies."""
@@ -127,7 +128,7 @@ class Identify:
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
         return client_of(address_of(request.remote), forwarded, listed, self._trusted, self._client_header)
 
-    async def session(self, request: web.Request, place: CallPlace) -> StoredSession | None:
+    async def session(self, request: Asked, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None:
@@ -136,7 +137,7 @@ class Identify:
         kept = await self._sessions.find(kind, shown, self._clock())
         return kept if kept is not None and kept.more.get("origin") == place.origin else None
 
-    async def _of_session(self, request: web.Request, place: CallPlace) -> Principal | None:
+    async def _of_session(self, request: Asked, place: CallPlace) -> Principal | None:
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None or self._open:
             return None

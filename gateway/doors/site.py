@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
@@ -16,6 +16,7 @@ from yarl import URL
 
 from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, counting, whole
+from gateway.doors.access import VISIT
 from gateway.doors.authorization import lacking
 from gateway.doors.event_ids import received
 from gateway.doors.guard import PRINCIPAL
@@ -24,13 +25,16 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.streams import Stream
-from gateway.model import BodyType, Caller, Door, Initiator, Request, Response
+from gateway.model import BodyType, Caller, Door, Headers, Initiator, Principal, Request, Response
 from gateway.shares import Shares
 
 Answer = TypeVar("Answer", bound=web.StreamResponse)
 
 ANY_PATH = r"/{path:[\s\S]*}"
 """The route of a site: its files and its API share one tree."""
+
+_ICON: Final = "/favicon.ico"
+_ELSEWHERE: Final = ("cross-site", "same-site")
 
 PAGE_POLICY = "frame-ancestors 'none'"
 
@@ -54,12 +58,39 @@ class SiteDoor:
     ) -> None:
         self._app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
+        self._root = str(self._folder)
         self._index = INDEX if source.is_dir() else source.name
         self._only = None if source.is_dir() else source.resolve()
         self._exchange = exchange
         self._largest = largest
         self._ruled = ruled
         self._room = room
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether the caller may use the app."""
+        return principal.may("app", self._app)
+
+    def largest(self) -> int:
+        """Return the current limit of a body in bytes."""
+        return self._largest()
+
+    def is_plain_call(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request is plainly for the backend: neither a navigation nor for a file of the site.
+
+        `path` has no percent-encoding.
+        """
+        if headers.get("sec-fetch-mode") == "navigate" or headers.get("sec-fetch-site") in _ELSEWHERE:
+            return False
+        if path in (_ICON, VISIT):
+            return False
+        return method != "GET" or (self._file(path) is None and not self._is_folder(path, navigates=False))
+
+    async def open(self, request: Request, principal: Principal) -> Response | Stream:
+        """Run a request of the page."""
+        return await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
+
+    def _caller(self, principal: Principal) -> Caller:
+        return Caller(principal, self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve every method and path, as an aiohttp handler."""
@@ -70,14 +101,16 @@ class SiteDoor:
             file = None
             if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)
                 file = self._file(request.path)
-                if file is None and self._is_folder(request):  # the page's relative URLs need the slash
+                navigates = request.headers.get("sec-fetch-mode") == "navigate"
+                # The page's relative URLs need the slash.
+                if file is None and self._is_folder(request.path, navigates=navigates):
                     raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
             file = file or self._routed(request)
             if file is not None:
                 return _served(file)
-        if request.path == "/favicon.ico":  # browsers request one from every site
+        if request.path == _ICON:  # browsers request one from every site
             return refused(404, "no-icon", "This app has no icon at this address.")
-        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        if request.headers.get("sec-fetch-site") in _ELSEWHERE:
             return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
         return await self._carried(request)
 
@@ -87,14 +120,14 @@ class SiteDoor:
 
     async def _carried_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
         largest = self._largest()
-        caller = Caller(request[PRINCIPAL], self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
+        principal = request[PRINCIPAL]
         try:
             asked = _asked(request, await whole(request, largest, taken=taken))
         except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
             refusal = _unread(error, largest)
-            response = await self._exchange.refuse(refusal, caller, request.method, request.raw_path)
+            response = await self._exchange.refuse(refusal, self._caller(principal), request.method, request.raw_path)
         else:
-            outcome = await self._exchange.open(asked, caller, wait=AS_LONG_AS_IT_IS_OPEN)
+            outcome = await self.open(asked, principal)
             if isinstance(outcome, Stream):
                 return await _streamed(request, outcome)
             response = outcome
@@ -103,11 +136,11 @@ class SiteDoor:
             answer.force_close()  # the rest of the body is not read
         return _headed(answer, response)
 
-    def _is_folder(self, request: web.Request) -> bool:
+    def _is_folder(self, path: str, *, navigates: bool) -> bool:
         """Whether the path is a page's folder without its trailing slash; a script's request to the API is not."""
-        if request.headers.get("sec-fetch-mode") != "navigate" and self._ruled(request.path):
+        if not navigates and self._ruled(path):
             return False
-        return self._file(f"{request.path}/") is not None
+        return self._file(f"{path}/") is not None
 
     def _routed(self, request: web.Request) -> Path | None:
         """Return the app's page if a person navigates to a path of its router: by a reload, a bookmark or a link."""
@@ -123,10 +156,10 @@ class SiteDoor:
             relative += INDEX
         if any(part.startswith(".") for part in relative.split("/")) or "\\" in relative or "\0" in relative:
             return None
-        named = self._folder / relative
-        if not os.path.isfile(named):  # most requests name no file: this check is cheap
+        named = os.path.join(self._root, relative)
+        if not os.path.isfile(named):
             return None
-        file = named.resolve()
+        file = Path(named).resolve()
         return file if file.is_relative_to(self._folder) and file == (self._only or file) else None
 
 
@@ -218,12 +251,15 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
 
 def _headed(answer: Answer, response: Response) -> Answer:
     answer.headers.clear()
-    for name, value in response.headers:
+    for name, value in site_headers(response.headers, response.length):
         answer.headers.add(name, value)
-    answer.headers.update(SECURE)
-    if response.length is not None:
-        answer.headers["content-length"] = str(response.length)
     return answer
+
+
+def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
+    """Return the header fields of an answer at the site: those of the backend, and the gateway's own."""
+    own = {**SECURE, "content-length": str(length)} if length is not None else SECURE
+    return [*((name, value) for name, value in headers if name not in own), *own.items()]
 
 
 def _asked(request: web.Request, body: bytes) -> Request:

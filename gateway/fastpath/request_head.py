@@ -1,4 +1,7 @@
-"""Request heads eligible for the fast path, parsed more strictly than by any HTTP/1.1 parser (RFC 9112)."""
+"""The one parser of request heads on the fast path, stricter than any HTTP/1.1 parser (RFC 9112).
+
+A head that two parsers could read differently is not parsed here, but left to aiohttp.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,47 @@ from multidict import CIMultiDict
 LONGEST_HEAD: Final = 8190
 """Bytes of the longest request head that is parsed here."""
 
-BEGINNING: Final = b"POST /mcp"
-"""The beginning of every eligible head."""
+_METHODS: Final = rb"GET|POST|PUT|PATCH|DELETE"
+_PATH: Final = rb"(?:/(?![./])[A-Za-z0-9._~!$&'()*+,;=:@-]*)+"
+"""A path in origin-form (RFC 9112, 3.2.1) that needs no decoding and no normalising; `//` may begin an authority."""
 
-# Stricter than any HTTP/1.1 parser (RFC 9112): an ambiguous head is not parsed here.
+_QUERY: Final = rb"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*"
+_NAME: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}"
 _HEAD: Final = re.compile(
-    rb"POST (/mcp(?:/([A-Za-z0-9_-]{1,64}))?) HTTP/1\.1\r\n"
-    rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}: ?[\x21-\x7e][\x20-\x7e]*\r\n)+)"
+    rb"(%b) ((%b)(?:\?%b)?) HTTP/1\.1\r\n((?:%b: ?[\x21-\x7e][\x20-\x7e]*\r\n)+)" % (_METHODS, _PATH, _QUERY, _NAME)
 )
-_ANY_HEAD: Final = re.compile(
-    rb"[A-Z]{3,7} /[\x21-\x7e]* HTTP/1\.1\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}: ?[\x20-\x7e]*\r\n)+)"
+
+_ASIDE: Final = frozenset(
+    {
+        b"content-encoding",
+        b"expect",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
 )
-_LENGTH: Final = re.compile(rb"(?i)(?:^|\n)content-length: ?([0-9]{1,7})\r\n")
-_FRAMING: Final = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"connection"})
-_ASIDE: Final = frozenset({b"keep-alive", b"te", b"trailer", b"proxy-connection"})
+"""Fields of requests that are framed, coded or continued otherwise than by `Content-Length`."""
+
+_CONNECTION: Final = frozenset({b"keep-alive", b"close"})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A head eligible for the fast path: to `mount` ("" is `/mcp` itself), with a body of `length` bytes."""
+    """A head that is eligible for the fast path, with a body of `length` bytes; `target` is path and query.
 
-    mount: str
+    `fields` are the header fields as they came. `last` means that the client asks to close the connection afterwards.
+    """
+
+    method: str
+    target: str
+    path: str
     length: int
-    raw: tuple[tuple[bytes, bytes], ...]
+    fields: tuple[tuple[bytes, bytes], ...]
     headers: CIMultiDict[str]
-    last: bool = False
-    """The client asks to close the connection afterwards."""
-    traced: bool = False
-    """The head may carry a trace context."""
+    last: bool
 
 
 def read_head(raw: bytes) -> RequestHead | None:
@@ -46,48 +62,17 @@ def read_head(raw: bytes) -> RequestHead | None:
     found = _HEAD.fullmatch(raw, 0, len(raw) - 2)
     if found is None:
         return None
+    method, target, path, lines = found.groups()
     fields = tuple(
-        (name, value.strip(b" "))
-        for name, _, value in (line.partition(b":") for line in found[3].split(b"\r\n") if line)
+        (name, value.strip(b" ")) for name, _, value in (line.partition(b":") for line in lines.split(b"\r\n") if line)
     )
     named = {name.lower(): value for name, value in fields}
-    length = named.get(b"content-length", b"")
-    if len(named) != len(fields) or not _ASIDE.isdisjoint(named) or not length.isdigit() or len(length) > 7:
+    connection = named.get(b"connection", b"keep-alive").lower()
+    length = named.get(b"content-length", b"0" if method == b"GET" else b"")
+    if len(named) != len(fields) or not _ASIDE.isdisjoint(named) or connection not in _CONNECTION:
+        return None
+    if b"host" not in named or not length.isdigit() or len(length) > 7 or (method == b"GET" and length != b"0"):
         return None
     headers = CIMultiDict((name.decode("ascii"), value.decode("ascii")) for name, value in fields)
-    connection = named.get(b"connection", b"keep-alive").lower()
-    if connection not in (b"keep-alive", b"close"):
-        return None
-    last, traced = connection == b"close", b"traceparent" in named
-    return RequestHead((found[2] or b"").decode("ascii"), int(length), fields, headers, last, traced)
-
-
-_NEXT_HEAD: Final = re.compile(
-    rb"[A-Z]{3,7} [\x21-\x7e]+ HTTP/1\.1\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}:[\t\x20-\x7e\x80-\xff]*\r\n)+)\Z"
-)
-_ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expect):")
-
-
-def is_one(data: bytes) -> bool:
-    """Whether `data` is exactly one request for every HTTP/1.1 parser: the next byte begins another."""
-    end = data.find(b"\r\n\r\n") + 4
-    found = _NEXT_HEAD.match(data[: end - 2]) if end >= 4 else None
-    if found is None or _ELSEWHERE.search(found[1]):
-        return False
-    length, told = _LENGTH.search(found[1]), found[1].lower().count(b"content-length:")
-    if told != (length is not None):
-        return False
-    return len(data) - end == (int(length[1]) if length is not None else 0)
-
-
-def is_whole(data: bytes) -> bool:
-    """Whether `data` is exactly one complete request, without any doubt."""
-    end = data.find(b"\r\n\r\n") + 4
-    found = _ANY_HEAD.fullmatch(data, 0, end - 2) if 4 <= end <= LONGEST_HEAD else None
-    if found is None:
-        return False
-    names = [line.partition(b":")[0].lower() for line in found[1].split(b"\r\n") if line]
-    if len(set(names)) != len(names) or not _FRAMING.isdisjoint(names):
-        return False
-    length = _LENGTH.search(found[1]) if b"content-length" in names else None
-    return len(data) - end == (int(length[1]) if length is not None else 0)
+    last = connection == b"close"
+    return RequestHead(method.decode(), target.decode(), path.decode(), int(length), fields, headers, last)

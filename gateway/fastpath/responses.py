@@ -1,30 +1,35 @@
-"""The answers of the fast path, in the same form as aiohttp's."""
+"""Writes the answers of the fast path, in the same form as aiohttp's."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.doors.responses import NAME
+from gateway.doors.site import site_headers
 from gateway.eventloop.shared_timeouts import Alarms
 from gateway.mcp.fast import EVENTS, PING, last_event
+from gateway.model import Headers, Response
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
+"""The end of a chunked body (RFC 9112, 7.1)."""
 
 _CLOSING: Final = b"Connection: close\r\n"
-_START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
+_JSON_START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
 _REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
 _SERVER: Final = f"Server: {NAME}\r\n\r\n".encode("ascii")
 
 
-class Answering:
-    """One answer: whole, or an event stream that begins after some seconds of silence, with pings."""
+class JsonAnswer:
+    """One answer in JSON: whole, or an event stream that begins after some seconds of silence, with pings."""
 
-    def __init__(self, transport: asyncio.Transport, alarms: Alarms, *, last: bool) -> None:
+    def __init__(self, send: Callable[[bytes], None], alarms: Alarms, *, last: bool) -> None:
         self._last = _CLOSING if last else b""
-        self._transport = transport
+        self._send = send
         self._begun = False
         self._alarms = alarms
         self._alarm = alarms.set(self._ping)
@@ -36,42 +41,65 @@ class Answering:
     def rest(self, text: str, status: int) -> bytes:
         """Return the remaining bytes, with the answer."""
         if self._begun:
-            return b"".join(_chunk(piece) for piece in last_event(text)) + b"0\r\n\r\n"
+            return b"".join(chunk(piece) for piece in last_event(text)) + LAST_CHUNK
         body = text.encode()
-        return _head(len(body), status, self._last) + body
+        return _json_head(len(body), status, self._last) + body
 
     def pieces(self, answer: list[bytes], status: int) -> Iterator[bytes]:
         """Yield the same for a long answer."""
         if self._begun:
-            yield from map(_chunk, last_event(answer))
-            yield b"0\r\n\r\n"
+            yield from map(chunk, last_event(answer))
+            yield LAST_CHUNK
         else:
-            yield _head(sum(map(len, answer)), status, self._last)
+            yield _json_head(sum(map(len, answer)), status, self._last)
             yield from answer
 
     def _ping(self) -> None:
         if not self._begun:
             self._begun = True
-            self._transport.write(_event_head(self._last))
-        self._transport.write(_chunk(PING))
+            self._send(_event_head(self._last))
+        self._send(chunk(PING))
         self._alarm = self._alarms.set(self._ping)
 
 
-def _head(length: int, status: int, more: bytes) -> bytes:
+def site_head(response: Response, size: int | None, *, last: bool) -> bytes:
+    """Return the head of an answer at an app's site, with a body of `size` bytes; None for a chunked body."""
+    closing = _CLOSING if last else b""
+    start = _site_start(response.status, response.reason_phrase, response.headers, response.length, date())
+    if response.length is not None:
+        framing = b""
+    elif size is None:
+        framing = b"Transfer-Encoding: chunked\r\n"
+    else:
+        framing = b"Content-Length: %d\r\n" % size
+    return b"%b%b%b%b" % (start, framing, closing, _SERVER)
+
+
+@lru_cache(maxsize=256)
+def _site_start(status: int, reason: str, headers: Headers, length: int | None, now: str) -> bytes:
+    fields = [(name, value) for name, value in site_headers(headers, length) if name != "server"]
+    if all(name != "date" for name, _ in fields):
+        fields.append(("Date", now))
+    lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in fields), ""]
+    return "\r\n".join(lines).encode("latin-1")  # each character one byte (Fetch, "isomorphic encode")
+
+
+def chunk(data: bytes) -> bytes:
+    """Return a chunk of a chunked body (RFC 9112, 7.1)."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+date: Callable[[], str] = rfc822_formatted_time
+"""Return the current value of the `Date` field."""
+
+
+def _json_head(length: int, status: int, more: bytes) -> bytes:
     """Return the head of an answer in aiohttp's form."""
-    start = _START % (status, _REASONS[status])
-    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b" % (start, length, _date(), more, _SERVER)
+    start = _JSON_START % (status, _REASONS[status])
+    return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b" % (start, length, date().encode("ascii"), more, _SERVER)
 
 
 def _event_head(more: bytes) -> bytes:
     fields = "".join(f"{name}: {value}\r\n" for name, value in EVENTS.items())
-    head = f"HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\nDate: "
-    return b"%b%b\r\n%b%b" % (head.encode("ascii"), _date(), more, _SERVER)
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def _date() -> bytes:
-    return rfc822_formatted_time().encode("ascii")
+    head = f"HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\nDate: {date()}\r\n"
+    return b"%b%b%b" % (head.encode("ascii"), more, _SERVER)

@@ -12,10 +12,10 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from gateway.doors import client_connections
+from gateway.doors.client_connection import ConnectionLimits
+from gateway.doors.client_connections import ClientConnections
 from gateway.doors.client_limits import Peers, Unread
-from gateway.fastpath import connections
-from gateway.fastpath.connection import Gate
-from gateway.fastpath.connections import Fronts
 from tests.doors.test_in_flight import configured
 from tests.doors.test_metrics import scraped, total
 from tests.world import World, running
@@ -62,16 +62,10 @@ def test_connections_leave_files_to_all_else(monkeypatch: pytest.MonkeyPatch) ->
     assert taken(Peers(1000, 1000), *["127.0.0.1"] * 31) == [True] * 30 + [False]
 
 
-class _Gate:
-    def __init__(self, peers: Peers) -> None:
-        self.peers = peers
-        self.unread = Unread()
-
-
 @asynccontextmanager
 async def listening(peers: Peers) -> AsyncIterator[tuple[str, int]]:
     """Yield a real server that reads nothing of a refused connection."""
-    made = Fronts(cast(Any, None), cast(Gate, _Gate(peers)))
+    made = ClientConnections(cast(Any, None), ConnectionLimits(peers, Unread(), lambda _: None))
     server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[:2]
@@ -107,8 +101,8 @@ async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.bound("idle connections")
 async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that never sent anything."""
-    monkeypatch.setattr(connections, "IDLE", 0.1)
-    monkeypatch.setattr(connections, "SWEEP", 0.05)
+    monkeypatch.setattr(client_connections, "IDLE", 0.1)
+    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
         assert await reader.read() == b""

@@ -5,20 +5,28 @@ Each target takes bytes and returns nothing; it fails by an exception that is no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from aiohttp import HttpVersion11, StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 from yarl import URL
 
 from gateway import mux
 from gateway.backends.body import Body
 from gateway.contract import parse_arguments, result
+from gateway.doors.request_framing import is_one_request
 from gateway.errors import DocumentError, MuxError, Reason, Refusal
+from gateway.fastpath.request_head import read_head
 from gateway.model import (
     LOCAL,
     BodyType,
@@ -199,6 +207,42 @@ def response(data: bytes) -> None:
         assert whole == other
 
 
+def requests(data: bytes) -> None:
+    """Any bytes on a connection: what the fast path reads of them, aiohttp's parser reads in the same way."""
+    end = data.find(b"\r\n\r\n") + 4
+    head = read_head(data[:end]) if end >= 4 else None
+    if head is not None:
+        whole = data[: end + head.length]
+        body = data[end:].ljust(head.length, b"x")[: head.length]
+        message, stream = _parsed(whole[:end] + body)
+        assert (message.method, message.path) == (head.method, head.target)
+        assert message.raw_headers == head.fields
+        assert message.version == HttpVersion11
+        assert message.should_close is head.last
+        assert (message.upgrade, message.chunked, message.compression) == (False, False, None)
+        assert (stream.total_bytes, stream.is_eof()) == (head.length, True)
+        assert message.url.path == head.path
+    if is_one_request(data):
+        with contextlib.suppress(HttpProcessingError):  # refused, and the connection closed
+            message, stream = _parsed(data)
+            assert stream.is_eof()
+            assert not message.upgrade
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return a loop that never runs: aiohttp's parser needs one for its streams."""
+    return asyncio.new_event_loop()
+
+
+def _parsed(data: bytes) -> tuple[RawRequestMessage, StreamReader]:
+    """Return the one request in `data`, as aiohttp's server reads it. Raises `HttpProcessingError`."""
+    parser = HttpRequestParser(BaseProtocol(_loop()), _loop(), 2**16)
+    messages, upgraded, rest = parser.feed_data(data)
+    assert (len(messages), upgraded, rest) == (1, False, b""), (messages, upgraded, rest)
+    return messages[0]
+
+
 TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
     {
         "url": url,
@@ -208,6 +252,7 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
         "frames": frames,
         "answer": answer,
         "response": response,
+        "requests": requests,
     }
 )
 """The targets by name; `seeds/<name>/` holds the initial inputs."""

@@ -35,6 +35,11 @@ PARTS = {
     "response": ["HTTP/1.1 200 OK", "HTTP/1.0 204 N", "HTTP/1.1 100 C", "\r\n", "\r\n\r\n", "\n", "\r", "X-A: 1", " ",
                  "Content-Length: ", "Transfer-Encoding: ", "chunked", "identity", "Connection: close", "\t", ",", "2",
                  "0", "ok", "3\r\nabc\r\n", ";a=b", "0\r\n\r\n", ":", "\x00", "Content-Encoding: gzip", "\x1f\u008b"],
+    "requests": ["GET ", "POST ", "PUT ", "CONNECT ", "/api/items/1", "/mcp", "?a=b", " HTTP/1.1\r\n", " HTTP/1.0\r\n",
+                 "host: a\r\n", "content-length: 3\r\n", "Content-Length: 0\r\n", "transfer-encoding: chunked\r\n",
+                 "connection: close\r\n", "connection: keep-alive\r\n", "upgrade: websocket\r\n", "x: \u00e9\r\n",
+                 "expect: 100-continue\r\n", " folded\r\n", "\r\n\r\n", "\r\n", "\n", "\r", "abc", "0", ": ", "\t", "#",
+                 "%41", "..", "//", "http://a/", "content-encoding: gzip\r\n"],
 }  # fmt: skip
 """Pieces of hostile inputs, from which Hypothesis builds whole ones."""
 
@@ -51,7 +56,7 @@ def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
     """The decided form is what is sent, and only the modules' own errors are raised."""
     pieces = st.sampled_from(PARTS[name]) | st.text(max_size=3)
     joined = "".join(data.draw(st.lists(pieces, max_size=25)))
-    encoding = "latin-1" if name in ("headers", "answer", "response") else "utf-8"
+    encoding = "latin-1" if name in ("headers", "answer", "response", "requests") else "utf-8"
     TARGETS[name](joined.encode(encoding, "replace"))
 
 

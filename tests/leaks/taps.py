@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from gateway.app import RELOAD
 from gateway.backends.otlp import Collector
 from gateway.config.secrets import UNSET
-from gateway.fastpath.responses import Answering
+from gateway.fastpath.connection import FastConnection
 from gateway.model import Json, Secret
 from gateway.telemetry import Metrics
 from gateway.traces import Span
@@ -105,15 +105,16 @@ def _tap_answers() -> None:
             TAPS.cookies.update(_COOKIE.findall(" ".join(headers.getall("set-cookie", ()))))
         await write_headers(self, status_line, headers)
 
-    rest = Answering.rest
+    send = FastConnection.send
 
-    def resting(self: Answering, text: str, status: int) -> bytes:
+    def sending(self: FastConnection, data: bytes) -> None:
         """Scan the answers that the fast path writes itself."""
-        data = rest(self, text, status)
-        TAPS.watch.look("short answers", data)
-        return data
+        whole = ends.pop(id(self), b"") + data
+        TAPS.watch.look("answers", whole)
+        ends[id(self)] = whole[-LONGEST:]
+        send(self, data)
 
-    Answering.rest = resting  # type: ignore[method-assign]
+    FastConnection.send = sending  # type: ignore[method-assign]
     StreamWriter.write = writing  # type: ignore[method-assign]  # the same, and scanned
     StreamWriter.write_eof = ending  # type: ignore[method-assign]
     StreamWriter.write_headers = heading  # type: ignore[method-assign]

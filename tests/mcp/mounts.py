@@ -14,11 +14,14 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.doors.access import Asked
+from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
 from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.responses import name_server, nameless
-from gateway.fastpath.application import FrontRunner
+from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
+from gateway.fastpath.connection import FastConnection
+from gateway.fastpath.mcp_route import McpRoute
+from gateway.fastpath.request_head import RequestHead
 from gateway.mcp import Face
-from gateway.mcp.fast import Fast
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
@@ -46,33 +49,34 @@ class Served:
 
 
 class _Open:
-    """Admits every caller to one face."""
+    """Admits every caller to the fast path of one face, at `/mcp` only."""
 
-    def __init__(self, face: Face, unread: Unread, *, fast_path: bool) -> None:
+    def __init__(self, face: Face) -> None:
         self._face = face
-        self.fast_path = fast_path
-        self.peers = Peers()
         self.places = InFlight().requests
-        self.unread = unread
 
-    def malformed(self, client: str | None) -> None:
-        """Count nothing."""
-
-    def fast(self, mount: str) -> Fast[Any] | None:
-        """Return the fast path at `/mcp` only."""
-        return None if mount else self._face.fast
+    def find(self, head: RequestHead) -> McpRoute[Any] | None:
+        """Return the route of a call that the face takes."""
+        fast = self._face.fast
+        tool = fast.tool(head.fields) if fast is not None and head.target == "/mcp" else None
+        return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified) if fast and tool else None
 
     def client(self, request: Asked) -> str | None:
         """Return the address of the request."""
         return request.remote
 
-    async def caller(self, request: Asked, mount: str) -> Principal | None:
-        """Return the principal as the face itself does."""
-        return principal_of(request.headers.get("x-user"))
+    def generation(self) -> int:
+        """Return a constant: nobody logs out."""
+        return 0
 
     def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
         """Do nothing: no credential is revoked."""
         return nullcontext()
+
+
+async def _identified(request: Asked, mount: str) -> Principal | None:
+    """Return the principal as the face itself does."""
+    return principal_of(request.headers.get("x-user"))
 
 
 @dataclass
@@ -135,8 +139,16 @@ class Mount:
             app = web.Application(middlewares=[see])
             app.on_response_prepare.append(name_server)  # as the gateway does for everything it serves
             app.router.add_route("*", "/mcp", served.face.handle)
+            app[LIMITS] = ConnectionLimits(Peers(), self.unread, lambda _: None)
+            if self.server_fast_path:
+                routes = _Open(served.face)
+
+                def connection(server: Server) -> ClientConnection:
+                    return FastConnection(server, routes)
+
+                app[CONNECTION] = connection
             runner = (
-                FrontRunner(app, _Open(served.face, self.unread, fast_path=self.server_fast_path), drain=5.0)
+                GatewayRunner(app, drain=5.0)
                 if self.front
                 else _NamelessRunner(app, handler_cancellation=True, shutdown_timeout=5.0)
             )

@@ -1,4 +1,4 @@
-"""All connections of the fast path: created, checked every few seconds, and drained together."""
+"""All connections of clients: created, checked every few seconds, and drained together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
+from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
 from gateway.eventloop.shared_timeouts import Alarms
-from gateway.fastpath.connection import Front, Gate
 
 IDLE: Final = 75.0
 """Seconds after which an idle connection is closed."""
@@ -52,28 +52,35 @@ SWEEP = 5.0
 """Seconds between two checks of all connections."""
 
 
-class Fronts:
-    """Makes the protocol of each connection; `behind` makes those of aiohttp, `gate` authorizes requests.
+class ClientConnections:
+    """Makes the protocol of each connection by `kind`; `handler` makes those of aiohttp.
+
     `busy` is the number of connections with a request on the fast path.
     """
 
-    def __init__(self, behind: Callable[[], web.RequestHandler], gate: Gate) -> None:
-        self.gate = gate
-        self.behind = behind
-        self.open: set[Front] = set()
+    def __init__(
+        self,
+        handler: Callable[[], web.RequestHandler],
+        limits: ConnectionLimits,
+        kind: Callable[[Server], ClientConnection] = ClientConnection,
+    ) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.open: set[ClientConnection] = set()
         self.draining = False
         self.busy = 0
+        self._kind = kind
         self._alarms: dict[float, Alarms] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    def __call__(self) -> Front:
+    def __call__(self) -> ClientConnection:
         """Return the protocol of a new connection."""
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
-        return Front(self)
+        return self._kind(self)
 
     @property
-    def connections(self) -> list[Front]:
+    def connections(self) -> list[ClientConnection]:
         """The open connections, under aiohttp's name."""
         return list(self.open)
 
@@ -89,26 +96,26 @@ class Fronts:
         self.draining = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for front in tuple(self.open):
-            front.close_if_idle()
-        running = {front.serving for front in self.open if front.busy and front.serving is not None}
+        for connection in tuple(self.open):
+            connection.close_if_idle()
+        running = {connection.running for connection in self.open if connection.running is not None}
         if running:
             _, late = await asyncio.wait(running, timeout=seconds)
             for task in late:
                 task.cancel()
-        for front in tuple(self.open):
-            front.abort()
+        for connection in tuple(self.open):
+            connection.abort()
         for alarms in self._alarms.values():
             alarms.close()
 
     def _swept(self) -> None:
         loop = asyncio.get_running_loop()
         now = time.monotonic()
-        for front in tuple(self.open):
-            late, stuck = front.trickles(now - HEAD_WITHIN), front.takes_nothing(now, now - TAKEN_WITHIN)
+        for connection in tuple(self.open):
+            late, stuck = connection.trickles(now - HEAD_WITHIN), connection.takes_nothing(now, now - TAKEN_WITHIN)
             if late or stuck:
-                (_HEAD if late else _UNTAKEN).exceeded(client=front.remote)
-                front.transport.abort()
-            elif front.since < now - IDLE:
-                front.close_if_idle()
+                (_HEAD if late else _UNTAKEN).exceeded(client=connection.remote)
+                connection.transport.abort()
+            elif connection.since < now - IDLE:
+                connection.close_if_idle()
         self._sweep = loop.call_later(SWEEP, self._swept)

@@ -1,0 +1,205 @@
+"""A connection of a client: aiohttp reads its requests, within limits that aiohttp lacks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from aiohttp import web
+
+from gateway.bounds import Area, Bound, size
+from gateway.doors.client_limits import REFUSAL, Peers, Unread, peer_of
+from gateway.doors.event_ids import escaped
+from gateway.doors.request_framing import HEAD_END, is_one_request
+from gateway.eventloop.shared_timeouts import Alarms
+
+HEAD_BYTES: Final = 64 * 1024
+"""Bytes of the longest head, buffered for any client before it is identified."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.DOORS,
+        "request heads",
+        size(HEAD_BYTES),
+        "431",
+    ),
+)
+
+(_HEAD,) = BOUNDS
+
+_FIRST_LINE: Final = re.compile(rb"[\r\n]*[A-Z-]{0,24}(?: |\Z)")
+_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What all connections share: `peers` limits their number, `unread` the large answers that wait for clients.
+
+    `malformed` counts a request of an address that no parser can read.
+    """
+
+    peers: Peers
+    unread: Unread
+    malformed: Callable[[str | None], None]
+
+
+class Server(Protocol):
+    """The state shared by all connections: `gateway.doors.client_connections.ClientConnections`."""
+
+    limits: ConnectionLimits
+    handler: Callable[[], web.RequestHandler]
+    """Makes aiohttp's protocol for a connection."""
+    open: set[ClientConnection]
+    draining: bool
+    """Whether a drain has begun: the fast path accepts no new requests."""
+    busy: int
+    """The number of connections with a request on the fast path."""
+
+    def alarms(self, seconds: float) -> Alarms:
+        """Return the shared timeouts of this duration."""
+        ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """One connection. `remote` is the address of the peer; `since` is when the last request came or ended.
+
+    aiohttp's protocol for it is made with the first data, and until then the connection is idle.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.remote: str | None = None
+        self.since = time.monotonic()
+        self._server = server
+        self._transport: asyncio.Transport
+        self._place: str | None = None
+        self._handler: web.RequestHandler | None = None
+        self._full = False  # the write buffer
+        self._left = 0
+        self._taken = self.since
+        self._head_since: float | None = None  # when a still incomplete head began
+        self._head_size = 0
+        self._head_end = b""
+        self._between = True  # all data so far are whole requests: the next byte begins one
+        self._handles = False  # aiohttp has read a head that is not answered
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection's transport, whichever protocol reads it."""
+        return self._transport
+
+    @property
+    def running(self) -> asyncio.Task[None] | None:
+        """The task of a request that is answered without aiohttp, for a drain."""
+        return None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.remote = peer_of(transport)
+        self._place = self._server.limits.peers.take(self.remote)
+        if self._place is None:
+            self._transport.write(REFUSAL)
+            self._transport.close()
+        else:
+            self._server.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.open.discard(self)
+        self._server.limits.unread.release(self._transport)
+        if self._place is not None:
+            self._server.limits.peers.give(self._place)
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._give(data)
+
+    def eof_received(self) -> None:
+        """Treat a half-closed connection as closed, as aiohttp does: the client's requests end."""
+        if self._handler is not None:
+            self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self._full = True
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full, self._taken = False, time.monotonic()
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+    def close_if_idle(self) -> None:
+        """Close the connection if nothing came on it; aiohttp closes its own."""
+        if self._handler is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Abort the connection unless aiohttp has it."""
+        if self._handler is None:
+            self._transport.abort()
+
+    def trickles(self, before: float) -> bool:
+        """Whether a request began before then whose head is still incomplete."""
+        return self._head_since is not None and self._head_since < before
+
+    def takes_nothing(self, now: float, before: float) -> bool:
+        """Whether the write buffer has data of which the client accepted nothing since `before`."""
+        left = self._transport.get_write_buffer_size()
+        if not left or left < self._left:
+            self._taken = now
+        self._left = left
+        return self._taken < before
+
+    def malformed(self) -> None:
+        """aiohttp cannot read what came as a request."""
+        self._server.limits.malformed(self.remote)
+
+    def begins(self) -> None:
+        """Note that aiohttp has read the head of a request."""
+        self._handles, self._head_since = True, None
+        self._head_size, self._head_end = 0, b""
+
+    def answers(self, person: str | None, count: int) -> None:
+        """aiohttp is about to write an answer of so many bytes."""
+        self._server.limits.unread.hold(self._transport, person or f"address {self.remote}", count)
+
+    def answered(self) -> None:
+        """Note that aiohttp has written one answer, after which the connection stays open."""
+        self._server.limits.unread.release(self._transport)
+        self._handles = False
+
+    def _give(self, data: bytes) -> bool:
+        """Pass `data` to aiohttp; return whether it is exactly one request."""
+        if self._handler is None:
+            self._handler = self._server.handler()
+            self._handler.connection_made(self._transport)
+            if self._full:
+                self._handler.pause_writing()
+        if self._between:
+            data = escaped(data)
+        whole = is_one_request(data)
+        self._between = self._between and whole
+        if not whole and not self._handles and self._head_since is None:
+            self._head_since = time.monotonic()
+            # Data of a request whose head came before the last answer was complete is its body.
+            self._head_size, self._head_end = 0, b"" if _FIRST_LINE.match(data) else HEAD_END
+        if self._head_since is not None and self._is_too_long(data):
+            _HEAD.exceeded(client=self.remote)
+            self._transport.write(_TOO_LONG)
+            self._transport.close()
+        else:
+            self._handler.data_received(data)
+        return whole
+
+    def _is_too_long(self, data: bytes) -> bool:
+        """Whether the head that aiohttp reads exceeds the limit with `data`, and has not ended."""
+        if self._head_end == HEAD_END:
+            return False
+        self._head_size += len(data)
+        seen = self._head_end + data
+        self._head_end = HEAD_END if HEAD_END in seen else seen[-3:]
+        return self._head_end != HEAD_END and self._head_size > HEAD_BYTES
