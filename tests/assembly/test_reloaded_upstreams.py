@@ -133,7 +133,13 @@ async def test_a_policy_takes_effect_on_the_connection_that_stands(tmp_path: Pat
         await until(withdrawn, reload)
         assert (await client.call_tool("buy")).is_error
         assert counted.greeted == greeted
-        assert {record["message"] for record in run.records()} == {"changed"}
+        records = run.records()  # the intent and the outcome of each change
+        versions = [(record["policy_before"], record["policy_version"]) for record in records]
+        look, both = versions[0]
+        assert None not in (look, both)
+        assert look != both
+        assert versions == [(look, both)] * 2 + [(both, look)] * 2
+        assert {record["message"] for record in records} == {"changed"}
 
 
 async def test_upstreams_come_and_go_beside_one_that_stays(tmp_path: Path) -> None:
