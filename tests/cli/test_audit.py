@@ -198,9 +198,9 @@ def test_lines_that_are_no_record_are_told_of(tmp_path: Path, command: str, garb
 
 @pytest.mark.parametrize("arguments", [["verify"], ["query"], ["report"], ["export"], ["tail"]], ids=" ".join)
 def test_a_folder_in_the_place_of_the_journal(tmp_path: Path, arguments: list[str]) -> None:
-    """The message is one line with its name."""
+    """The message is one line with the place of the setting."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
     (tmp_path / "gateway.journal").mkdir()
     result = run(tmp_path, *arguments)
     assert (result.exit_code, type(result.exception)) == (2, SystemExit)
-    assert result.stderr == f"{tmp_path / 'gateway.journal'}: cannot be read: Is a directory\n"
+    assert result.stderr == f"{tmp_path / 'gateway.yaml'}:1:1: journal: write the path of a file\n"
