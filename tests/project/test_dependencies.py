@@ -53,6 +53,7 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_pause_reading_for_buffer": ("aiohttp", lambda: RequestHandler),
     "_resume_reading_for_buffer": ("aiohttp", lambda: RequestHandler),
     "_payload": ("aiohttp", lambda: ResponseHandler(cast(Any, None))),
+    "_upgraded": ("aiohttp", lambda: ResponseHandler(cast(Any, None))),
     "_handle_stateful_request": ("mcp", _manager),
     "_admit_session": ("mcp", _manager),
     "_discard_session": ("mcp", _manager),
