@@ -108,6 +108,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(params=["gateway", "aiohttp"])
+def http_client(request: pytest.FixtureRequest) -> str:
+    """Each value of `server.http_client`."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_secret_is_written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Check that no secret appears in what gateways answered, logged, counted, traced, printed or left in a file."""

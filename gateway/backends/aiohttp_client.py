@@ -27,6 +27,9 @@ PIECE: Final = 64 * 1024
 
 _HTTP_1_0: Final = (1, 0)
 _SWITCHING: Final = 101
+_NOT_COMPLETED: Final = "payload is not completed"
+"""aiohttp has no type of its own for a body that breaks off."""
+
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -93,7 +96,8 @@ class AiohttpClient:
         except _NoHead as error:
             raise Lost from error
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, HttpProcessingError) as error:
-            raise Malformed(str(error)) from error
+            broken_off = _NOT_COMPLETED in str(error)
+            raise Malformed("it ended in the middle of its answer" if broken_off else str(error)) from error
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             raise refusal(url, error) from error
         except aiohttp.ClientError as error:

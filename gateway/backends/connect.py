@@ -135,7 +135,11 @@ class Connections:
     def open(
         self, network: Network, tls: ssl.SSLContext | None = None, each: int = CONNECTIONS_PER_HOST
     ) -> aiohttp.ClientSession:
-        """Return the session whose every connection goes to an address that `network` allows, `each` to one origin.
+        """Return aiohttp's session, whose every connection goes to an address that `network` allows, `each` to an origin.
+
+        It is for WebSockets of upstreams, which the gateway's own client does not speak, for `AiohttpClient`, and for
+        commands that are clients of a gateway, in a process of their own where speed does not count: `stdio`,
+        `approvals`, `attack`.
 
         It uses no proxy of the environment, stores no cookies, and raises `Refusal` if a connection fails. `tls`
         replaces the TLS context of all. Raises `Refusal` (`backend-unavailable`) before the start and after the end of

@@ -11,12 +11,6 @@ from gateway.backends.http import HttpBackend
 from tests.backends.peers import Shop
 
 
-@pytest.fixture(params=["gateway", "aiohttp"])
-def http_client(request: pytest.FixtureRequest) -> str:
-    """Each value of `server.http_client`."""
-    return str(request.param)
-
-
 @pytest.fixture
 async def backend(http_client: str) -> AsyncIterator[HttpBackend]:
     """A backend that may connect to loopback, with either HTTP client."""

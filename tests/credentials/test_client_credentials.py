@@ -333,7 +333,7 @@ def test_any_answer(body: bytes, status: int) -> None:
         flow.send(answer(body, status))
 
 
-async def test_over_http() -> None:
+async def test_over_http(http_client: str) -> None:
     """The whole flow runs against a real server."""
     seen = []
 
@@ -349,7 +349,7 @@ async def test_over_http() -> None:
     app.router.add_get("/.well-known/oauth-authorization-server", metadata)
     app.router.add_post("/token", token)
     server = TestServer(app)
-    async with server, Connections() as connections:
+    async with server, Connections(use_aiohttp=http_client == "aiohttp") as connections:
         credential = spec(None, str(server.make_url("")).rstrip("/"))
         backend = HttpBackend(credential, connections)
         flow = client_credentials(credential, NOW)

@@ -202,7 +202,7 @@ def good(evil: Issuer, world: World, id: str) -> str:
     return evil.sign(evil.claims(world.url, scope="mcp:use", jti=id))
 
 
-async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
+async def test_opaque_tokens_are_introspected(evil: Issuer, http_client: str) -> None:
     """Once while cached; only an active token for this gateway that is not sender-constrained."""
     spec = oauth(evil)
     claims = evil.claims("https://gateway.test")
@@ -220,7 +220,7 @@ async def test_opaque_tokens_are_introspected(evil: Issuer) -> None:
         "never": {**texts, "exp": 10**400, "active": True},
         "later": {**texts, "nbf": "9999999999", "active": True},
     }
-    async with Connections() as connections:
+    async with Connections(use_aiohttp=http_client == "aiohttp") as connections:
         taker = Taker(spec, Roles(), HttpBackend(_Named("auth", parse_network(["private"])), connections))
         found = {}
         for token in (*evil.introspected, "unknown", "good"):

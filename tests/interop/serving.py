@@ -159,13 +159,19 @@ def _refusal(message: dict[str, Any], only: str) -> dict[str, Any] | None:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, upstreams: str, more: str = "", *, environ: Mapping[str, str] | None = None, at: Server | None = None
+    folder: Path,
+    upstreams: str,
+    more: str = "",
+    *,
+    environ: Mapping[str, str] | None = None,
+    at: Server | None = None,
+    http_client: str = "gateway",
 ) -> AsyncIterator[str]:
     """Run a gateway with these lines under `upstreams`, and `more` in its configuration; yield its `/mcp` URL."""
     door = at or Server()
     lines = "".join(f"  {line}\n" for line in upstreams.strip().splitlines())
     (folder / "gateway.yaml").write_text(
-        f"server: {{listen: 127.0.0.1:{door.port}}}\n{more}\nupstreams:\n{lines}", "utf-8"
+        f"server: {{listen: 127.0.0.1:{door.port}, http_client: {http_client}}}\n{more}\nupstreams:\n{lines}", "utf-8"
     )
     await door.start(build_app(load_config(folder / "gateway.yaml", environ or {})))
     try:

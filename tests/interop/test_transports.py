@@ -23,13 +23,19 @@ MODES = ["legacy", "2026-07-28"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
-async def test_every_transport_carries_calls_and_questions(tmp_path: Path, kind: str, mode: str) -> None:
-    """Lists, calls, and the server's own requests during a call."""
+@pytest.mark.parametrize(
+    ("kind", "http_client"),
+    [*((kind, "gateway") for kind in KINDS), *((kind, "aiohttp") for kind in ("url", "json", "sse"))],
+    indirect=["http_client"],
+)
+async def test_every_transport_carries_calls_and_questions(
+    tmp_path: Path, kind: str, mode: str, http_client: str
+) -> None:
+    """Lists, calls, and the server's own requests during a call; those over HTTP with either client."""
     asks = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
     async with AsyncExitStack() as stack:
         spec = await stack.enter_async_context(upstream(kind, everything))
-        mcp = await stack.enter_async_context(gateway(tmp_path, f"up: {spec}"))
+        mcp = await stack.enter_async_context(gateway(tmp_path, f"up: {spec}", http_client=http_client))
         client = await stack.enter_async_context(Client(f"{mcp}/up", mode=mode, **asks))  # type: ignore[arg-type]  # by name
         assert len((await client.list_tools()).tools) > 20
         assert "simple text" in text(await client.call_tool("test_simple_text"))
