@@ -135,7 +135,7 @@ class Connections:
     def open(
         self, network: Network, tls: ssl.SSLContext | None = None, each: int = CONNECTIONS_PER_HOST
     ) -> aiohttp.ClientSession:
-        """Return aiohttp's session, whose every connection goes to an address that `network` allows, `each` to an origin.
+        """Return aiohttp's session; each connection goes to an address that `network` allows, `each` to one origin.
 
         It is for WebSockets of upstreams, which the gateway's own client does not speak, for `AiohttpClient`, and for
         commands that are clients of a gateway, in a process of their own where speed does not count: `stdio`,
