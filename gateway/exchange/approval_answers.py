@@ -52,20 +52,20 @@ class ApprovalAnswers:
         not open, or not this person's; `approval-unavailable` if a touch is needed, or the policy permits no grant;
         `audit-unavailable` for a yes that cannot be recorded, after which the question is still open.
         """
-        asked = await self._open(id, by)
-        if not may_decide(by, asked.principal, asked.question.app):
+        waiting = await self._open(id, by)
+        if not may_decide(by, waiting.principal, waiting.question.app):
             raise NotAllowed(
                 "The person must answer this, logged in to the console, or someone with the capability `approve`."
             )
         present = approve and self._presence is not None and assertion is not None
         if present and self._presence is not None:
-            await self._presence.verify_touch(by, asked.question, assertion, lasting=grant)
-        return await self._take(asked, approve, by, way, grant=grant, present=present)
+            await self._presence.verify_touch(by, waiting.question, assertion, lasting=grant)
+        return await self._take(waiting, approve, by, way, grant=grant, present=present)
 
     async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
         """Return what a security key must sign for a yes of `by`, None if no touch is needed. Raises `Refusal`."""
-        asked = await self._open(id, by)
-        return None if self._presence is None else await self._presence.challenge(by, asked.question, lasting=grant)
+        waiting = await self._open(id, by)
+        return None if self._presence is None else await self._presence.challenge(by, waiting.question, lasting=grant)
 
     async def trusted(
         self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None
@@ -74,18 +74,18 @@ class ApprovalAnswers:
 
         Raises `Refusal` like `give`.
         """
-        asked = await self._open(id, None)
-        if digest not in (None, asked.question.digest):
+        waiting = await self._open(id, None)
+        if digest not in (None, waiting.question.digest):
             raise Refusal(Reason.APPROVAL_EXPIRED, "The question is about another call than the one that was shown.")
         by = Principal("gateway", "approvals", f"{way}:{name[:200]}" if name else way)
-        return await self._take(asked, approve, by, way, grant=False, present=False)
+        return await self._take(waiting, approve, by, way, grant=False, present=False)
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None:
         """Take a yes or no from a trusted client of `by` whose person typed the code of this question."""
-        asked = await self._open(id, None)
-        if asked.principal.id != by.id:
+        waiting = await self._open(id, None)
+        if waiting.principal.id != by.id:
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        await self._take(asked, approve, by, "elicitation", grant=False, present=False)
+        await self._take(waiting, approve, by, "elicitation", grant=False, present=False)
 
     async def revoke(self, id: str, by: Principal) -> Grant:
         """End a grant. Raises `KeyError` if there is no such grant, or `by` may not end it."""
@@ -106,15 +106,15 @@ class ApprovalAnswers:
 
     async def _open(self, id: str, by: Principal | None) -> OpenQuestion:
         """Return the open question; a missing question and another person's give the same refusal."""
-        asked = await self._approvals.question(id)
-        if asked is None or (by is not None and not sees(by, asked.principal, asked.question.app)):
+        waiting = await self._approvals.question(id)
+        if waiting is None or (by is not None and not sees(by, waiting.principal, waiting.question.app)):
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        return asked
+        return waiting
 
     async def _take(
-        self, asked: OpenQuestion, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
+        self, waiting: OpenQuestion, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
     ) -> ApprovalState:
-        question = asked.question
+        question = waiting.question
         if approve and self._presence is not None and not present:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "An approval takes the touch of a key, on the approval page.")
         if grant and (not approve or question.grant is None):
@@ -138,7 +138,7 @@ class ApprovalAnswers:
         if state is None:  # another answer arrived while plugins were notified
             await record.close(status=409, reason=Reason.APPROVAL_EXPIRED, detail=NOBODY)
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        given = await self._grants.give(question, asked.principal, by.id) if grant else None
+        given = await self._grants.give(question, waiting.principal, by.id) if grant else None
         record.note(decision=state.value)
         if given is not None:
             record.note(grant=given.id, until=given.expires)

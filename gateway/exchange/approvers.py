@@ -55,14 +55,14 @@ class Approvers:
             return
         changed = asyncio.Event()
         stop = self._approvals.watch(changed.set)
-        asked: dict[str, asyncio.Task[None]] = {}
+        tasks_of: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     for question in [one.question for one in self._approvals.open()]:
-                        if question.id not in asked:
-                            asked[question.id] = tasks.create_task(self._put(question))
-                    asked = {id: task for id, task in asked.items() if not task.done()}
+                        if question.id not in tasks_of:
+                            tasks_of[question.id] = tasks.create_task(self._put(question))
+                    tasks_of = {id: task for id, task in tasks_of.items() if not task.done()}
                     await changed.wait()
                     changed.clear()
         finally:
@@ -156,8 +156,8 @@ class WebhookApprover:
 
     async def ask(self, question: Question) -> bool | None:
         """Deliver the question; the answer arrives separately, on the page or signed."""
-        asked: dict[str, Json] = {**asdict(question), "headers": [list(pair) for pair in question.headers]}
-        await self._deliver("approval.asked", {"question": asked, "answer_url": self._approval_url + question.id})
+        values: dict[str, Json] = {**asdict(question), "headers": [list(pair) for pair in question.headers]}
+        await self._deliver("approval.asked", {"question": values, "answer_url": self._approval_url + question.id})
         return None
 
     async def over(self, question: Question, state: ApprovalState) -> None:

@@ -131,17 +131,17 @@ def _may_begin(data: bytes, secret: bytes) -> bool:
     for byte in secret:
         forms = (b"%c" % byte, b"\\%c" % byte, b"\\u%04x" % byte)
         pairs = [(at, form, data[at : at + len(form)]) for at in ends for form in forms]
-        if any(len(said) < len(form) and form.startswith(_lower(said)) for _, form, said in pairs):
+        if any(len(piece) < len(form) and form.startswith(_lower(piece)) for _, form, piece in pairs):
             return True
-        ends = {at + len(form) for at, form, said in pairs if form == _lower(said)}
+        ends = {at + len(form) for at, form, piece in pairs if form == _lower(piece)}
         if not ends:
             break
     return False
 
 
-def _lower(said: bytes) -> bytes:
+def _lower(piece: bytes) -> bytes:
     """Lower the hexadecimal digits of an escape."""
-    return said.lower() if said.startswith(b"\\u") else said
+    return piece.lower() if piece.startswith(b"\\u") else piece
 
 
 _BEFORE = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"

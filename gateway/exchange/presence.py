@@ -178,8 +178,8 @@ class Presence:
             allow_credentials=_named(known),
             user_verification=UserVerificationRequirement.PREFERRED,
         )
-        said: Json = parse_json(options_to_json(options))
-        return said
+        values: Json = parse_json(options_to_json(options))
+        return values
 
     def _hold_to_login(self, by: Principal, known: Sequence[TouchKey]) -> None:
         """Require a recent login for a first key: a session may be stolen. Without logins there is no such check."""

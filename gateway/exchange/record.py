@@ -292,13 +292,13 @@ class Recorder:
 
     async def _line(self, id: str, kind: str, fields: Mapping[str, Json]) -> None:
         """Write one line whose failure refuses nothing."""
-        said = AuditRecord(id, "outcome", time.time(), fields)
+        entry = AuditRecord(id, "outcome", time.time(), fields)
         try:
-            line = self._journal.append(said)
+            line = self._journal.append(entry)
             await self._journal.synced()
             self.measure.line(kind, "outcome")
         except OSError as error:
-            line = self._journal.redacted(said)
+            line = self._journal.redacted(entry)
             self._unwritten.write(logging.ERROR, "refusals not recorded", "a refusal cannot be recorded: %s", error)
         if self._hooks.hear_records:
             await self._hooks.audit_record(line)
@@ -310,15 +310,15 @@ class Recorder:
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
         """Write one line of `record`. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
-        said = AuditRecord(record.id, phase, time.time(), record.fields.copy())
+        entry = AuditRecord(record.id, phase, time.time(), record.fields.copy())
         try:
-            line = self._journal.append(said)
+            line = self._journal.append(entry)
             await self._journal.synced()
             self.measure.line(record.kind, phase)
             if self._failing:
                 self._works()
         except OSError as error:
-            line = self._journal.redacted(said)
+            line = self._journal.redacted(entry)
             refuses = phase == "intent" and binding and self._refuses(record.safe)
             self._fails(record, error, "refused" if refuses else "continued")
             if refuses:

@@ -84,8 +84,8 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
 def _can_be_asked_for(policy: Policy, decided: DecidedRequest, location: str) -> bool:
     """Whether the client can ask for the place where it is led, which is decided on then: it sees it, as it is."""
     shown = location_for_app(policy, decided.canonical, location)
-    told = shown is not None and "location" in decided.obligations.response_headers
-    return told and not has_lone_percent((shown or "").partition("?")[2])
+    is_shown = shown is not None and "location" in decided.obligations.response_headers
+    return is_shown and not has_lone_percent((shown or "").partition("?")[2])
 
 
 def continue_at(source: DecidedRequest, target: DecidedRequest) -> DecidedRequest:

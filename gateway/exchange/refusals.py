@@ -70,10 +70,10 @@ class Sum:
     @property
     def fields(self) -> dict[str, Json]:
         """The fields of the record."""
-        said: dict[str, Json] = {**self.same, "kind": KIND, "of": self.same["kind"], "view": None}
+        common: dict[str, Json] = {**self.same, "kind": KIND, "of": self.same["kind"], "view": None}
         like = "went beyond this bound" if self.same["kind"] == BOUND else "were refused like this"
         message = f"{self.count} more that {like}, between `first` and `last`"
-        return {**said, "more": self.count, "first": self.first, "last": self.last, "message": message}
+        return {**common, "more": self.count, "first": self.first, "last": self.last, "message": message}
 
 
 class Refusals:

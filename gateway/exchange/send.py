@@ -72,8 +72,8 @@ class Retries:
     def _pause(self, backoff: float, attempts: int, outcome: BackendAnswer | Refusal) -> float:
         """Return an exponential backoff with jitter, but at least the backend's Retry-After."""
         own = backoff * 2.0 ** (attempts - 1) * (0.5 + self._chance() / 2)
-        asked = outcome.response.header("retry-after") if isinstance(outcome, BackendAnswer) else None
-        return max(own, _seconds(asked, self._now())) if asked else own
+        retry_after = outcome.response.header("retry-after") if isinstance(outcome, BackendAnswer) else None
+        return max(own, _seconds(retry_after, self._now())) if retry_after else own
 
 
 async def _tried(attempt: Attempt, timeout: float) -> BackendAnswer | Refusal:

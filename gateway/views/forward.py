@@ -210,12 +210,12 @@ class Forwarder:
             return await self._find(principal, name, app, handle)
         except Refusal:
             views = [view for view in self._views.of(principal, app) if handle in (None, view.id)]
-            asked = [view.calls.catch_up() for view in views if view.calls is not None]
-            told = await asyncio.gather(*asked, return_exceptions=True)
-            for failure in told:
+            reads = [view.calls.catch_up() for view in views if view.calls is not None]
+            results = await asyncio.gather(*reads, return_exceptions=True)
+            for failure in results:
                 if isinstance(failure, BaseException):  # other pages' failures do not affect this call
                     log.warning("a page could not be asked for its tools: %r", failure)
-            if True not in told:
+            if True not in results:
                 raise
             return await self._find(principal, name, app, handle)
 
@@ -332,7 +332,7 @@ class _Kept:
     principal: Principal
     relay: Relay
     task: asyncio.Task[mcp.CallToolResult]
-    asked: Callable[[], bool]
+    asks: Callable[[], bool]
 
 
 class BackgroundCalls:
@@ -343,15 +343,15 @@ class BackgroundCalls:
         self._kept: dict[str, _Kept] = {}
 
     async def run(
-        self, principal: Principal, relay: Relay, work: Work, asked: Callable[[], bool], *, typed: bool = False
+        self, principal: Principal, relay: Relay, work: Work, asks: Callable[[], bool], *, typed: bool = False
     ) -> mcp.CallToolResult:
         """Return the result of `work`, or, if the view is quiet or slow, how to collect it. Cancelling this cancels it.
 
-        `asked` tells whether a person is asked about a request of the view. For a `typed` tool, which has an output
+        `asks` tells whether a person is asked about a request of the view. For a `typed` tool, which has an output
         schema, the collect message is an error: clients accept no other result that does not fit the schema.
         """
         task = self._spawn(work)
-        kept = _Kept(principal, relay, task, asked)
+        kept = _Kept(principal, relay, task, asks)
         try:
             if await _finished(kept):
                 return task.result()
@@ -403,7 +403,7 @@ async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
 
 
 def _running(id: str, kept: _Kept) -> mcp.CallToolResult:
-    waits = "It waits for a person's approval." if kept.asked() else "The page has not answered yet."
+    waits = "It waits for a person's approval." if kept.asks() else "The page has not answered yet."
     text = f'{waits} Collect its answer with call_view_tool {{"call": "{id}"}}.'
     return mcp.CallToolResult(
         content=[mcp.TextContent(type="text", text=text)], structured_content={"status": "running", "call": id}

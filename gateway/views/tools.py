@@ -74,10 +74,12 @@ def _tool(definition: object) -> mcp.Tool | None:
     return listed.tools[0] if isinstance(listed, mcp.ListToolsResult) else None
 
 
-def result_of(said: Mapping[str, Any]) -> mcp.CallToolResult:
+def result_of(answer: Mapping[str, Any]) -> mcp.CallToolResult:
     """Parse the result of a call. Raises `MCPError` if it is not a valid result."""
     try:
-        parsed = parse_server_result("tools/call", LATEST_HANDSHAKE_VERSION, {} if nests_deeper(dict(said)) else said)
+        parsed = parse_server_result(
+            "tools/call", LATEST_HANDSHAKE_VERSION, {} if nests_deeper(dict(answer)) else answer
+        )
     except (ValidationError, RecursionError):
         parsed = None
     if not isinstance(parsed, mcp.CallToolResult):

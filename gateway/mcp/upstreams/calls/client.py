@@ -158,8 +158,8 @@ def _declared(
     context: Context, meta: Mapping[str, Any], *, modern: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     if modern:
-        said = context.params.get("_meta") if context.params is not None else None
-        raw = said if isinstance(said, Mapping) else meta
+        given = context.params.get("_meta") if context.params is not None else None
+        raw = given if isinstance(given, Mapping) else meta
         capabilities, info = raw.get(types.CLIENT_CAPABILITIES_META_KEY), raw.get(types.CLIENT_INFO_META_KEY)
     else:
         params = context.session.client_params
@@ -234,8 +234,8 @@ def cacheable(method: str, result: Message) -> Message:
         return result
     made = result if isinstance(result.get("resultType"), str) else {**result, "resultType": "complete"}
     lasts, scope = result.get("ttlMs"), result.get("cacheScope")
-    said = type(lasts) is int and lasts >= 0 and scope in ("private", "public")
-    return made if said else {**made, "ttlMs": 0, "cacheScope": "private"}
+    valid = type(lasts) is int and lasts >= 0 and scope in ("private", "public")
+    return made if valid else {**made, "ttlMs": 0, "cacheScope": "private"}
 
 
 def legacy_tool(tool: Message) -> Message:

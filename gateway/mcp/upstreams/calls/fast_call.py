@@ -65,11 +65,11 @@ _ASIDE: Final = ("progressToken", types.LOG_LEVEL_META_KEY)
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """A client's description of itself: `said` is its `info` as a text."""
+    """A client's description of itself: `info_text` is its `info` as a text."""
 
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any] | None
-    said: str
+    info_text: str
     is_app: bool
 
 
@@ -106,10 +106,10 @@ class UpstreamFast:
 
     def read(self, tool: bytes, body: bytes) -> FastToolCall | None:
         """Return the call of `tool` in `body`; None, without a side effect, if the request must go through the SDK."""
-        said = tool_call(body)
-        if said is None:
+        parsed = tool_call(body)
+        if parsed is None:
             return None
-        id, params, meta = said
+        id, params, meta = parsed
         if params.keys() not in _PARAMS or any(key in meta for key in _ASIDE):
             return None
         if not _NAME.fullmatch(tool) or params["name"].encode("utf-8", "replace") != tool:
@@ -122,7 +122,7 @@ class UpstreamFast:
         known = call.client
         client = UpstreamClient(
             principal=principal,
-            who=f"{principal.id}\n{known.said}",
+            who=f"{principal.id}\n{known.info_text}",
             version=VERSION,
             capabilities=known.capabilities,
             info=known.info,
@@ -144,8 +144,8 @@ class UpstreamFast:
         else:
             text = result.text if isinstance(result, Written) else compact_json(result)
             return f'{{"jsonrpc":"2.0","id":{id},"result":{text}}}', 200
-        said = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
-        text = f'{{"jsonrpc":"2.0","id":{id},"error":{compact_json(said)}}}'
+        members = failed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        text = f'{{"jsonrpc":"2.0","id":{id},"error":{compact_json(members)}}}'
         return text, ERROR_CODE_HTTP_STATUS.get(failed.code, 200)
 
     def _client(self, meta: Message) -> _Client | None:

@@ -181,12 +181,12 @@ class UpstreamRelay:
     async def _modern(
         self, session: LinkSession, client: UpstreamClient, asker: Asker, method: str, params: Mapping[str, Any]
     ) -> Message:
-        said = envelope(session.terms.version, client.capabilities, client.info)
+        members = envelope(session.terms.version, client.capabilities, client.info)
         if client.info is None:
-            del said[types.CLIENT_INFO_META_KEY]
+            del members[types.CLIENT_INFO_META_KEY]
         if client.level is not None:
-            said[types.LOG_LEVEL_META_KEY] = client.level
-        out = modern_params(params, said)
+            members[types.LOG_LEVEL_META_KEY] = client.level
+        out = modern_params(params, members)
         name = params.get("name")
         tool = self._upstream.offer(client.principal).tools.get(str(name)) if method == "tools/call" else None
         mirrored = self._mirrors.of(str(name), tool) if tool is not None else None
@@ -201,11 +201,11 @@ class UpstreamRelay:
         self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
         """Carry a call of a handshake client to a modern upstream, and request the input that it requires."""
-        for asked in range(ROUNDS):
+        for rounds in range(ROUNDS):
             try:
                 result = await self._modern(session, client, client, method, params)
             except UpstreamLost as lost:
-                lost.unsent = lost.unsent and not asked  # the person would have to answer everything again
+                lost.unsent = lost.unsent and not rounds  # the person would have to answer everything again
                 raise
             if not needs_input(result):
                 return result
