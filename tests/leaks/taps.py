@@ -55,7 +55,7 @@ def _is_ours(protocol: object) -> bool:
 _GIVEN: Final = ("gateway.config.secrets", "gateway.credentials.token_requests", "gateway.doors.issuers", "tests.")
 """Modules that make secrets of given values; secrets that the gateway itself generates are sent to their owners."""
 
-_SHOWN: Final = {("gateway.doors.issuers", "logged_in")}
+_SHOWN: Final = {("gateway.doors.issuers", "finish_login")}
 """Makes a value that comes back through the browser: at a logout, the person's ID token."""
 
 _PLACE: Final = re.compile(r"(sqlite|postgresql):.*|.*\.db")
