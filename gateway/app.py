@@ -57,6 +57,7 @@ from gateway.fastpath.routes import FastRoutes
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import Face, MountMiddleware, message_limit
+from gateway.mcp.sessions import MemoryMcpSessions
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
@@ -175,6 +176,7 @@ class _Gateway:
         )
         self._forwarder = Forwarder(self._views, calls)
         self._storage = StorageTool(self._accounts.storage)
+        self._mcp_sessions = MemoryMcpSessions(config.mcp.sessions, config.mcp.sessions_each)
         self._bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
         self._listener = listener(config, self._apps)
@@ -374,8 +376,7 @@ class _Gateway:
             origins=sorted(set(self._listener.origins.values())),
             principal=lambda request: request[PRINCIPAL],
             fast_path=self._config.mcp.fast_path,
-            sessions=self._config.mcp.sessions,
-            sessions_each=self._config.mcp.sessions_each,
+            sessions=self._mcp_sessions,
             session_idle=self._config.mcp.session_idle,
             asking=self._approving.elicitation(),
             room=self._bodies.room,

@@ -29,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.bounds import Area, Bound, size
 from gateway.mcp.asgi import current_principal
 from gateway.mcp.out_of_band import MARK
+from gateway.ports.sessions import McpSessions, TooManySessions
 
 log = logging.getLogger(__name__)
 
@@ -213,17 +214,23 @@ class SessionEvents(EventStore):
 
 
 class ResumableSessions(StreamableHTTPSessionManager):
-    """The SDK's session manager, with a separate event store per session and at most `each` sessions per principal.
+    """The SDK's session manager, with a separate event store per session. `sessions` knows those of all mounts.
 
     `ended` is called with the id of each session that has ended.
     """
 
     def __init__(
-        self, *arguments: Any, each: int = PER_PRINCIPAL, ended: Callable[[str], None] = lambda _: None, **options: Any
+        self,
+        *arguments: Any,
+        sessions: McpSessions,
+        mount: str,
+        ended: Callable[[str], None] = lambda _: None,
+        **options: Any,
     ) -> None:
         self._room = Room()
         self._ended = ended
-        self._each = each
+        self._sessions = sessions
+        self._mount = mount
         self._opens = ""
         self._made = SessionEvents(self._room)
         self._events = WeakValueDictionary[str, SessionEvents]()
@@ -270,20 +277,28 @@ class ResumableSessions(StreamableHTTPSessionManager):
             scope["headers"].append((name, events.begin().encode()))  # makes the SDK send an event id at its beginning
         return True
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport:
-        """Return a new session. Raises `_Full` if the mount or the caller has too many."""
-        opener = current_principal()
-        by = opener.id if opener is not None else None
-        if sum(owner == requestor for owner in self._session_owners.values()) >= self._each:
-            raise _Full(by, f"this caller has {self._each} here, as many as `mcp.sessions_each` says")
-        self._opens = by or ""
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """Return a new session, whose events belong to the current principal."""
+        self._opens = _opener()
         admitted = super()._admit_session(requestor)
-        if admitted is None:
-            raise _Full(by, f"all callers together have {self.max_sessions} here, as many as `mcp.sessions` says")
-        self._events[str(admitted.mcp_session_id)] = self._made
+        if admitted is not None:
+            self._events[str(admitted.mcp_session_id)] = self._made
         return admitted
 
+    async def _serve_opening_request(
+        self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Register the session before it is served. Raises `_Full` if the mount or the caller has too many."""
+        id = str(http_transport.mcp_session_id)
+        try:
+            await self._sessions.open(id, _opener(), self._mount)
+        except TooManySessions as full:
+            await self._discard_session(id, http_transport)
+            raise _Full(_opener() or None, _words(full)) from full
+        await super()._serve_opening_request(http_transport, scope, receive, send)
+
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        self._sessions.end(session_id)
         try:
             await super()._discard_session(session_id, transport)
         finally:
@@ -295,6 +310,18 @@ _REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is
 _GONE: Final = (
     "The events after this `Last-Event-ID` are no longer stored: the stream cannot be resumed. Send the request again."
 )
+
+
+def _opener() -> str:
+    """Return the id of the principal that sends the current request."""
+    opener = current_principal()
+    return opener.id if opener is not None else ""
+
+
+def _words(full: TooManySessions) -> str:
+    if full.of_all:
+        return f"all callers together have {full.most} here, as many as `mcp.sessions` says"
+    return f"this caller has {full.most} here, as many as `mcp.sessions_each` says"
 
 
 class _Full(Exception):

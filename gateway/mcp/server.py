@@ -34,10 +34,11 @@ from gateway.mcp.out_of_band import kept, lightened, spliced
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
-from gateway.mcp.resume import PER_PRINCIPAL, ResumableSessions
+from gateway.mcp.resume import ResumableSessions
 from gateway.mcp.standard_answers import NAME
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
+from gateway.ports.sessions import McpSessions
 from gateway.shares import Shares
 from gateway.traces import arriving
 
@@ -59,9 +60,6 @@ BOUNDS: Final = (
 )
 
 (_LISTENERS,) = BOUNDS
-
-SESSIONS = 10_000
-"""Sessions of the handshake protocols per mount; beyond them, new ones are refused with 503."""
 
 SESSION_IDLE = 1800.0
 """Seconds without a request or an open stream after which a session of the handshake protocols ends."""
@@ -129,6 +127,7 @@ class Face:
         forwarder: Forwarder,
         exchange: Exchange,
         storage: StorageTool,
+        sessions: McpSessions,
         version: str,
         hosts: Sequence[str],
         origins: Sequence[str],
@@ -138,8 +137,6 @@ class Face:
         before: MountMiddleware | None = None,
         fast_path: bool = True,
         silence: float = SILENCE,
-        sessions: int = SESSIONS,
-        sessions_each: int = PER_PRINCIPAL,
         session_idle: float = SESSION_IDLE,
         room: Shares | None = None,
     ) -> None:
@@ -191,8 +188,9 @@ class Face:
             server,
             security_settings=TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=list(origins)),
             max_request_body_size=body_limit(),
-            max_sessions=sessions,
-            each=sessions_each,
+            max_sessions=None,  # they are bounded over all processes
+            sessions=sessions,
+            mount=app or "",
             session_idle_timeout=session_idle,
             ended=before.ended if before is not None else lambda _: None,
         )

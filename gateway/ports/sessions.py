@@ -1,4 +1,4 @@
-"""Logins: the protocols of browsers' sessions, of the one-time codes that lead to one, and of issued API tokens."""
+"""Sessions: the protocols of browsers' sessions and one-time codes, of API tokens, and of MCP clients' sessions."""
 
 from __future__ import annotations
 
@@ -91,4 +91,36 @@ class ApiTokens(Protocol):
 
     async def find(self, id: str) -> TokenGrant | None:
         """Return the grant of the token `id`, valid or not: a revocation counts from its return on."""
+        ...
+
+
+class TooManySessions(Exception):
+    """There is no room for another session: `most` are open, of its principal or `of_all`."""
+
+    def __init__(self, most: int, *, of_all: bool) -> None:
+        super().__init__(most)
+        self.most = most
+        self.of_all = of_all
+
+
+class McpSessions(Protocol):
+    """The sessions of MCP clients with a handshake, at all mounts. What runs a session stays in its process.
+
+    A session belongs to one principal and one mount. An implementation that stores ids stores their hashes only.
+    """
+
+    async def open(self, id: str, principal: str, mount: str) -> None:
+        """Register a new session of the principal with this id.
+
+        Raises `TooManySessions`, and registers nothing, if the principal or all together have too many at this mount,
+        in whichever process: the check and the registration are one atomic step.
+        """
+        ...
+
+    def owner(self, id: str) -> tuple[str, str] | None:
+        """Return the principal and the mount of a session of this process, None for one that is unknown or ended."""
+        ...
+
+    def end(self, id: str) -> None:
+        """Forget a session: here at once, elsewhere when the store is written. An unknown one is ignored."""
         ...

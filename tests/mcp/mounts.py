@@ -24,6 +24,7 @@ from gateway.fastpath.request_head import RequestHead
 from gateway.mcp import Face
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
+from gateway.mcp.sessions import MemoryMcpSessions
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,
@@ -117,8 +118,7 @@ class Mount:
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
-            sessions=self.sessions,
-            sessions_each=self.sessions_each,
+            sessions=MemoryMcpSessions(self.sessions, self.sessions_each),
             session_idle=self.session_idle,
             body_limit=lambda: self.body_limit,
             silence=self.silence,

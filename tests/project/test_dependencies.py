@@ -57,6 +57,7 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_handle_stateful_request": ("mcp", _manager),
     "_admit_session": ("mcp", _manager),
     "_discard_session": ("mcp", _manager),
+    "_serve_opening_request": ("mcp", _manager),
     "_session_owners": ("mcp", _manager),
     "_server_instances": ("mcp", _manager),
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),
