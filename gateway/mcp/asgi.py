@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.client_address import CLIENT
-from gateway.eventloop.slices import Pieces
+from gateway.eventloop.fair_share import Pieces
 from gateway.model import Principal
 
 

@@ -17,7 +17,7 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from gateway.contract import text_of_json
 from gateway.errors import Reason, Refusal
-from gateway.eventloop.slices import Pieces
+from gateway.eventloop.fair_share import Pieces
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import DEL, compact, compact_ascii, escaped, gathered, quoted, written
 from gateway.mcp.catalog import Catalog

@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from gateway.mcp.upstreams.changes import feed
-from gateway.mcp.upstreams.transport import http, http_answer
+from gateway.mcp.upstreams.transport import http, requests
 from gateway.mcp.upstreams.transport.http import RESUMES
 from tests.interop.raw import Raw, raw
 from tests.interop.serving import gateway
@@ -53,7 +53,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_opened_anew(
 ) -> None:
     """With backoff, since no call waits for it."""
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(http_answer, "RETRY", 0.05)
+    monkeypatch.setattr(requests, "RETRY", 0.05)
     monkeypatch.setattr(feed, "FIRST_WAIT", 0.05)
     again, before = [0], list[int]()
     anew = asyncio.Event()

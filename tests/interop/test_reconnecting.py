@@ -20,7 +20,7 @@ from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.changes.feed import ChangeListener
-from gateway.mcp.upstreams.transport import http, http_answer, link
+from gateway.mcp.upstreams.transport import http, link, requests
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.http import RESUMES
 from gateway.mcp.upstreams.transport.link import LinkSession, LinkState
@@ -202,7 +202,7 @@ async def test_a_call_goes_on_once_its_upstream_is_there_again(
     """However often it cannot be reached meanwhile."""
     caplog.set_level("DEBUG", http.log.name)
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(http_answer, "RETRY", 0.05)
+    monkeypatch.setattr(requests, "RETRY", 0.05)
     async with (
         behind_a_wire(tmp_path, "url", "legacy") as (mcp, probe, wire),
         Client(f"{mcp}/up", mode=mode) as client,
@@ -229,7 +229,7 @@ async def test_a_call_of_an_upstream_that_stays_away_ends_with_why(
     """It timed out because the upstream was unreachable."""
     (tmp_path / "policy.yaml").write_text("version: 1\ntools: {hold: {timeout: 1s}}\n", "utf-8")
     monkeypatch.setattr(http, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(http_answer, "RETRY", 0.05)
+    monkeypatch.setattr(requests, "RETRY", 0.05)
     async with (
         behind_a_wire(tmp_path, "url", "legacy", more) as (mcp, probe, wire),
         Client(f"{mcp}/up", mode=mode) as client,

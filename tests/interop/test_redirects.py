@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from gateway.mcp.asgi import Ending, User, serve
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
-from gateway.mcp.upstreams.transport.requests import MOST, Trail
+from gateway.mcp.upstreams.transport.requests import MAX_REDIRECTS, Trail
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
 from tests.interop.serving import SECURITY, Events, gateway, over_sse, over_websocket
@@ -107,7 +107,7 @@ def test_an_address_is_read_byte_by_byte() -> None:
 def test_a_trail_has_an_end() -> None:
     """An endless chain of redirects is followed only a few times."""
     trail = Trail("http://a.example")
-    for number in range(MOST):
+    for number in range(MAX_REDIRECTS):
         assert trail.follow(307, f"/{number}") == f"http://a.example/{number}"
     with pytest.raises(UpstreamLost, match="more than 5 times"):
         trail.follow(307, "/more")

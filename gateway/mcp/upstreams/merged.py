@@ -14,15 +14,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
 from gateway.errors import Refusal
-from gateway.eventloop.slices import by_turns
+from gateway.eventloop.fair_share import by_turns
 from gateway.mcp import standard_answers
 from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.server import Face as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
-from gateway.mcp.upstreams.catalog.accounts import CONNECT
-from gateway.mcp.upstreams.catalog.listing import KEYS, described, visibility
+from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, described, visibility
 from gateway.mcp.upstreams.catalog.lists import Lists
 from gateway.mcp.upstreams.catalog.merging import Named, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable

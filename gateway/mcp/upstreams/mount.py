@@ -19,9 +19,14 @@ from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, able, cl
 from gateway.mcp.upstreams.calls.fast_call import UpstreamFast
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
 from gateway.mcp.upstreams.calls.upstream_calls import CallServices, ShownIn, UpstreamCaller
-from gateway.mcp.upstreams.catalog import accounts, listing
+from gateway.mcp.upstreams.catalog import listing
+from gateway.mcp.upstreams.catalog.listing import (
+    account_is_missing,
+    instructions_without_account,
+    list_without_account,
+)
+from gateway.mcp.upstreams.catalog.offers import whole
 from gateway.mcp.upstreams.catalog.pages import with_runtime
-from gateway.mcp.upstreams.catalog.pagination import whole
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.following import Following
 from gateway.mcp.upstreams.transport.conversation import Message
@@ -221,9 +226,9 @@ class Proxy:
 
     def _without_account(self, client: UpstreamClient, method: str, refusal: Refusal) -> Message:
         """Return the list for a principal without an account there. Raises any other `refusal`."""
-        if not accounts.is_missing(refusal):
+        if not account_is_missing(refusal):
             raise refusal
-        result = accounts.listed(self.upstream.spec, method)
+        result = list_without_account(self.upstream.spec, method)
         return modern_result(method, result) if client.modern else result
 
     def _plain(self, method: str) -> Callable[[UpstreamClient, Message], Awaitable[Message]]:
@@ -251,8 +256,8 @@ class Proxy:
         try:
             _, session = await self.upstream.session(asked)
         except Refusal as refusal:
-            if accounts.is_missing(refusal):
-                return {**result, "instructions": accounts.instructions(self.upstream.spec)}
+            if account_is_missing(refusal):
+                return {**result, "instructions": instructions_without_account(self.upstream.spec)}
             if modern:  # clients take an error here for another protocol version; the next request reports it
                 return {key: value for key, value in result.items() if key != "instructions"}
             raise as_error(refusal) from refusal

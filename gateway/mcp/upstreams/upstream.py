@@ -23,12 +23,11 @@ from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.offers import OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
 from gateway.mcp.upstreams.transport.conversation import Carrier
-from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.http import StreamableHttp
+from gateway.mcp.upstreams.transport.http import OlderSse, StreamableHttp
 from gateway.mcp.upstreams.transport.in_process import Inside
 from gateway.mcp.upstreams.transport.link import Link, LinkSession, LinkState
 from gateway.mcp.upstreams.transport.process import Process
-from gateway.mcp.upstreams.transport.sse import OlderSse
+from gateway.mcp.upstreams.transport.requests import Credentials
 from gateway.mcp.upstreams.transport.websocket import WebSocket
 from gateway.model import Headers, Principal
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.eventloop.slices import AT_WORK
-from gateway.mcp.upstreams.catalog import fingerprints, offers, remembered
+from gateway.eventloop.fair_share import AT_WORK
+from gateway.mcp.upstreams.catalog import fingerprints, offers
 from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
 from gateway.mcp.upstreams.catalog.listing import pin_of
-from gateway.mcp.upstreams.catalog.offers import OfferedTools
-from gateway.mcp.upstreams.catalog.pagination import size_of
+from gateway.mcp.upstreams.catalog.offers import OfferedTools, size_of
 from gateway.stores.upstream_tools import Known, UpstreamTools, key_of
 
 
@@ -65,7 +64,7 @@ def test_a_pin_holds_all_that_a_model_goes_by() -> None:
 
 async def test_ever_new_prompts_push_out_none_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones stay remembered, here and in the database; further ones are not stored, and cost nothing."""
-    monkeypatch.setattr(remembered, "MOST_THINGS", 2)
+    monkeypatch.setattr(fingerprints, "MOST_THINGS", 2)
     store = Store()
     store.down = False
     known = Fingerprints("shop", store=store, pinned=lambda _: None, changed=lambda *_: None)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from gateway.eventloop.fair_share import InTurn, Moments
-from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.http_answer import HttpAnswer, StreamPosition
+from gateway.mcp.upstreams.transport.requests import Credentials, HttpAnswer, StreamPosition
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 COUNT = 30_000

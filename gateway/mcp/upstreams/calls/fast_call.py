@@ -34,8 +34,8 @@ from gateway.mcp.envelope import (
 from gateway.mcp.fast import SILENCE
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.calls.client import LONGEST_CAPABILITIES, UpstreamClient
-from gateway.mcp.upstreams.catalog.mirrors import Mirrors
 from gateway.mcp.upstreams.transport.conversation import Message
+from gateway.mcp.upstreams.transport.handshake import Mirrors
 from gateway.model import Principal
 
 

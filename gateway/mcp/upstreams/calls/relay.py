@@ -29,9 +29,8 @@ from gateway.mcp.upstreams.calls.client import (
     needs_input,
 )
 from gateway.mcp.upstreams.catalog import shapes
-from gateway.mcp.upstreams.catalog.mirrors import Mirrors
 from gateway.mcp.upstreams.transport.conversation import Asker, Message, UpstreamLost, noted
-from gateway.mcp.upstreams.transport.handshake import envelope, headers, speaks_another
+from gateway.mcp.upstreams.transport.handshake import Mirrors, envelope, headers, speaks_another
 from gateway.mcp.upstreams.transport.link import LinkSession, named
 from gateway.mcp.upstreams.upstream import Upstream
 

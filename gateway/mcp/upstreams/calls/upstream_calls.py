@@ -29,9 +29,9 @@ from gateway.mcp.elicitation import STATE, ElicitingCalls
 from gateway.mcp.results import of_refusal
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, needs_input
 from gateway.mcp.upstreams.calls.relay import UpstreamRelay
-from gateway.mcp.upstreams.catalog import accounts, listing
-from gateway.mcp.upstreams.catalog.listing import held_back, pin_of, rule_of
-from gateway.mcp.upstreams.catalog.pagination import LARGEST
+from gateway.mcp.upstreams.catalog import listing
+from gateway.mcp.upstreams.catalog.listing import CONNECT, account_connected, held_back, pin_of, rule_of
+from gateway.mcp.upstreams.catalog.offers import LARGEST
 from gateway.mcp.upstreams.transport.conversation import Message, noted
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Effect, Json, Principal
@@ -140,7 +140,7 @@ class UpstreamCaller:
         With its `context`, a client that can ask its person is sent to a page if the call needs that.
         """
         name, state = str(params.get("name")), params.get("requestState")
-        own = name == accounts.CONNECT and self.upstream.spec.personal and self.listed(client, name) is None
+        own = name == CONNECT and self.upstream.spec.personal and self.listed(client, name) is None
         spec = self.upstream.spec
         call = UpstreamToolCall(self, spec, client, client.calls(spec.name), params, context, own)
         ours = isinstance(state, str) and state.startswith(STATE)
@@ -328,7 +328,7 @@ class UpstreamToolCall:
         spec, client = self.spec, self.client
         if self.own:
             await self.owner.upstream.session(client)
-            return accounts.connected(spec)
+            return account_connected(spec)
         params = self.params if trace is None else _traced(self.params, trace)
         rule = rule_of(spec, self.name)
         seconds = rule.timeout if rule is not None else None

@@ -1,4 +1,4 @@
-"""The lists of an upstream as its clients may see them, filtered by configuration, policy and visibility."""
+"""The lists of an upstream as its clients see them: by configuration, policy, visibility, and without an account."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gateway.config import UpstreamSettings
+from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.policy import ToolRule, tool_pin
 
@@ -140,3 +141,30 @@ def _is_tool(tool: object) -> bool:
         return False
     objects = all(isinstance(tool.get(key, {}), dict) for key in ("_meta", "annotations"))
     return objects and all(isinstance(tool.get(key, ""), str) for key in ("description", "title"))
+
+
+CONNECT = "connect_account"
+
+
+def account_is_missing(refusal: Refusal) -> bool:
+    """Whether the refusal requires that a person connects an account."""
+    return refusal.reason is Reason.CREDENTIAL_NEEDED
+
+
+def instructions_without_account(spec: UpstreamSettings) -> str:
+    """Return the instructions that replace the upstream's own."""
+    return f"No account is connected for {spec.name} yet. Call {CONNECT}: its own tools are listed afterwards."
+
+
+def list_without_account(spec: UpstreamSettings, method: str) -> Message:
+    """Return an empty list, or the one tool."""
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    about = f"Connects this person's account at {spec.name}. Its own tools are listed afterwards."
+    tool = {"name": CONNECT, "description": about, "inputSchema": schema}
+    return {KEYS[method]: [tool] if method == "tools/list" else []}
+
+
+def account_connected(spec: UpstreamSettings) -> Message:
+    """Return the result of the tool."""
+    text = f"The account is connected. The tools of {spec.name} are listed now."
+    return {"content": [{"type": "text", "text": text}], "isError": False}

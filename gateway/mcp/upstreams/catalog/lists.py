@@ -13,8 +13,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.config.upstreams import UpstreamKind
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.catalog import accounts
-from gateway.mcp.upstreams.catalog.listing import KEYS
+from gateway.mcp.upstreams.catalog.listing import KEYS, account_is_missing, list_without_account
 from gateway.mcp.upstreams.catalog.offers import OfferedTools
 from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.changes.feed import ChangeListener
@@ -166,9 +165,9 @@ class Lists:
         try:
             joined, session = await proxy.upstream.session(alone)
         except Refusal as refusal:
-            if not accounts.is_missing(refusal):
+            if not account_is_missing(refusal):
                 raise
-            heard.known[method] = accounts.listed(proxy.upstream.spec, method)[KEYS[method]]
+            heard.known[method] = list_without_account(proxy.upstream.spec, method)[KEYS[method]]
             heard.slow.discard(method)
             return
         await self._watch(proxy, joined, heard)

@@ -1,24 +1,62 @@
-"""The known offer of an upstream: to all, or to each principal if each has an account there."""
+"""The known offer of an upstream, to all or to each principal with an account there, and reading its lists whole."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
 from gateway.bounds import Area, Bound, size
-from gateway.eventloop.slices import by_turns
-from gateway.mcp.upstreams.catalog.fingerprints import Fingerprints
+from gateway.eventloop.fair_share import by_turns
+from gateway.jsontext.messages import encode
+from gateway.mcp.upstreams.catalog.fingerprints import MOST_THINGS, Fingerprints
 from gateway.mcp.upstreams.catalog.listing import tools_of
-from gateway.mcp.upstreams.catalog.pagination import LARGEST, size_of
-from gateway.mcp.upstreams.catalog.remembered import MOST_THINGS
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Principal
 from gateway.stores.upstream_tools import key_of
+
+PAGES: Final = 100
+"""Pages of a list that are read."""
+
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of the entries of one list; those beyond are left out."""
+
+Page = Callable[[Message], Awaitable[tuple[list[Message], object]]]
+"""Reads one page: its entries, and the cursor of the next one."""
+
+log = logging.getLogger(__name__)
+
+
+async def whole(page: Page, what: str) -> tuple[list[Message], int]:
+    """Return the entries of the list `what`, within the limits, and their bytes.
+    Raises what `page` does.
+    """
+    found: list[Message] = []
+    size, params, cursors = 0, Message(), set[str]()
+    for _ in range(PAGES):
+        things, cursor = await page(params)
+        async for thing in by_turns(things):
+            more = size_of(thing)
+            if size + more > LARGEST:
+                log.warning("%s: what has more than %d bytes together is left out", what, LARGEST)
+                return found, size
+            found.append(thing)
+            size += more
+        if not isinstance(cursor, str) or cursor in cursors or len(found) > MOST_THINGS:
+            break
+        cursors.add(cursor)
+        params = {"cursor": cursor}
+    return found[:MOST_THINGS], size
+
+
+def size_of(thing: Message) -> int:
+    """Return its bytes, serialized as JSON."""
+    return len(encode(thing))
+
 
 MOST = 1000
 """Principals whose offers are remembered; the least recently used one is evicted."""
@@ -38,8 +76,6 @@ BOUNDS: Final = (
         uncounted="a cache",
     ),
 )
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

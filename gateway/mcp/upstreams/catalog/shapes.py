@@ -14,7 +14,7 @@ from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gateway.eventloop.slices import by_turns
+from gateway.eventloop.fair_share import by_turns
 from gateway.mcp.upstreams.calls.client import INPUT_REQUIRED, legacy_tool, needs_input
 from gateway.mcp.upstreams.catalog.listing import KEYS, is_shown
 from gateway.mcp.upstreams.transport.conversation import Message

@@ -15,7 +15,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
-from gateway.mcp.upstreams.catalog.accounts import is_missing
+from gateway.mcp.upstreams.catalog.listing import account_is_missing
 from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
@@ -181,7 +181,7 @@ class Following:
         try:
             _, session = await self._upstream.session(client)
         except Refusal as refusal:
-            if not is_missing(refusal):
+            if not account_is_missing(refusal):
                 raise
         else:
             await joined.feed.listen(session)

@@ -1,4 +1,4 @@
-"""The agreement between gateway and upstream at the beginning: era, version, and the upstream's capabilities."""
+"""The agreement between gateway and upstream: era, version and capabilities, and the header fields of requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from mcp.shared.inbound import (
     MCP_PROTOCOL_VERSION_HEADER,
     NAME_BEARING_METHODS,
     encode_header_value,
+    find_invalid_x_mcp_header,
     mcp_param_headers,
+    x_mcp_header_map,
 )
 from mcp_types.version import (
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -26,8 +28,32 @@ from mcp_types.version import (
 )
 
 from gateway import __version__
-from gateway.mcp.upstreams.catalog.mirrors import Mirrored
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamConversation, UpstreamLost
+
+CACHED_TOOLS = 5000
+"""Tools whose fields are cached; beyond, the cache is cleared."""
+
+Mirrored = Mapping[tuple[str, ...], str]
+"""Header field names by the paths of the arguments that they mirror."""
+
+
+class Mirrors:
+    """The mirrored arguments of the tools of one upstream."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mapping[str, Any], Mirrored | None]] = {}
+
+    def of(self, name: str, tool: Mapping[str, Any]) -> Mirrored | None:
+        """Return the fields of `tool` as it is listed now; None if its schema declares them wrongly."""
+        known = self._known.get(name)
+        if known is None or known[0] is not tool:
+            schema = tool.get("inputSchema")
+            found = x_mcp_header_map(schema) if find_invalid_x_mcp_header(schema) is None else None
+            if len(self._known) >= CACHED_TOOLS:
+                self._known.clear()
+            known = self._known[name] = (tool, found)
+        return known[1]
+
 
 log = logging.getLogger(__name__)
 

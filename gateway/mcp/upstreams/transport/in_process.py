@@ -22,8 +22,7 @@ from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.jsontext.messages import read
 from gateway.jsontext.writing import is_large, written
 from gateway.mcp.upstreams.catalog.listing import LISTS
-from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.transport.unreadable import Unreadable
+from gateway.mcp.upstreams.transport.conversation import Message, Receive, Unreadable, UpstreamLost
 
 BUFFER = 64
 BATCH = 64

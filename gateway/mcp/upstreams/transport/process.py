@@ -17,8 +17,7 @@ from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext.messages import LONG, encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
-from gateway.mcp.upstreams.transport.conversation import Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.transport.unreadable import Unreadable
+from gateway.mcp.upstreams.transport.conversation import Message, Receive, Unreadable, UpstreamLost
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,8 @@ from gateway.errors import Refusal
 from gateway.eventloop.fair_share import InTurn, Moments
 from gateway.jsontext.messages import encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
-from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, UpstreamLost
-from gateway.mcp.upstreams.transport.credentials import Credentials
-from gateway.mcp.upstreams.transport.requests import Trail
-from gateway.mcp.upstreams.transport.unreadable import Unreadable
+from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, Unreadable, UpstreamLost
+from gateway.mcp.upstreams.transport.requests import Credentials, Trail
 
 HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
