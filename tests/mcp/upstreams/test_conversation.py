@@ -79,7 +79,7 @@ async def test_who_asks_is_cut_off_sooner_than_who_tells() -> None:
     """Each request costs the gateway an answer."""
     upstream = Asking()
     async with UpstreamConversation(upstream, patience=1, most=1, heard=lambda *_: None) as conversation:
-        assert "too many messages" in await conversation.ended
+        assert "too many unsolicited messages" in await conversation.ended
     assert upstream.asks == MESSAGES / ASKED
 
 
