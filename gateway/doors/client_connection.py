@@ -115,7 +115,7 @@ class ClientConnection(asyncio.Protocol):
             self._handler.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._give(data)
+        self.give(data)
 
     def eof_received(self) -> None:
         """Treat a half-closed connection as closed, as aiohttp does: the client's requests end."""
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.Protocol):
         self._server.limits.unread.release(self._transport)
         self._handles = False
 
-    def _give(self, data: bytes) -> bool:
+    def give(self, data: bytes) -> bool:
         """Pass `data` to aiohttp; return whether it is exactly one request."""
         if self._handler is None:
             self._handler = self._server.handler()

@@ -128,7 +128,7 @@ class FastConnection(ClientConnection):
         if self._handler is not None:
             request = self._request(data, self._head(data)) if self._unanswered == 0 else None
             if request is None or self._full:
-                self._give(data)
+                self.give(data)
             else:
                 self._take_back()
                 self._start(request)
@@ -327,7 +327,7 @@ class FastConnection(ClientConnection):
     def _hand_over(self, data: bytes) -> None:
         """Hand the connection over to aiohttp."""
         self._ahead = b""
-        self._give(data)
+        self.give(data)
         self._transport.resume_reading()
 
     def _take_back(self) -> None:
@@ -337,9 +337,9 @@ class FastConnection(ClientConnection):
             handler.transport = None
             handler.connection_lost(None)
 
-    def _give(self, data: bytes) -> bool:
+    def give(self, data: bytes) -> bool:
         """Pass `data` to aiohttp; after data that is not plainly one complete request, aiohttp keeps the connection."""
-        whole = super()._give(data)
+        whole = super().give(data)
         if self._unanswered is not None:
             self._unanswered = self._unanswered + 1 if whole else None
         return whole
