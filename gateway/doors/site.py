@@ -83,7 +83,9 @@ class SiteDoor:
             return False
         if path in (_ICON, VISIT):
             return False
-        return method != "GET" or (self._file(path) is None and not self._is_folder(path, navigates=False))
+        if method != "GET" or not os.access(f"{self._root}{path}", os.F_OK):  # cheaper than the checks of files below
+            return True
+        return self._file(path) is None and not self._is_folder(path, navigates=False)
 
     async def open(self, request: Request, principal: Principal) -> Response | Stream:
         """Run a request of the page."""
