@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo check test test-browser test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql
+.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -99,8 +99,12 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 	@npm --prefix tests/interop ci --silent
 	@touch $@
 
+# Compiles the tests: else each process of a distributed run compiles all of them, at the same time.
+test-collection: $(VENV)/.built
+	@found=$$(pytest --collect-only -qq) || { echo "$$found"; exit 1; }
+
 test: chromium postgresql $(VENV)/.built test-oidc test-interop
-	@$(AT_ONCE) $(LINTERS) test-browser
+	@$(AT_ONCE) $(LINTERS) test-browser test-collection
 	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
 
 check: $(VENV)/.built
