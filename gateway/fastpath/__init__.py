@@ -1,1 +1,1 @@
-"""The server code that exists for speed alone: plain POSTs are read past aiohttp's request machinery."""
+"""The server code for speed alone, behind `server.fast_path`: plain requests are read without aiohttp's server."""

@@ -1,7 +1,8 @@
 """A connection whose plain requests are read without aiohttp's server.
 
 Any other request is passed to aiohttp byte for byte, with the connection, which is taken back after a complete request
-was answered. The guard decides as in aiohttp, and its refusals are left to aiohttp.
+was answered. The guard decides as in aiohttp, and its refusals are left to aiohttp. The gain is measured for each door:
+see `mcp_route` and `site_route`.
 """
 
 from __future__ import annotations
