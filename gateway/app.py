@@ -31,7 +31,7 @@ from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.bridge.shared import Bridged, Tickets
 from gateway.doors.bridge.uploads import Bodies
-from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
+from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
@@ -307,7 +307,7 @@ class _Gateway:
             mounts = (self._everything, faces, self._upstreams)
             routes = FastRoutes(guard, self._standing, self._in_flight, self._site, *mounts)
 
-            def connection(server: Server) -> ClientConnection:
+            def connection(server: ServerState) -> HttpConnection:
                 return FastConnection(server, routes)
 
             root[CONNECTION] = connection

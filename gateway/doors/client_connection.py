@@ -47,13 +47,13 @@ class ConnectionLimits:
     malformed: Callable[[str | None], None]
 
 
-class Server(Protocol):
+class ServerState(Protocol):
     """The state shared by all connections: `gateway.doors.client_connections.ClientConnections`."""
 
     limits: ConnectionLimits
     handler: Callable[[], web.RequestHandler]
     """Makes aiohttp's protocol for a connection."""
-    open: set[ClientConnection]
+    open: set[HttpConnection]
     draining: bool
     """Whether a drain has begun: the fast path accepts no new requests."""
     busy: int
@@ -64,13 +64,13 @@ class Server(Protocol):
         ...
 
 
-class ClientConnection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection. `remote` is the address of the peer; `since` is when the last request came or ended.
 
     aiohttp's protocol for it is made with the first data, and until then the connection is idle.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerState) -> None:
         self.remote: str | None = None
         self.since = time.monotonic()
         self._server = server

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
-from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
+from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.eventloop.shared_timeouts import Alarms
 
 IDLE: Final = 75.0
@@ -62,25 +62,25 @@ class ClientConnections:
         self,
         handler: Callable[[], web.RequestHandler],
         limits: ConnectionLimits,
-        kind: Callable[[Server], ClientConnection] = ClientConnection,
+        kind: Callable[[ServerState], HttpConnection] = HttpConnection,
     ) -> None:
         self.handler = handler
         self.limits = limits
-        self.open: set[ClientConnection] = set()
+        self.open: set[HttpConnection] = set()
         self.draining = False
         self.busy = 0
         self._kind = kind
         self._alarms: dict[float, Alarms] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    def __call__(self) -> ClientConnection:
+    def __call__(self) -> HttpConnection:
         """Return the protocol of a new connection."""
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP, self._swept)
         return self._kind(self)
 
     @property
-    def connections(self) -> list[ClientConnection]:
+    def connections(self) -> list[HttpConnection]:
         """The open connections, under aiohttp's name."""
         return list(self.open)
 

@@ -12,7 +12,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.payload import Payload
 from aiohttp.typedefs import Handler
 
-from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
+from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_connections import IDLE, ClientConnections
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import NamelessHandler, nameless
@@ -20,7 +20,7 @@ from gateway.doors.responses import NamelessHandler, nameless
 LIMITS: Final = web.AppKey("limits", ConnectionLimits)
 """The limits of connections to an application."""
 
-CONNECTION: Final[web.AppKey[Callable[[Server], ClientConnection]]] = web.AppKey("connection", Callable)  # type: ignore[arg-type]  # any callable
+CONNECTION: Final[web.AppKey[Callable[[ServerState], HttpConnection]]] = web.AppKey("connection", Callable)  # type: ignore[arg-type]  # any callable
 """Makes the protocol of each connection; without it aiohttp reads all requests."""
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class GatewayRunner(web.AppRunner):
         """The protocol factory: our connections, each with aiohttp's protocol behind it."""
         behind = super().server
         if self._connections is None and behind is not None:
-            kind = self.app.get(CONNECTION, ClientConnection)
+            kind = self.app.get(CONNECTION, HttpConnection)
             self._connections = ClientConnections(lambda: nameless(behind(), _Handler), self.app[LIMITS], kind)
         return self._connections
 
@@ -72,7 +72,7 @@ class _Handler(NamelessHandler):
     ) -> web.StreamResponse:
         """Count a malformed request."""
         connection = self.transport.get_protocol() if self.transport is not None else None
-        if isinstance(connection, ClientConnection) and isinstance(exc, HttpProcessingError):
+        if isinstance(connection, HttpConnection) and isinstance(exc, HttpProcessingError):
             connection.malformed()
         return super().handle_error(request, status, exc, message)
 
@@ -83,7 +83,7 @@ class _AnswerListener(AbstractAccessLogger):
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         """Notify the connection, unless aiohttp closes it now."""
         connection = request.transport.get_protocol() if request.transport is not None else None
-        if isinstance(connection, ClientConnection) and response.keep_alive:
+        if isinstance(connection, HttpConnection) and response.keep_alive:
             connection.answered()
 
 
@@ -97,10 +97,10 @@ def _length(answer: web.Response) -> int:
 async def _begins(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Notify the connection that the head of a request is complete, and of the length of the answer."""
     connection = request.transport.get_protocol() if request.transport is not None else None
-    if isinstance(connection, ClientConnection):
+    if isinstance(connection, HttpConnection):
         connection.begins()
     answer = await handler(request)
-    if isinstance(connection, ClientConnection) and isinstance(answer, web.Response):
+    if isinstance(connection, HttpConnection) and isinstance(answer, web.Response):
         principal = request.get(PRINCIPAL)
         connection.answers(principal.person if principal is not None else None, _length(answer))
     return answer

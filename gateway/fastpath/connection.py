@@ -17,12 +17,12 @@ from multidict import CIMultiDict
 
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
-from gateway.doors.client_connection import ClientConnection, Server
+from gateway.doors.client_connection import HttpConnection, ServerState
 from gateway.doors.request_framing import HEAD_END
 from gateway.eventloop.immediate_future import Arrival
 from gateway.eventloop.shared_timeouts import Alarms
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
-from gateway.fastpath.route import Route, Routes
+from gateway.fastpath.route import FastRoute, RouteFinder
 from gateway.model import Principal
 
 HEADS: Final = 16
@@ -82,7 +82,7 @@ class KnownHead:
     """A repeated request head, with its route; and its sender, up to `until` on the monotonic clock."""
 
     head: RequestHead
-    route: Route[Any] | None = None
+    route: FastRoute[Any] | None = None
     principal: Principal | None = None
     client: str | None = None
     until: float = 0.0
@@ -93,13 +93,13 @@ FastRequest: TypeAlias = tuple[Any, KnownHead, bytes, int]
 """A request that its route has read, its head, the received bytes, and the request's part of them."""
 
 
-class FastConnection(ClientConnection):
+class FastConnection(HttpConnection):
     """One connection, with one request in flight at most.
 
     `_serving` is the task for all its requests on the fast path, from the first one on; `busy` means that one runs.
     """
 
-    def __init__(self, server: Server, routes: Routes) -> None:
+    def __init__(self, server: ServerState, routes: RouteFinder) -> None:
         super().__init__(server)
         self.busy = False
         self._routes = routes
@@ -251,7 +251,7 @@ class FastConnection(ClientConnection):
             known = self._heads[raw] = KnownHead(head)
         return known
 
-    def _route(self, known: KnownHead) -> Route[Any] | None:
+    def _route(self, known: KnownHead) -> FastRoute[Any] | None:
         """Return the route of this head, or None."""
         if known.route is None or not known.route.is_current():
             known.route = self._routes.find(known.head)

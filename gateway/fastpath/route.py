@@ -43,7 +43,7 @@ class ResponseWriter(Protocol):
         ...
 
 
-class Route(Protocol[R]):
+class FastRoute(Protocol[R]):
     """The requests with one head, at one door; `R` is a request that was read."""
 
     def is_current(self) -> bool:
@@ -63,13 +63,13 @@ class Route(Protocol[R]):
         ...
 
 
-class Routes(Protocol):
+class RouteFinder(Protocol):
     """Finds routes, and guards their requests: `gateway.fastpath.routes.FastRoutes`."""
 
     places: Shares
     """The places of all requests that are in flight, by person."""
 
-    def find(self, head: RequestHead) -> Route[Any] | None:
+    def find(self, head: RequestHead) -> FastRoute[Any] | None:
         """Return the route of a head, None if the fast path has none."""
         ...
 

@@ -13,7 +13,7 @@ from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor
 from gateway.fastpath.mcp_route import McpRoute
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.route import Route
+from gateway.fastpath.route import FastRoute
 from gateway.fastpath.site_route import SiteRoute
 from gateway.mcp.fast import Fast
 from gateway.mcp.server import Face
@@ -42,7 +42,7 @@ class FastRoutes:
         self.client = guard.client
         self.generation = guard.generation
 
-    def find(self, head: RequestHead) -> Route[Any] | None:
+    def find(self, head: RequestHead) -> FastRoute[Any] | None:
         """Return the route of a head, None if the fast path has none."""
         host = head.headers.get("host", "").lower()
         site = self._site(host)

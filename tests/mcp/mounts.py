@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client import advertise
 
 from gateway.doors.access import Asked
-from gateway.doors.client_connection import ClientConnection, ConnectionLimits, Server
+from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.responses import name_server, nameless
 from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
@@ -143,7 +143,7 @@ class Mount:
             if self.server_fast_path:
                 routes = _Open(served.face)
 
-                def connection(server: Server) -> ClientConnection:
+                def connection(server: ServerState) -> HttpConnection:
                     return FastConnection(server, routes)
 
                 app[CONNECTION] = connection
