@@ -13,7 +13,6 @@ GATEWAY = Path(__file__).parents[2] / "gateway"
 PROTOCOLS: Final = {
     "Collector": "gateway.stores.otlp_logs",
     "Exchange": "gateway.mcp.ports",
-    "FastRoutes": "gateway.fastpath.route",
     "Forwarder": "gateway.mcp.ports",
     "Network": "gateway.backends.connect",
     "Views": "gateway.mcp.ports",
