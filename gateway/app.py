@@ -11,16 +11,16 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 import gateway
-from gateway.assembly.approvals import Approving
+from gateway.assembly.approvals import ApprovalParts
 from gateway.assembly.apps import BODY, Apps, Backends, Changing, EnteredContexts, Serving, in_one_task
-from gateway.assembly.audit import Recording
+from gateway.assembly.audit import AuditParts
 from gateway.assembly.authentication import Admission, admission, issuers_of, proxies_of
 from gateway.assembly.credentials import Accounts, audience
-from gateway.assembly.metrics import watched
+from gateway.assembly.metrics import gauge_callback
 from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
-from gateway.bounds import reported
+from gateway.bounds import report_exceeded
 from gateway.built import built
 from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading, UpstreamApp
@@ -56,7 +56,7 @@ from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.routes import FastRoutes
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
-from gateway.mcp.server import Face, MountMiddleware, message_limit
+from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.sessions import MemoryMcpSessions
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
@@ -105,7 +105,7 @@ class _Gateway:
         self._notices = Notices()
         self._database = Database(config.database.reveal())
         self._records = Records(self._database)
-        self._recording = Recording(
+        self._recording = AuditParts(
             config,
             records=self._records,
             connections=self._connections,
@@ -124,7 +124,7 @@ class _Gateway:
         self._standing = Revocations(
             IssuedTokens(self._database), DatabaseSessions(self._database), tuple(self._issuers.values())
         )
-        self._approving = Approving(
+        self._approving = ApprovalParts(
             config, self._recorder, hooks, self._connections, self._database, self._standing.still
         )
         self._approvals = self._approving.questions
@@ -156,7 +156,7 @@ class _Gateway:
             taints=DatabaseTaints(self._database),
         )
         self._metrics.look(
-            watched(
+            gauge_callback(
                 self._metrics,
                 views=self._views,
                 approvals=self._approvals,
@@ -362,8 +362,8 @@ class _Gateway:
 
         return find
 
-    def _face(self, app: str | None, before: MountMiddleware | None = None) -> Face:
-        return Face(
+    def _face(self, app: str | None, before: MountMiddleware | None = None) -> McpMount:
+        return McpMount(
             app,
             before=before,
             apps=self._packed,
@@ -397,7 +397,7 @@ class _Gateway:
             await self._accounts.start()
             stack.callback(self._refused_callers.flush)
             stack.callback(self._excess.flush)
-            stack.enter_context(reported(self._excess.note))
+            stack.enter_context(report_exceeded(self._excess.note))
             await stack.enter_async_context(self._connections)
             stack.push_async_callback(self._backends.close)
             tasks = await stack.enter_async_context(self._tasks)

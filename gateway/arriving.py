@@ -97,7 +97,7 @@ def _timeout() -> web.HTTPRequestTimeout:
 
 
 @contextmanager
-def counting(room: Shares, owner: str) -> Iterator[Callable[[int], None]]:
+def reserve_room(room: Shares, owner: str) -> Iterator[Callable[[int], None]]:
     """Yield a callback that reserves bytes of `room` until the block ends. It raises `NoRoom` if `room` is full.
 
     The first `UNCOUNTED` bytes are free: the limit on connections bounds them.

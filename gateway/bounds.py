@@ -51,7 +51,7 @@ _reports: list[Report] = []  # of the process, as the handlers of `logging` are:
 
 
 @contextmanager
-def reported(report: Report) -> Iterator[None]:
+def report_exceeded(report: Report) -> Iterator[None]:
     """Call `report` whenever a bound is exceeded within the block."""
     _reports.append(report)
     try:

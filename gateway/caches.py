@@ -18,7 +18,7 @@ FEW: Final = 12
 """Most fields of a cached head, so that large heads do not fill the memory."""
 
 
-def recalled(find: Callable[[Headers, *Others], T]) -> Callable[[Headers, *Others], T]:
+def cache_by_headers(find: Callable[[Headers, *Others], T]) -> Callable[[Headers, *Others], T]:
     """Cache the pure function `find` for the last few headers; its other arguments must be hashable."""
     known = lru_cache(maxsize=KEPT)(find)
 

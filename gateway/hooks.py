@@ -122,7 +122,7 @@ class Hooks:
         return list(getattr(self._plugins.hook, hook).get_hookimpls())
 
 
-def made(
+def make_plugin(
     factory: Callable[[str, Mapping[str, Any]], T], what: str, name: str, options: Mapping[str, Any], *methods: str
 ) -> T:
     """Call a plugin's `factory`; the result must have `methods`. Raises `StartError`, naming `what`, if it fails."""

@@ -48,7 +48,7 @@ def read_trace(traceparent: object, tracestate: object = None) -> Trace | None:
     return Trace(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
 
 
-def arriving(said: Mapping[str, object] | None) -> AbstractContextManager[None]:
+def continue_trace(said: Mapping[str, object] | None) -> AbstractContextManager[None]:
     """Run the block in the trace of `traceparent` and `tracestate` of `said`, if they are valid."""
     came = read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
     return _within(came) if came is not None else _ANYWHERE
@@ -64,7 +64,7 @@ def _within(came: Trace) -> Iterator[None]:
 
 
 def current() -> Trace | None:
-    """Return the current trace: from `arriving`, or from the program that embeds the gateway."""
+    """Return the current trace: from `continue_trace`, or from the program that embeds the gateway."""
     if not context.get_current():
         return None
     found = otel.get_current_span().get_span_context()

@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from examples.cart_app import auth_server
-from gateway.bounds import reported
+from gateway.bounds import report_exceeded
 from scripts.bounds_doc import declared
 from tests.leaks import taps
 from tests.leaks.files import look_through
@@ -128,7 +128,7 @@ def what_exceeds_a_bound_is_reported(request: pytest.FixtureRequest) -> Iterator
     """Check that each bound that a test exceeds by its marker is reported, as it is to log, metrics and audit log."""
     named = {name for mark in request.node.iter_markers("bound") for name in mark.args}
     heard: set[str] = set()
-    with reported(lambda bound, by, client: heard.add(bound.what)):
+    with report_exceeded(lambda bound, by, client: heard.add(bound.what)):
         yield
     if named:
         assert {bound.what for bound in declared() if bound.what in named and not bound.uncounted} - heard == set()

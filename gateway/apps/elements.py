@@ -10,7 +10,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
-from gateway.apps.page_scripts import PageScripts, removed
+from gateway.apps.page_scripts import PageScripts, remove_element
 from gateway.apps.places import LARGEST, TOO_LARGE, Splice
 from gateway.apps.styles import as_element_text as style_text
 from gateway.apps.styles import pack_styles
@@ -128,7 +128,7 @@ class Packing:
         styled = self._style_attribute(element)
         match element.name:
             case "base" if "href" in element.attributes:
-                return [removed(element)]  # it would lead to the host's site
+                return [remove_element(element)]  # it would lead to the host's site
             case "script":
                 return self.scripts.take(element)
             case "svg:script":
@@ -139,7 +139,7 @@ class Packing:
                 return self._link(element)
             case "meta" if (element.get("http-equiv") or "").lower() == "content-security-policy":
                 self.notes.append("its <meta> content security policy is left out: the host's applies")
-                return [removed(element)]
+                return [remove_element(element)]
             case name if name in _FRAMES:
                 self._refuse_frame(element, _FRAMES[name])
             case _:
@@ -197,7 +197,7 @@ class Packing:
         # A preloaded sheet may activate itself: `onload="this.rel='stylesheet'"`.
         late = "preload" in rel and "stylesheet" in (element.get("onload") or "")
         if rel & _HINTS and not late:
-            return [removed(element)]
+            return [remove_element(element)]
         if href is None:
             return []
         if self._folder.left(href.value, self._path) is not None:
@@ -205,7 +205,7 @@ class Packing:
             return [self._untyped(element, href)] if sheet and self._waits(element, href.value) else []
         if "stylesheet" in rel and "alternate" in rel:
             self.notes.append(f"the alternate style sheet {href.value} is left out")
-            return [removed(element)]
+            return [remove_element(element)]
         if "stylesheet" in rel or late:
             return [Splice(element.start, element.end, self._sheet(element, href))]
         if rel & _ICONS:

@@ -72,19 +72,19 @@ def ends_there(code: str) -> bool:
     return text_end(f"{code}</script>", 0, "script") == len(code)
 
 
-def written(code: str) -> str:
+def to_data_block(code: str) -> str:
     """Return `code` as the text of a data block."""
     return plain_json_utf8(code).replace("<", r"\u003c")
 
 
-def read(text: str) -> str:
+def from_data_block(text: str) -> str:
     """Return the script in a data block."""
     return str(parse_json(text))
 
 
 def element(code: str, attributes: str, *, deferred: bool, heard: bool) -> str:
     """Return the replacement of a script with these attributes; `heard`: the page listens to its load event."""
-    block = f'<script type="{TYPE}"{attributes}>{written(code)}</script>'
+    block = f'<script type="{TYPE}"{attributes}>{to_data_block(code)}</script>'
     if deferred:
         kept = f'const kept=document.querySelector("script[type={TYPE}]"),'
         return f'{block}<script type="module">{{{kept}{_RUN}kept.replaceWith(run);{_LOADED}}}</script>'

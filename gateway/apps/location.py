@@ -44,11 +44,11 @@ class _Script:
     def with_code(self, code: str) -> Splice:
         """Return the replacement of its code."""
         if self.exact:
-            code = exact_text.written(code)
+            code = exact_text.to_data_block(code)
         return Splice(self.start, self.end, f'{self.name}="{html.escape(code)}"' if self.name else code)
 
 
-def asking(page: str, kinds: Collection[str]) -> list[Splice] | None:
+def location_changes(page: str, kinds: Collection[str]) -> list[Splice] | None:
     """Return the changes that make scripts of `page` call the runtime for `location`; None without Node.
 
     `kinds` are the types of its classic scripts. A script with a syntax error is unchanged.
@@ -74,7 +74,7 @@ def _scripts(page: str, element: Element, kinds: Collection[str]) -> list[_Scrip
     code = page[element.end : element.text_end]
     if element.name == "script" and (kind == "module" or kind in kinds) and WORD in code:
         data = kind == exact_text.TYPE
-        code = exact_text.read(code) if data else code
+        code = exact_text.from_data_block(code) if data else code
         kind = "module" if kind == "module" else "script"
         found.append(_Script(code, kind, element.end, element.text_end, exact=data))
     return found

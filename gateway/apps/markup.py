@@ -57,7 +57,7 @@ class Tag:
     selfclosing: bool
 
 
-def read(whole: str, at: int, *, cdata: bool) -> Tag | int | None:
+def read_tag(whole: str, at: int, *, cdata: bool) -> Tag | int | None:
     """Return the tag that begins with the `<` at `at`, or the end of another construct; None at the end of the file.
 
     `cdata`: a CDATA section is text, as in SVG and MathML; elsewhere it is a comment up to the next `>`.
@@ -354,7 +354,7 @@ class _MarkupReader:
         at: int | None = 0
         while at is not None and (start := self._whole.find("<", at)) >= 0:
             self._in_head = self._in_head or bool(self._whole[at:start].strip(SPACE))
-            found = read(self._whole, start, cdata=self._tree.foreign)
+            found = read_tag(self._whole, start, cdata=self._tree.foreign)
             if isinstance(found, Tag):
                 at = self._end(found) if found.closes else self._start(found)
             else:
@@ -388,7 +388,7 @@ class _MarkupReader:
     def _text(self, element: Element) -> int | None:
         self._tree.end(element.name)
         found = text_end(self._whole, element.end, element.name)
-        closing = read(self._whole, found, cdata=False) if found is not None else None
+        closing = read_tag(self._whole, found, cdata=False) if found is not None else None
         element.closed = isinstance(closing, Tag)
         element.text_end = found if found is not None else len(self._whole)
         element.close_end = closing.end if isinstance(closing, Tag) else len(self._whole)

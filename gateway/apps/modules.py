@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.apps.places import Text
-from gateway.apps.scripts import import_problems, importing
+from gateway.apps.scripts import find_imports, import_problems
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import plain_json
 
@@ -40,7 +40,7 @@ class Module:
 
     def needs_linking(self) -> bool:
         """Whether it imports another file, or uses `import.meta`."""
-        return "import.meta" in self.source or bool(import_problems(self.text, importing(self.source)))
+        return "import.meta" in self.source or bool(import_problems(self.text, find_imports(self.source)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,9 @@ def link(
     """
     program = node()
     if program is None:
-        problems = [problem for module in modules for problem in import_problems(module.text, importing(module.source))]
+        problems = [
+            problem for module in modules for problem in import_problems(module.text, find_imports(module.source))
+        ]
         raise DocumentError([Problem(p.file, p.line, p.column, f"imports another file; {_REMEDY}") for p in problems])
     scripts = [_script(module) for module in modules]
     job = {"root": str(root), "base": base, "home": home, "scripts": scripts, "imports": imports, "scopes": scopes}

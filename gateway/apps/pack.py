@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import INDEX, Folder, own_files
-from gateway.apps.location import ASKS, WORD, asking
+from gateway.apps.location import ASKS, WORD, location_changes
 from gateway.apps.markup import parse
-from gateway.apps.page_scripts import CLASSIC, WAITS, waiting
+from gateway.apps.page_scripts import CLASSIC, WAITS, hold_back
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of
 from gateway.errors import DocumentError, Problem
@@ -39,7 +39,7 @@ The names are those of `_meta.ui.permissions` (MCP Apps 2026-01-26).
 """
 
 
-def granted(page: str, allowed: Collection[str]) -> dict[str, Json]:
+def grant_permissions(page: str, allowed: Collection[str]) -> dict[str, Json]:
     """Return the permissions that the page uses and `allowed` contains, as `_meta.ui.permissions`."""
     return {PERMISSIONS[name][0]: {} for name in _used(page) if name in allowed}
 
@@ -66,7 +66,7 @@ _LED_TO = re.compile(r"""\b(?:href|action)\s*=\s*["']?([^\s"'>?#]+)""")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PackResult:
     """A packed page without its head, which begins at `start`; `own_location` rewrites its uses of `location`."""
 
     packing: Packing
@@ -81,10 +81,10 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherPages:
     """The pages beside the first, by their paths on the app's site; `own` are the paths of the first."""
 
-    pages: Mapping[str, Made] = field(default_factory=dict)
+    pages: Mapping[str, PackResult] = field(default_factory=dict)
     own: tuple[str, ...] = ()
 
     def written(self, change: Callable[[str], str]) -> str:
@@ -99,7 +99,7 @@ class Others:
         return f'<script type="application/json" id="{PAGES}">{_written(texts)}</script>'
 
 
-def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
+def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -> OtherPages:
     """Pack the pages of the folder `source` that `main` or one of them mentions; `make` packs one file.
 
     One that cannot be packed is omitted, and a note of `main` tells why.
@@ -107,10 +107,10 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
     files = own_files(source)
     index = files.get(f"/{INDEX}")
     left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
-    found: dict[str, Made] = {}
-    size, waiting = _carried(main.text), [main]
-    while waiting and left:
-        is_named = _names_in(waiting.pop().text)
+    found: dict[str, PackResult] = {}
+    size, hold_back = _carried(main.text), [main]
+    while hold_back and left:
+        is_named = _names_in(hold_back.pop().text)
         for path in sorted(filter(is_named, left)):
             left.remove(path)
             name = path.relative_to(source.resolve()).as_posix()
@@ -126,9 +126,9 @@ def others(source: Path, main: Made, make: Callable[[Path], Made]) -> Others:
                 continue
             size += more
             found[main.packing.url(path)] = made
-            waiting.append(made)
+            hold_back.append(made)
     own = () if index is None else (main.packing.url(index).removesuffix(INDEX), main.packing.url(index))
-    return Others(found, own)
+    return OtherPages(found, own)
 
 
 def _written(pages: object) -> str:
@@ -287,7 +287,7 @@ def pack(
     root, path = path.parent, path.resolve()
     asks = ASKS in (parts or {})
 
-    def make(path: Path) -> Made:
+    def make(path: Path) -> PackResult:
         page = parse(Folder(root).text(path))
         packing = Packing(page, path, root, base, app, routed, frames)
         splices = packing.splices()
@@ -295,11 +295,11 @@ def pack(
             raise DocumentError(sorted(dict.fromkeys(problems), key=lambda each: (each.file, each.line, each.column)))
         text = splice(page.text.whole, splices)
         start = len(splice(page.text.whole[: page.head], [each for each in splices if each.start < page.head]))
-        return Made(packing, text, start, asking(text, CLASSIC) if asks else None)
+        return PackResult(packing, text, start, location_changes(text, CLASSIC) if asks else None)
 
     main = make(path)
     packing, own_location = main.packing, main.own_location
-    beside = others(source, main, make) if asks and own_location is not None else Others()
+    beside = others(source, main, make) if asks and own_location is not None else OtherPages()
     made = [main, *beside.pages.values()]
     packings = [one.packing for one in made]
     pages = beside.written(lambda text: text)
@@ -320,14 +320,14 @@ def pack(
     starters = (parts or {}).get(WAITS, ()) if unseen and not kept else kept
     if starters:
         runtime = ";".join([runtime, *starters])
-        pages = beside.written(lambda text: waiting(text, 0))
+        pages = beside.written(lambda text: hold_back(text, 0))
     about = {"app": app, "title": title, "base": packing.base}
     if packing.declared is not None:
         about["declared"] = packing.declared
     head = _snapshot({}, tools) + pages + _head(about, runtime)
     packed = main.whole(head)
     if starters:
-        packed = waiting(packed, packed.index(head) + len(head))
+        packed = hold_back(packed, packed.index(head) + len(head))
     raw = packed.encode()
     digest = hashlib.sha256(raw).hexdigest()
     ours = head.replace(pages, "", 1).encode()
@@ -342,7 +342,7 @@ def pack(
     if shown := [origin for origin in frames if origin in framed or origin in whole]:
         csp["frameDomains"] = [*shown]
     meta: dict[str, Json] = {"csp": csp}
-    if wanted := granted(whole, permissions):
+    if wanted := grant_permissions(whole, permissions):
         meta["permissions"] = wanted
     unread = [problem for one in packings for problem in one.scripts.unread()] if checked else []
     if own_location is None and parts and WORD in main.text and "pushState" in main.text:

@@ -20,8 +20,8 @@ from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
     blocked_problems,
+    find_imports,
     import_problems,
-    importing,
     late_imports,
     named_imports,
     unwritable,
@@ -86,7 +86,7 @@ RUN = frozenset({"", "text/javascript", "application/javascript", "application/x
 """The types of classic scripts."""
 
 
-def waiting(packed: str, after: int) -> str:
+def hold_back(packed: str, after: int) -> str:
     """Hold back each script of `packed` that begins behind `after`."""
     found = parse(Text("", packed)).elements
     runs = [element for element in found if element.start >= after and _runs(element)]
@@ -170,7 +170,7 @@ class PageScripts:
             imports, scopes = _map_of(self._page.text.whole[element.end : element.text_end])
             self._imports |= imports
             self._scopes |= scopes
-            return [removed(element)]
+            return [remove_element(element)]
         if not module and kind not in RUN:
             return []
         self.any = True
@@ -230,7 +230,7 @@ class PageScripts:
     def _classic_script(self, element: Element, script: Module) -> str:
         """Return its code with each `import()` of a file replaced by a call of a module behind it."""
         text, code = script.text, script.source
-        statements = importing(code)
+        statements = find_imports(code)
         found = named_imports(statements) if not element.inert else []
         self.problems += import_problems(text, statements, linked={word.start for word, _ in found})
         self._classic.append(script)
@@ -283,7 +283,7 @@ class PageScripts:
     def _take_module(self, element: Element, module: Module) -> list[Splice]:
         if not element.inert:
             if any(module == other for _, other in self._modules if module.code is None):
-                return [removed(element)]  # a module runs once
+                return [remove_element(element)]  # a module runs once
             self._modules.append((element, module))
             return []
         # It runs with each copy of its template, by itself.
@@ -357,6 +357,6 @@ def _addresses(written: dict[str, object]) -> dict[str, str]:
     return {name: address for name, address in written.items() if isinstance(address, str)}
 
 
-def removed(element: Element) -> Splice:
+def remove_element(element: Element) -> Splice:
     """Return the removal of an element."""
     return Splice(element.start, element.close_end, "")

@@ -178,7 +178,7 @@ _REMEDY = 'write <script type="module">, or build the app with a bundler and pac
 Statement = list[ScriptToken]
 
 
-def importing(code: str) -> list[Statement]:
+def find_imports(code: str) -> list[Statement]:
     """Return the statements of `code`, without comments, that may import something or start a worker."""
     return [found for found in _statements(code) if not _SAYING_SO.isdisjoint(token.text for token in found)]
 

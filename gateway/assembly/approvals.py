@@ -20,7 +20,7 @@ from gateway.stores.sql import Database
 from gateway.stores.touch_keys import TouchKeys
 
 
-class Approving:
+class ApprovalParts:
     """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
 
     `still` checks whether a caller's credential is still valid.

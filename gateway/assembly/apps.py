@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 from gateway.apps import own_files, pack, with_snapshot
-from gateway.assembly.approvals import Approving
+from gateway.assembly.approvals import ApprovalParts
 from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
@@ -22,14 +22,14 @@ from gateway.built import Built
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
 from gateway.doors.console import AppCard
 from gateway.doors.events import Events
-from gateway.doors.sandbox import SandboxDoor, declared
+from gateway.doors.sandbox import SandboxDoor, declared_csp
 from gateway.doors.site import SiteDoor
 from gateway.errors import StartError
 from gateway.exchange.pipeline import Exchange, ExchangeApp
 from gateway.exchange.snapshot import Snapshot
-from gateway.hooks import made
+from gateway.hooks import make_plugin
 from gateway.hookspecs import BackendFactory
-from gateway.mcp.server import Face
+from gateway.mcp.server import McpMount
 from gateway.mcp.upstreams.calls.views import UpstreamAnswers
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.mount import Proxy
@@ -81,7 +81,7 @@ class Running:
     rules: AppRules
     packed: Packed
     card: AppCard
-    face: Face
+    face: McpMount
     answers: ViewServer
     site: SiteDoor | None
     host: str
@@ -201,7 +201,7 @@ class Backends:
         elif spec.type in self._types:
             what = f"app {app.id}: backend {spec.name!r}"
             backend = wrap_plugin(
-                spec.name, made(self._types[spec.type], what, spec.name, spec.options, "send", "close")
+                spec.name, make_plugin(self._types[spec.type], what, spec.name, spec.options, "send", "close")
             )
         else:
             known = ", ".join(["http", "asgi", *self._types])
@@ -310,7 +310,7 @@ class Serving:
         sandbox: SandboxDoor,
         exchange: Exchange,
         proxies: Callable[[], Mapping[str, Proxy]],
-        face: Callable[[str], Face],
+        face: Callable[[str], McpMount],
         load_keys: Callable[[], None],
         live: bool,
         room: Shares,
@@ -404,7 +404,7 @@ class Serving:
         def url(ui: Mapping[str, Any]) -> str:
             proxy = self._proxies().get(upstream)
             allow = proxy.upstream.spec.allow if proxy is not None else ()
-            return self._sandbox.url(self._config.server.origins.console, declared(ui), allow)
+            return self._sandbox.url(self._config.server.origins.console, declared_csp(ui), allow)
 
         return url
 
@@ -427,8 +427,8 @@ class Changing:
         upstreams: Upstreams,
         *,
         merged: Merged,
-        everything: Face,
-        approving: Approving,
+        everything: McpMount,
+        approving: ApprovalParts,
         views: Views,
         events: Events,
         held: EnteredContexts,
@@ -488,5 +488,5 @@ class Changing:
         if before is not None and before.rules != now.rules:
             self._views.renew(now.config.id)
 
-    async def _enter(self, face: Face) -> None:
+    async def _enter(self, face: McpMount) -> None:
         await self._held.enter(self._tasks, face)

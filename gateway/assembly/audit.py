@@ -16,7 +16,7 @@ from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
 from gateway.model import Json
 from gateway.stores.copying import Sink
-from gateway.stores.filler import Aside, Filler
+from gateway.stores.filler import Filler, FillProcess
 from gateway.stores.heads import JournalKey, key_in, key_of, keys_beside, remember
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.otlp_logs import OtlpLogs
@@ -66,7 +66,7 @@ def key_of_journal(config: Config) -> JournalKey:
         raise StartError(f"audit.key {error}; give 32 bytes in base64") from error
 
 
-class Recording:
+class AuditParts:
     """The record and its background jobs, as configured.
 
     Raises `StartError` if it cannot be built.
@@ -111,7 +111,7 @@ class Recording:
         if self._recorder is not None:
             found.append(self._recorder.keep())
         for sink in self._sinks():
-            aside = Aside(self._config.database.reveal()) if sink is self._records else None
+            aside = FillProcess(self._config.database.reveal()) if sink is self._records else None
             filler = Filler(sink, self.journal, self._metrics, self._teller(f"sink {sink.name}"), aside)
             if aside is not None:
                 self._records.follow(filler.caught_up)

@@ -24,7 +24,7 @@ from gateway.exchange.authenticate import (
 from gateway.exchange.connecting import Connecting
 from gateway.exchange.cookies import CookieJars
 from gateway.exchange.oauth_tokens import OAuthTokens, Ownership, TokenRequests, count_requests
-from gateway.hooks import Hooks, made
+from gateway.hooks import Hooks, make_plugin
 from gateway.hookspecs import CredentialFactory
 from gateway.model import Backend, Principal
 from gateway.stores.page_storage import PageStorage
@@ -76,7 +76,7 @@ class Accounts:
 
     async def start(self) -> None:
         """Resolve secrets from plugins and load the key of stored tokens if one is needed. Raises `StartError`."""
-        for credential, secret in pending(self.specs):
+        for credential, secret in pending_secrets(self.specs):
             secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
         if self.fetched:
             self.ring.load()
@@ -106,7 +106,9 @@ class Accounts:
                     known = ", ".join(types) or "no such type"
                     raise StartError(f"credential {spec.name!r} has the type {spec.type!r}; plugins bring {known}")
                 what = f"credential {spec.name!r}"
-                return PluginCredential(spec.name, made(types[spec.type], what, spec.name, spec.options, "headers"))
+                return PluginCredential(
+                    spec.name, make_plugin(types[spec.type], what, spec.name, spec.options, "headers")
+                )
 
 
 def audience(principal: Principal) -> str:
@@ -114,7 +116,7 @@ def audience(principal: Principal) -> str:
     return hashlib.sha256(b"webmcp-gateway connect\n" + principal.person.encode()).hexdigest()[:16]
 
 
-def pending(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
+def pending_secrets(specs: Mapping[str, Spec]) -> list[tuple[str, PendingSecret]]:
     """Return the secrets that plugins must resolve, with the names of their credentials."""
     found: list[tuple[str, PendingSecret]] = []
     for name, spec in specs.items():

@@ -13,7 +13,7 @@ from gateway.telemetry import Metrics, level
 from gateway.views.registry import Views
 
 
-def watched(
+def gauge_callback(
     metrics: Metrics, *, views: Views, approvals: Approvals, circuits: Circuits, journal: Journal, notices: Notices
 ) -> Callable[[], None]:
     """Return a callback that sets the gauges of `metrics` from the current state."""

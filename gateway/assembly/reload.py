@@ -19,9 +19,9 @@ from gateway.config import (
     Reading,
     UpstreamSettings,
     Watch,
+    files_to_watch,
     restart_problems,
     same_upstream,
-    watched,
 )
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
@@ -312,7 +312,7 @@ def _files(config: Config) -> list[Path]:
     apps = config.apps.values()
     policies = (Path(source) for app in apps for source in app.policy.sources)
     behind = (Path(source) for one in config.upstreams.values() if one.policy for source in one.policy.sources)
-    pages = (path for app in apps if isinstance(app.source, Path) for path in watched(app.source))
+    pages = (path for app in apps if isinstance(app.source, Path) for path in files_to_watch(app.source))
     return [config.path, *policies, *behind, *pages]
 
 

@@ -11,7 +11,7 @@ from gateway.assembly.apps import BODY, Apps
 from gateway.config import Config
 from gateway.doors.access import Site
 from gateway.doors.guard import Listener
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.doors.site import ANY_PATH
 
 
@@ -50,7 +50,7 @@ def app_sites(apps: Apps, visits: Iterable[web.RouteDef]) -> web.Application:
     async def handle(request: web.Request) -> web.StreamResponse:
         app = apps.at(request.headers.get("host", "").lower())
         return (
-            refused(421, "unknown-host", "There is no such app here.")
+            refusal_response(421, "unknown-host", "There is no such app here.")
             if app is None or app.site is None
             else await app.site.handle(request)
         )

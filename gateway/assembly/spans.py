@@ -17,7 +17,7 @@ from gateway import __version__
 from gateway.backends.otlp import Collector
 from gateway.bounds import Area, Bound
 from gateway.model import Json
-from gateway.stores.otlp_logs import said as told
+from gateway.stores.otlp_logs import otlp_value as told
 from gateway.telemetry import Metrics
 
 EVERY: Final = 2.0

@@ -23,7 +23,7 @@ from gateway import __version__
 from gateway.backends.reaper import Reaper
 from gateway.backends.websocket_frames import Handler
 from gateway.errors import Reason, Refusal
-from gateway.eventloop.fair_share import InTurn
+from gateway.eventloop.fair_share import RoundRobin
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
 """The gateway's user agent, unless the app's request has one."""
@@ -112,7 +112,7 @@ class Connections:
         self._resolver: AbstractResolver | None = None
         self._sessions: dict[tuple[Network, ssl.SSLContext | None, int], aiohttp.ClientSession] = {}
         self._dialled: dict[asyncio.Protocol, asyncio.Transport] = {}
-        self.in_turn = InTurn()
+        self.in_turn = RoundRobin()
         self.reaper = Reaper()
 
     async def __aenter__(self) -> Self:

@@ -14,9 +14,9 @@ from typing import Final, cast
 from gateway.backends.connect import CONNECTIONS_PER_HOST, KEEP_ALIVE_SECONDS, Connections, Network, Origin
 from gateway.backends.http1 import RETRIED, Lost, Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
-from gateway.eventloop.fair_share import InTurn
-from gateway.eventloop.immediate_future import Arrival
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.eventloop.fair_share import RoundRobin
+from gateway.eventloop.immediate_future import ImmediateFuture
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 
 WRITE_BYTES: Final = 256 * 1024
 """Bytes of a request's body that are written at once; a longer one is sent in pieces, with backpressure."""
@@ -53,7 +53,7 @@ class ConnectionPool:
         self._free = self._size = size
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
-        self._timeouts: dict[float, Alarms] = {}
+        self._timeouts: dict[float, SharedTimeouts] = {}
         # Cached: before Python 3.12, getting the loop costs a system call for the process id.
         self._loop = asyncio.get_running_loop()
 
@@ -139,10 +139,10 @@ class ConnectionPool:
                 return
         self._free += 1
 
-    def _shared_timeout(self, timeout: float) -> Alarms | None:
+    def _shared_timeout(self, timeout: float) -> SharedTimeouts | None:
         found = self._timeouts.get(timeout)
         if found is None and len(self._timeouts) < TIMEOUTS:
-            found = self._timeouts[timeout] = Alarms(timeout)
+            found = self._timeouts[timeout] = SharedTimeouts(timeout)
         return found
 
     def _put_back(self, connection: _Connection) -> None:
@@ -187,14 +187,14 @@ class ConnectionPool:
 class _Connection(asyncio.Protocol):
     """One connection, with at most one request in flight. `since` is when it became idle."""
 
-    def __init__(self, in_turn: InTurn, ended: Callable[[asyncio.Protocol], None]) -> None:
+    def __init__(self, in_turn: RoundRobin, ended: Callable[[asyncio.Protocol], None]) -> None:
         self.since = 0.0
         self._in_turn = in_turn
         self._loop = asyncio.get_running_loop()
         self._on_end = ended
         self._transport: asyncio.Transport | None = None
         self._reading: ResponseReader | None = None
-        self._waiter: asyncio.Future[None] | Arrival[None] | None = None
+        self._waiter: asyncio.Future[None] | ImmediateFuture[None] | None = None
         self._healthy = True
         self._rest: ResponseReader | None = None
         self._on_finished: Callable[[_Connection], None] | None = None
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
         body: bytes,
         reading: ResponseReader,
         ends: float | None,
-        timeouts: Alarms | None = None,
+        timeouts: SharedTimeouts | None = None,
         *,
         alone: bool = False,
     ) -> None:
@@ -235,7 +235,7 @@ class _Connection(asyncio.Protocol):
         """
         long = len(body) > WRITE_BYTES
         future = None if alone and not long else self._loop.create_future()
-        waiter: asyncio.Future[None] | Arrival[None] = future or Arrival(self._loop)
+        waiter: asyncio.Future[None] | ImmediateFuture[None] = future or ImmediateFuture(self._loop)
         self._waiter = waiter
         self._reading = reading
         timeout_key, timer = 0, None

@@ -15,7 +15,7 @@ from aiohttp.http import RawResponseMessage, WebSocketReader
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.eventloop.fair_share import MOMENT, InTurn
+from gateway.eventloop.fair_share import MOMENT, RoundRobin
 
 NORMAL: Final = b"\x03\xe8"
 """The close code of a normal end (RFC 6455 7.4.1)."""
@@ -37,7 +37,7 @@ class Handler(ResponseHandler):
     request. `flooded`: it was ended because of a message of too many fragments.
     """
 
-    def __init__(self, in_turn: InTurn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, in_turn: RoundRobin, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._in_turn = in_turn
         self._frames: _Frames | None = None
@@ -82,7 +82,7 @@ class Handler(ResponseHandler):
         return self._frames is not None and self._frames.flooded
 
 
-def read_in_turn(protocol: RequestHandler, in_turn: InTurn) -> None:
+def read_in_turn(protocol: RequestHandler, in_turn: RoundRobin) -> None:
     """Slice the frames of a client: aiohttp parses all that arrived at once, in one iteration.
 
     aiohttp has no public name for their reader, nor for pausing it.
@@ -99,7 +99,7 @@ class _Frames:
     """
 
     def __init__(
-        self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: InTurn, longest: float
+        self, protocol: ResponseHandler | RequestHandler, parser: WebSocketReader, in_turn: RoundRobin, longest: float
     ) -> None:
         self.worked = 0.0
         self._longest = longest

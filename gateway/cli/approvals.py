@@ -101,7 +101,7 @@ def list_(path: Path, url: str | None, token: str | None, as_json: bool) -> None
         click.echo(indented_json(questions))
         return
     for question in questions:
-        click.echo(told(question))
+        click.echo(format_question(question))
     if not questions:
         click.echo("Nothing waits for you.")
 
@@ -145,7 +145,7 @@ def watch(answering: bool, path: Path, url: str | None, token: str | None) -> No
                 click.echo(f"{id[:8]}  is over")
             for id in [id for id in now if id not in seen]:
                 if not answering:
-                    click.echo(told(now[id]))
+                    click.echo(format_question(now[id]))
                     continue
                 try:
                     click.echo(await _answer(gateway, now[id], None, grant=False))
@@ -191,7 +191,7 @@ def revoke(id: str, path: Path, url: str | None, token: str | None) -> None:
     click.echo("Revoked.")
 
 
-def told(question: Question) -> str:
+def format_question(question: Question) -> str:
     """Format a question and the raw call; its content cannot imitate a line of ours."""
     left = max(0, round(question["expires"] - time.time()))
     head = f"{question['id'][:8]}  {question['app']}, by the {question['initiator']}, {left // 60}:{left % 60:02} left"
@@ -205,7 +205,7 @@ def told(question: Question) -> str:
 async def _answer(gateway: Gateway, question: Question, given: str | None, *, grant: bool) -> str:
     """Answer a question; the digest binds the answer to what is shown here."""
     if given is None:
-        click.echo(told(question))
+        click.echo(format_question(question))
         yes = await asyncio.to_thread(click.prompt, "Type `approve` or `decline`", type=click.Choice(ANSWERS))
         given = str(yes)
     body = {"answer": given, "digest": question["digest"], **({"grant": True} if grant else {})}

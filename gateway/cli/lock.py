@@ -26,7 +26,7 @@ def place_of(config: Path) -> Path:
 
 
 @contextmanager
-def held(config: Path) -> Iterator[Callable[[str], None]]:
+def hold_lock(config: Path) -> Iterator[Callable[[str], None]]:
     """Hold the lock file of `config`; the yielded callback writes the gateway's URL into it once it is reachable.
 
     Raises StartError if another gateway holds it.
@@ -47,7 +47,7 @@ def held(config: Path) -> Iterator[Callable[[str], None]]:
         os.close(file)
 
 
-def running(config: Path) -> str | None:
+def running_url(config: Path) -> str | None:
     """Return the URL of the gateway of `config`, None if none runs or it is not reachable yet."""
     url = _told(config).get("url")
     return url if isinstance(url, str) else None
@@ -59,7 +59,7 @@ def process(config: Path) -> int | None:
     return id if isinstance(id, int) else None
 
 
-def starting(config: Path) -> bool:
+def is_starting(config: Path) -> bool:
     """Return whether a gateway of `config` runs or is starting."""
     with _opened(config) as file:
         return file is not None and _is_held(file)

@@ -154,18 +154,18 @@ class JsonLines(logging.Formatter):
     """One JSON object per line: `time` (RFC 3339, UTC), `level`, `logger`, `message`, and `exception`, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        log_text = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return plain_json(said)
+            log_text["exception"] = self.formatException(record.exc_info)
+        return plain_json(log_text)
 
 
-def said(format: str, logger: str, message: str) -> str:
+def log_text(format: str, logger: str, message: str) -> str:
     """Format a command's standard output like the log."""
     if format != "json":
         return message

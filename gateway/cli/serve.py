@@ -38,7 +38,7 @@ ENDLESS: Final = 2**20
 """The requested limit if the system states no maximum: no system with a limit allows more."""
 
 
-def raised() -> str | None:
+def raise_file_limit() -> str | None:
     """Raise the limit to the maximum of this process; return a warning if that is too low.
 
     Most systems default to 1,024, and allow more on request.
@@ -132,16 +132,16 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
     logs.set_up(log_format or config.log, verbose)
-    if (few := raised()) is not None:
+    if (few := raise_file_limit()) is not None:
         log.warning(few)
     factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)
-    with lock.held(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
+    with lock.hold_lock(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
         reread = partial(read_config, path, os.environ)
         runner.run(_serve(config, reread, live, tell, partial(_say, log_format or config.log)))
 
 
 def _say(format: str, message: str) -> None:
-    click.echo(logs.said(format, log.name, message))
+    click.echo(logs.log_text(format, log.name, message))
 
 
 async def _serve(

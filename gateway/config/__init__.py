@@ -16,7 +16,7 @@ from gateway.config.values import (
     Unproven,
     UpstreamApp,
 )
-from gateway.config.watch import Watch, watched
+from gateway.config.watch import Watch, files_to_watch
 
 __all__ = [
     "SETTINGS",
@@ -44,11 +44,11 @@ __all__ = [
     "Watch",
     "Webhook",
     "app_id_problem",
+    "files_to_watch",
     "load_config",
     "read_config",
     "record_places",
     "restart_problems",
     "same_connection",
     "same_upstream",
-    "watched",
 ]

@@ -27,7 +27,7 @@ _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASC
 _APP = "{app}"
 
 
-def listen(section: Section, key: str, default: str) -> tuple[str, int]:
+def read_listen(section: Section, key: str, default: str) -> tuple[str, int]:
     """Read host and port of `127.0.0.1:8080` or `[::1]:8080`; the host without brackets."""
     node = section.get(key)
     for text in (default if node is None else node.value, default):

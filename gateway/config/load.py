@@ -17,7 +17,7 @@ from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
-from gateway.config.secrets import misplaced
+from gateway.config.secrets import misplaced_secrets
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.config.values import (
@@ -33,7 +33,7 @@ from gateway.config.values import (
 )
 from gateway.config.watch import stamp
 from gateway.credentials import Spec
-from gateway.documents import Section, read, suggestion
+from gateway.documents import Section, read_document, suggestion
 from gateway.documents.files import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, load_policy
@@ -87,7 +87,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
     reader = _ConfigReader(Path(os.path.realpath(path)), path.parent, environ)
     try:
-        with read(_text(path), str(path), empty=True) as root:
+        with read_document(_text(path), str(path), empty=True) as root:
             config = reader.config(root)
     except DocumentError as error:
         return Reading(str(path), None, (*error.problems, *reader.elsewhere))
@@ -130,7 +130,7 @@ class _ConfigReader:
 
     def config(self, root: Section) -> Config:
         root.unavailable(*UNAVAILABLE[""])
-        for node in misplaced(root.node, SECRETS, [*exempt(root), *environments(root)]):
+        for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         section = root.section("server")
         server = _server(section)
@@ -284,7 +284,7 @@ def _permissions(section: Section) -> tuple[str, ...]:
 
 
 def _server(section: Section) -> ServerSettings:
-    host, port = addresses.listen(section, "listen", DEFAULTS["server.listen"])
+    host, port = addresses.read_listen(section, "listen", DEFAULTS["server.listen"])
     origins = section.section("origins")
     header, trusted = section.choice("client_header", tuple(ClientHeader)), blocks(section, "trusted_proxies")
     if header and not trusted:

@@ -80,7 +80,7 @@ def optional_secret(
     return secret(section, key, folder, environ, plugins=plugins) if section.get(key) is not None else None
 
 
-def misplaced(root: Node, allowed: Collection[str], exempt: Sequence[Node] = ()) -> Iterator[Node]:
+def misplaced_secrets(root: Node, allowed: Collection[str], exempt: Sequence[Node] = ()) -> Iterator[Node]:
     """Yield the texts that refer to a secret under a key not in `allowed`, except those in `exempt`."""
     pending: list[tuple[Node, str]] = [(root, "")]
     while pending:

@@ -28,7 +28,7 @@ WATCHED: Final = 2_000
 def stamp(source: Path) -> str:
     """Return a digest that changes with any file of the app."""
     sha = hashlib.sha256()
-    for path in _walk(source) if source.is_dir() else watched(source):
+    for path in _walk(source) if source.is_dir() else files_to_watch(source):
         with suppress(OSError):
             found = path.stat()
             if not stat.S_ISDIR(found.st_mode):
@@ -36,7 +36,7 @@ def stamp(source: Path) -> str:
     return sha.hexdigest()
 
 
-def watched(source: Path) -> tuple[Path, ...]:
+def files_to_watch(source: Path) -> tuple[Path, ...]:
     """Return the files and folders to watch: a folder's stamp changes when an entry is added or removed.
 
     For a single-file app these are the file and page files beside it.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gateway.caches import recalled
+from gateway.caches import cache_by_headers
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import exact_json, plainly_exact
 from gateway.jsontext.sizes import MAX_DEPTH, InvalidJson
@@ -167,7 +167,7 @@ def _phrase(said: str) -> str:
     return _PHRASE.sub("", said)
 
 
-@recalled
+@cache_by_headers
 def _headers(headers: Headers) -> Mapping[str, str]:
     joined: dict[str, str] = {}
     for name, value in headers:
@@ -179,7 +179,7 @@ def _headers(headers: Headers) -> Mapping[str, str]:
     return joined
 
 
-@recalled
+@cache_by_headers
 def _around_json(headers: Headers, status: int, reason: str, redirected: bool) -> tuple[str, str] | None:
     """Return the result's JSON before the URL, and from there to the body; None unless the answer is JSON."""
     joined = _headers(headers)

@@ -52,7 +52,7 @@ _ERRORS = frozenset(  # RFC 6749 5.2, RFC 8707 2, RFC 9449; other codes could re
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantedToken:
     """The token, and the whole answer for its other members."""
 
     token: Token
@@ -67,7 +67,7 @@ class Granted:
 
 def request_token(
     spec: OAuth, endpoints: Endpoints, form: str, now: float, *, key: Secret | None = None
-) -> Flow[Granted]:
+) -> Flow[GrantedToken]:
     """Request a token with `form` (urlencoded), bound to `key` if given. `now` is in seconds since the epoch.
 
     Raises `Refusal` (`credential-failed`), whose detail names the credential and has no secret and no free text of the
@@ -83,7 +83,7 @@ def request_token(
         raise _refusal(spec, answer, place, now)
     try:
         found = json_object(answer)
-        return Granted(_token(found, now, key), found)
+        return GrantedToken(_token(found, now, key), found)
     except ValueError as error:
         raise failure(spec.name, f"the answer of {place} {error}") from None
 

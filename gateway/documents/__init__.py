@@ -5,7 +5,17 @@ YAML 1.2 core types (so `no` and `on` are text); tags, aliases, duplicate keys a
 """
 
 from gateway.documents.nodes import Node, load
-from gateway.documents.reader import Report, Section, read, reading, suggestion
+from gateway.documents.reader import Report, Section, read_document, read_parsed, suggestion
 from gateway.documents.units import parse_duration, parse_size
 
-__all__ = ["Node", "Report", "Section", "load", "parse_duration", "parse_size", "read", "reading", "suggestion"]
+__all__ = [
+    "Node",
+    "Report",
+    "Section",
+    "load",
+    "parse_duration",
+    "parse_size",
+    "read_document",
+    "read_parsed",
+    "suggestion",
+]

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from gateway.documents.units import shown
+from gateway.documents.units import quote
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 
@@ -162,7 +162,7 @@ class _Builder:
             self._problem(event, "a key must not be empty")
         elif value in frame.keys:
             line, column = frame.keys[value]
-            self._problem(event, f"duplicate key {shown(value)}: it stands on line {line}, column {column} already")
+            self._problem(event, f"duplicate key {quote(value)}: it stands on line {line}, column {column} already")
         else:
             frame.keys[value] = _at(event)
             frame.key = value
@@ -194,18 +194,18 @@ class _Builder:
         if not (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _SPECIAL_FLOAT.fullmatch(text)):
             return text
         if len(text) > MAX_NUMBER or _SPECIAL_FLOAT.fullmatch(text):
-            self._problem(event, f"{shown(text)} is no number that can be used here; put it in quotes if it is text")
+            self._problem(event, f"{quote(text)} is no number that can be used here; put it in quotes if it is text")
             return 0
         if _INTEGER.fullmatch(text):
             return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
         number = float(text)
         if math.isinf(number):
-            self._problem(event, f"{shown(text)} is too large a number")
+            self._problem(event, f"{quote(text)} is too large a number")
         return number
 
     def _check(self, event: yaml.Event, tag: str | None, anchor: str | None) -> None:
         if tag is not None:
-            self._problem(event, f"tag {shown(tag)} is refused: values have the types that they show")
+            self._problem(event, f"tag {quote(tag)} is refused: values have the types that they show")
         if anchor is not None:
             self._problem(event, f"anchor &{anchor} is refused: write the value out where it is needed")
 
@@ -231,7 +231,7 @@ def _kind(value: Scalar | tuple[Node, ...] | Mapping[str, Node]) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f"the text {shown(value)}"
+            return f"the text {quote(value)}"
         case int() | float():
             return f"the number {value}"
         case tuple():

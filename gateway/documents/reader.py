@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from gateway.documents.nodes import Node, parse, raise_all
-from gateway.documents.units import parse_duration, parse_size, shown
+from gateway.documents.units import parse_duration, parse_size, quote
 from gateway.errors import Problem
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def suggestion(name: str, allowed: Iterable[str]) -> str:
 
 
 @contextmanager
-def read(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
+def read_document(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
     """Yield the document as a section; at the end raise DocumentError with all problems, including unknown keys.
 
     With `empty` an empty document counts as an empty mapping.
@@ -30,13 +30,13 @@ def read(text: str, file: str, *, empty: bool = False) -> Iterator[Section]:
     node = parse(text, file, problems)
     if empty and node.value is None:
         node = Node({}, node.file, node.line, node.column)
-    with reading(node, problems) as section:
+    with read_parsed(node, problems) as section:
         yield section
 
 
 @contextmanager
-def reading(node: Node, problems: list[Problem] | None = None) -> Iterator[Section]:
-    """Read like `read`, for a parsed document; `problems` are its errors so far."""
+def read_parsed(node: Node, problems: list[Problem] | None = None) -> Iterator[Section]:
+    """Read like `read_document`, for a parsed document; `problems` are its errors so far."""
     report = Report(problems if problems is not None else [])
     section = report.section(node)
     yield section
@@ -216,7 +216,7 @@ class Section:
                 self._refuse_key(key, f'"{key}" is not available in this version')
             elif key not in self._asked:
                 names = f"allowed: {', '.join(sorted(allowed))}" if allowed else "no keys are allowed here"
-                self._refuse_key(key, f"unknown key {shown(key)}{suggestion(key, allowed)} ({names})")
+                self._refuse_key(key, f"unknown key {quote(key)}{suggestion(key, allowed)} ({names})")
 
     def _refuse_key(self, key: str, message: str) -> None:
         line, column = self.node.keys.get(key, (self.node.line, self.node.column))

@@ -10,7 +10,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a text for a message, shortened if it is long."""
     return f'"{text[:80]}…"' if len(text) > 80 else f'"{text}"'
 
@@ -21,7 +21,7 @@ def parse_duration(text: str) -> float:
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if seconds <= 0:
         example = "500ms, 10s, 2m, 24h or 90d"
-        raise ValueError(f"{shown(text)} is not a duration: write a positive number with a unit, such as {example}")
+        raise ValueError(f"{quote(text)} is not a duration: write a positive number with a unit, such as {example}")
     return seconds
 
 
@@ -30,5 +30,5 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if not match:
         example = "512B, 64KiB, 1MiB or 10MB"
-        raise ValueError(f"{shown(text)} is not a size: write a whole number with a unit, such as {example}")
+        raise ValueError(f"{quote(text)} is not a size: write a whole number with a unit, such as {example}")
     return int(match[1]) * _BYTES[match[2]]

@@ -11,11 +11,11 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from gateway.callers.methods import Method, OAuthIssuer
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.errors import Unidentified
 
 
-class Asked(Protocol):
+class IncomingRequest(Protocol):
     """A request before its handler: aiohttp's, or the fast path's."""
 
     @property
@@ -143,7 +143,7 @@ class Challenges:
         code = "unidentified" if error.status == 401 else error.error.replace("_", "-") or "unidentified"
         headers = {"www-authenticate": self._challenge(error, mount)} if error.status in (401, 403) else {}
         headers |= {"retry-after": "1"} if error.status == 429 else {}
-        return refused(error.status, code, error.detail, headers)
+        return refusal_response(error.status, code, error.detail, headers)
 
     def _challenge(self, error: Unidentified, mount: str | None) -> str:
         """Return the challenge (RFC 6750 3, RFC 9728 5.1).
@@ -166,7 +166,7 @@ class Challenges:
         path = request.path.removeprefix(METADATA)
         mount = request.match_info.get("app")
         if not self._issuers or (mount is not None and not self._mounts(mount)):
-            return refused(404, "not-found", "This gateway accepts no tokens of an authorization server here.")
+            return refusal_response(404, "not-found", "This gateway accepts no tokens of an authorization server here.")
         document = {
             "resource": f"{self._public}{path}",
             "authorization_servers": [issuer.issuer for issuer in self._issuers],

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.doors.access import SCRAPED
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.telemetry import CONTENT_TYPE, Metrics
 
 
@@ -48,7 +48,7 @@ class MetricsDoor:
         may = principal is not None and (principal.may("audit:read") or principal.may("admin"))
         if not may and not _is_on_this_machine(request):
             detail = "Metrics are for this machine, and for callers with the capability `audit:read` or `admin`."
-            return refused(403, "not-allowed", detail)
+            return refusal_response(403, "not-allowed", detail)
         headers = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
         return web.Response(body=self._metrics.render(), headers=headers)
 

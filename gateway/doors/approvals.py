@@ -15,7 +15,7 @@ from gateway.config import ApprovalWay, Webhook
 from gateway.doors.access import SIGNED
 from gateway.doors.authorization import is_own, name_in
 from gateway.doors.guard import CLIENT_HEADER, PRINCIPAL
-from gateway.doors.responses import fresh, json_of, refused
+from gateway.doors.responses import fresh, json_of, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
 from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, check_signed_fields, signed_answer
@@ -84,7 +84,7 @@ class ApprovalDoor:
 
     def asked(self, by: Principal) -> list[Json]:
         """Return the open questions that `by` may answer."""
-        return [shown(question, by) for question in self._answers.questions(by)]
+        return [question_json(question, by) for question in self._answers.questions(by)]
 
     def granted(self, by: Principal) -> list[Json]:
         """Return the grants that `by` may revoke."""
@@ -99,24 +99,26 @@ class ApprovalDoor:
     async def _answer(self, request: web.Request) -> web.Response:
         given = await json_of(request)
         if not isinstance(given, dict) or given.get("answer") not in ANSWERS:
-            return refused(400, "bad-request", "answer: approve or decline.")
+            return refusal_response(400, "bad-request", "answer: approve or decline.")
         lasting = given.get("grant", False)
         if not isinstance(lasting, bool):
-            return refused(400, "bad-request", "grant: true or false.")
+            return refusal_response(400, "bad-request", "grant: true or false.")
         from_cli = CLIENT_HEADER in request.headers or not request[PRINCIPAL].session
         if from_cli and ApprovalWay.CLI not in self._ways:
-            return refused(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
+            return refusal_response(403, "not-allowed", "approvals.ask of gateway.yaml does not name `cli`.")
         way = ApprovalWay.CLI if from_cli else ApprovalWay.CONSOLE
         id, approve = request.match_info["id"], given["answer"] == "approve"
         known = await self._digest(id, request[PRINCIPAL])
         if known is not None and given.get("digest") not in (None, known):
-            return refused(409, "approval-expired", "The question is about another call than the one that was shown.")
+            return refusal_response(
+                409, "approval-expired", "The question is about another call than the one that was shown."
+            )
         try:
             state = await self._answers.give(
                 id, approve, request[PRINCIPAL], way, grant=lasting, assertion=given.get("assertion")
             )
         except NotAllowed as error:
-            return refused(403, "not-allowed", str(error))
+            return refusal_response(403, "not-allowed", str(error))
         except Refusal as refusal:
             return _refused(refusal)
         return fresh({"status": state.value})
@@ -142,12 +144,12 @@ class ApprovalDoor:
         try:
             grant = await self._answers.revoke(request.match_info["id"], request[PRINCIPAL])
         except KeyError:
-            return refused(404, "unknown-grant", "There is no such grant, or it has ended.")
+            return refusal_response(404, "unknown-grant", "There is no such grant, or it has ended.")
         return fresh({"revoked": grant.id})
 
     async def _signed(self, request: web.Request) -> web.Response:
         if self._webhook is None:
-            return refused(404, "not-found", "No webhook is configured.")
+            return refusal_response(404, "not-found", "No webhook is configured.")
         timestamp, given = request.headers.get(TIMESTAMP, ""), request.headers.get(SIGNATURE, "")
         with self._signing.place(request.remote or "") as free:
             if not free:
@@ -171,7 +173,7 @@ class ApprovalDoor:
         return fresh({"status": state.value})
 
 
-def shown(question: Question, by: Principal) -> dict[str, Json]:
+def question_json(question: Question, by: Principal) -> dict[str, Json]:
     """Return a question in the form for a person; `whose` names the asking principal if it is another one."""
     values = asdict(question)
     for hidden in ("principal", "policy_version", "rule"):
@@ -195,11 +197,11 @@ def _granted(grant: Grant) -> dict[str, Json]:
 
 def _unread(status: int, code: str, detail: str) -> web.Response:
     """Return a refusal that closes the connection, since the rest of the request is not read."""
-    answer = refused(status, code, detail, {"retry-after": "1"} if status == 503 else None)
+    answer = refusal_response(status, code, detail, {"retry-after": "1"} if status == 503 else None)
     answer.force_close()
     return answer
 
 
 def _refused(refusal: Refusal) -> web.Response:
     status = 410 if refusal.reason is Reason.APPROVAL_EXPIRED else refusal.status
-    return refused(status, refusal.reason, refusal.detail)
+    return refusal_response(status, refusal.reason, refusal.detail)

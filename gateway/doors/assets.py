@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.apps import media_type
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ def assets(folder: Path) -> Mapping[str, Asset]:
     return {file.name: asset(file) for file in folder.iterdir()}
 
 
-def shown(request: web.Request, one: Asset | None, headers: Mapping[str, str]) -> web.Response:
+def file_response(request: web.Request, one: Asset | None, headers: Mapping[str, str]) -> web.Response:
     """Return the file, or 304 if the browser has it (RFC 9110, 13.1.2)."""
     if one is None:
-        return refused(404, "not-found", "There is no such file here.")
+        return refusal_response(404, "not-found", "There is no such file here.")
     known = request.if_none_match or ()
     if any(tag.value in (one.tag, "*") for tag in known):
         answer = web.Response(status=304, headers=headers)

@@ -8,13 +8,13 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.model import AuditRecord, Json, Principal, person_of
 from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line
 
 
-def lacking(request: web.Request, capability: str, app: str | None = None) -> web.Response | None:
+def refuse_without(request: web.Request, capability: str, app: str | None = None) -> web.Response | None:
     """Return the refusal of a caller without `capability` (for `app`), else None."""
     if request[PRINCIPAL].may(capability, app):
         return None
@@ -30,7 +30,9 @@ def lacking_any(request: web.Request, capability: str) -> web.Response | None:
 
 
 def _refusal(named: str) -> web.Response:
-    return refused(403, "not-allowed", f"This takes the capability `{named}`, which this caller does not have.")
+    return refusal_response(
+        403, "not-allowed", f"This takes the capability `{named}`, which this caller does not have."
+    )
 
 
 KNOWN = 4096

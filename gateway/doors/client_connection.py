@@ -13,9 +13,9 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound, size
 from gateway.doors.client_limits import REFUSAL, Peers, Unread, peer_of
-from gateway.doors.event_ids import escaped
+from gateway.doors.event_ids import escape_ids
 from gateway.doors.request_framing import HEAD_END, is_one_request
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head, buffered for any client before it is identified."""
@@ -59,7 +59,7 @@ class ServerState(Protocol):
     busy: int
     """The number of connections with a request on the fast path."""
 
-    def alarms(self, seconds: float) -> Alarms:
+    def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
         ...
 
@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
             if self._full:
                 self._handler.pause_writing()
         if self._between:
-            data = escaped(data)
+            data = escape_ids(data)
         whole = is_one_request(data)
         self._between = self._between and whole
         if not whole and not self._handles and self._head_since is None:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 
 IDLE: Final = 75.0
 """Seconds after which an idle connection is closed."""
@@ -70,7 +70,7 @@ class ClientConnections:
         self.draining = False
         self.busy = 0
         self._kind = kind
-        self._alarms: dict[float, Alarms] = {}
+        self._alarms: dict[float, SharedTimeouts] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     def __call__(self) -> HttpConnection:
@@ -84,11 +84,11 @@ class ClientConnections:
         """The open connections, under aiohttp's name."""
         return list(self.open)
 
-    def alarms(self, seconds: float) -> Alarms:
+    def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
         found = self._alarms.get(seconds)
         if found is None:
-            found = self._alarms[seconds] = Alarms(seconds)
+            found = self._alarms[seconds] = SharedTimeouts(seconds)
         return found
 
     async def drain(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ from gateway.bounds import Area, Bound, size
 from gateway.callers.methods import Blocks
 from gateway.callers.proxies import address_of, within
 from gateway.doors.bridge.uploads import ROOM, ROOM_EACH
-from gateway.doors.responses import NAME, RefusedResponse, refused
+from gateway.doors.responses import NAME, RefusedResponse, refusal_response
 from gateway.doors.token_lookup_limits import subscriber
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal
@@ -151,7 +151,7 @@ class InFlight:
         )
         headers = {"retry-after": "1"}
         if not _is_mcp(request):
-            return refused(429, CODE, detail, headers)
+            return refusal_response(429, CODE, detail, headers)
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": _SERVER_ERROR, "message": detail}}
         body = plain_json(error).encode()
         return RefusedResponse(CODE, detail, status=429, body=body, content_type="application/json", headers=headers)
@@ -239,7 +239,7 @@ BOUNDS: Final = (CONNECTIONS, _REQUESTS, _STANDING, _ANSWERS, _SLOW)
 
 
 @contextmanager
-def growing(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
+def watch_progress(request: web.Request, give_up: Callable[[], None]) -> Iterator[None]:
     """Call `give_up` if the body of `request` stalls or is too slow; most bodies are complete already."""
     if request.content.is_eof():
         yield

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import fresh, object_of, refused
+from gateway.doors.responses import fresh, object_of, refusal_response
 from gateway.errors import Refusal
 from gateway.exchange.connecting import AccountConnection, Connecting
 from gateway.exchange.record import Record, Recorder
@@ -53,7 +53,7 @@ class ConnectionsDoor:
         try:
             found = [] if principal.shared else await self._connecting.list(principal)
         except OSError:
-            return refused(503, "database-unavailable", _DOWN)
+            return refusal_response(503, "database-unavailable", _DOWN)
         return fresh({"for": self._audience(principal), "connections": [_told(one) for one in found]})
 
     async def begin(self, request: web.Request) -> web.Response:
@@ -63,13 +63,15 @@ class ConnectionsDoor:
             return _not_a_person()
         meant = (await object_of(request)).get("for")
         if isinstance(meant, str) and meant and not shows(meant, self._audience(principal)):
-            return refused(403, "other-person", "This link belongs to another person: request one of your own.")
+            return refusal_response(
+                403, "other-person", "This link belongs to another person: request one of your own."
+            )
         try:
             begun = await self._connecting.begin(name, principal)
         except Refusal as refusal:
             return _refusal(refusal)
         except OSError:
-            return refused(503, "database-unavailable", _DOWN)
+            return refusal_response(503, "database-unavailable", _DOWN)
         return fresh({"location": begun.location, "secret": begun.secret})
 
     async def finish(self, request: web.Request) -> web.Response:
@@ -82,7 +84,7 @@ class ConnectionsDoor:
             {key: value for key, value in answer.items() if isinstance(value, str)} if isinstance(answer, dict) else {}
         )
         if not isinstance(secret, str):
-            return refused(400, "bad-request", "secret: a text; answer: an object.")
+            return refusal_response(400, "bad-request", "secret: a text; answer: an object.")
         record = self._record(principal, "connect")
         try:
             await record.open()  # without a record no account is connected
@@ -121,11 +123,11 @@ class ConnectionsDoor:
 
 def _not_a_person() -> web.Response:
     """Return the refusal of a program with a person's token, which must not choose their accounts."""
-    return refused(403, "not-allowed", "A person does this, logged in to the console.")
+    return refusal_response(403, "not-allowed", "A person does this, logged in to the console.")
 
 
 def _refusal(refusal: Refusal) -> web.Response:
-    return refused(refusal.status, refusal.reason.value, refusal.detail)
+    return refusal_response(refusal.status, refusal.reason.value, refusal.detail)
 
 
 async def _ended(record: Record, refusal: Refusal) -> web.Response:
@@ -135,7 +137,7 @@ async def _ended(record: Record, refusal: Refusal) -> web.Response:
 
 async def _down(record: Record) -> web.Response:
     await record.close(status=503, detail=_DOWN)
-    return refused(503, "database-unavailable", _DOWN)
+    return refusal_response(503, "database-unavailable", _DOWN)
 
 
 def _told(one: AccountConnection) -> Json:

@@ -18,14 +18,14 @@ from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.approvals import ApprovalDoor
-from gateway.doors.assets import asset, assets, shown
-from gateway.doors.authorization import lacking, sees_record
+from gateway.doors.assets import asset, assets, file_response
+from gateway.doors.authorization import refuse_without, sees_record
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.bridge.shared import Tickets
 from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refused
+from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response
 from gateway.doors.touch_keys import TouchKeyDoor
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
@@ -130,11 +130,11 @@ class ConsoleDoor:
         return app
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        return shown(request, self._index, {"cache-control": "no-cache"})
+        return file_response(request, self._index, {"cache-control": "no-cache"})
 
     async def _asset(self, request: web.Request) -> web.StreamResponse:
         """Serve a file whose name changes with its content."""
-        return shown(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
+        return file_response(request, self._assets.get(request.match_info["name"]), {"cache-control": FOREVER})
 
     async def _state(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
@@ -157,11 +157,11 @@ class ConsoleDoor:
     async def _audit(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "100")
         if not re.fullmatch("[1-9][0-9]{0,3}", limit) or int(limit) > 1000:
-            return refused(400, "bad-request", "limit: a whole number from 1 to 1000.")
+            return refusal_response(400, "bad-request", "limit: a whole number from 1 to 1000.")
         try:
             records = await self._seen(request[PRINCIPAL], int(limit), request.query)
         except OSError:
-            return refused(
+            return refusal_response(
                 503, "database-unavailable", "The database does not respond; the journal continues without it."
             )
         return fresh({"records": [_line(record) for record in records]})
@@ -182,7 +182,7 @@ class ConsoleDoor:
 
     async def _logged_out(self, request: web.Request) -> web.Response:
         if not request[PRINCIPAL].session:
-            return refused(403, "not-allowed", "A person logs out, in the browser that is logged in.")
+            return refusal_response(403, "not-allowed", "A person logs out, in the browser that is logged in.")
         answer = fresh({})
         answer.text = plain_json({"to": await self._logout(request, answer)})
         return answer
@@ -191,10 +191,10 @@ class ConsoleDoor:
         wanted = (await object_of(request)).get("apps")
         known = set(self._apps)
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
-            return refused(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
+            return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)
         for app in sorted(apps):
-            refusal = lacking(request, "bridge", app)
+            refusal = refuse_without(request, "bridge", app)
             if refusal is not None:
                 return refusal
         principal = request[PRINCIPAL]
@@ -210,13 +210,13 @@ class ConsoleDoor:
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
             if not shows(given, self._token(request[PRINCIPAL])):
-                return refused(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
+                return refusal_response(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)
             except web.HTTPRequestEntityTooLarge:
-                return refused(413, "request-too-large", f"A body may have {SMALL} bytes at most.")
+                return refusal_response(413, "request-too-large", f"A body may have {SMALL} bytes at most.")
             except (ValueError, RecursionError):
-                return refused(400, "bad-request", "The body must be a JSON object.")
+                return refusal_response(400, "bad-request", "The body must be a JSON object.")
 
         return handle
 

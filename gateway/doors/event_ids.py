@@ -18,7 +18,7 @@ _CONTROLS: Final = re.compile(
 _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
 
-def escaped(data: bytes) -> bytes:
+def escape_ids(data: bytes) -> bytes:
     """Return `data`, the beginning of a request, with the id in hexadecimal if aiohttp could not parse it."""
     if not data.startswith(b"GET ") or _EVENT_STREAM not in data:
         return data
@@ -30,7 +30,7 @@ def _in_hex(found: re.Match[bytes]) -> bytes:
     return f"{_ESCAPED}: ".encode() + found[1].strip(b" \t").hex().encode()
 
 
-def received(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+def received_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return names in lower case, values as Latin-1 (Fetch, "isomorphic decode"), the id as the browser sent it."""
     return tuple(_field(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
 

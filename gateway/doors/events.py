@@ -14,7 +14,7 @@ from gateway.config import Notice, NoticeKind, Notices
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
@@ -80,7 +80,7 @@ class Events:
             if not free:
                 _STREAMS.exceeded(request[PRINCIPAL].id)
                 detail = f"{EACH} event streams of one person may be open, and {IN_ALL} of all. Close one of them."
-                return refused(429, "too-many-streams", detail, {"retry-after": "5"})
+                return refusal_response(429, "too-many-streams", detail, {"retry-after": "5"})
             return await self._follow(request)
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
@@ -179,9 +179,9 @@ class _Changes:
 async def _tell_lines(stream: web.StreamResponse, lines: Follower, changes: _Changes, seen: Lines) -> None:
     async for line in lines:
         await asyncio.sleep(MOMENT)
-        told = b"".join(_event("record", each.text) for each in (line, *lines.waiting()) if seen.sees(each))
-        if told:
-            await stream.write(told)
+        notice_json = b"".join(_event("record", each.text) for each in (line, *lines.waiting()) if seen.sees(each))
+        if notice_json:
+            await stream.write(notice_json)
     changes.end()
 
 
@@ -191,10 +191,12 @@ def _event(name: str, text: str) -> bytes:
 
 def problems(notices: Notices, principal: Principal) -> list[Json]:
     """Return the configuration's problems; they name files, so all but those of report mode are for administrators."""
-    return [told(notice) for notice in notices.now() if principal.may("admin") or notice.kind is NoticeKind.REPORT]
+    return [
+        notice_json(notice) for notice in notices.now() if principal.may("admin") or notice.kind is NoticeKind.REPORT
+    ]
 
 
-def told(notice: Notice) -> dict[str, Json]:
+def notice_json(notice: Notice) -> dict[str, Json]:
     """Return a notice in the form for the console."""
     problem = notice.problem
     place: dict[str, Json] = {"file": problem.file, "line": problem.line, "column": problem.column}

@@ -13,12 +13,12 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client_address import CLIENT
-from gateway.doors.access import SIGNED, Access, Asked, Challenges, Site, access, is_metadata
-from gateway.doors.client_limits import InFlight, growing
+from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
+from gateway.doors.client_limits import InFlight, watch_progress
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.doors.revocation import Revocations
 from gateway.errors import DatabaseUnavailable, Unidentified
 from gateway.model import LOCAL, Principal
@@ -91,45 +91,45 @@ class Guard:
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
-                return refused(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
+                return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
             if (misframed := _misframed(request)) is not None:
                 misframed.force_close()  # the following bytes may be its body, or another client's request
                 return misframed
             host = request.headers.get("host", "").lower()
             site = self._listener.sites.get(host)
             if site is None or not self._is_for(request, host):
-                return refused(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
+                return refusal_response(421, "unknown-host", f"This gateway does not answer as {host[:100]!r}.")
             objection = self._objection(request, _route(request), host, site)
             if objection is not None:
-                return refused(403, "foreign-page", objection)
+                return refusal_response(403, "foreign-page", objection)
             refusal = await self._identified(request, host, site)
             if refusal is not None:
                 return refusal
             with (
                 self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
                 self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
-                growing(request, lambda: _cut_off(request)),
+                watch_progress(request, lambda: _cut_off(request)),
             ):
                 if too_many is not None:
                     return too_many
                 try:
                     return await handler(request)
                 except web.RequestPayloadError:
-                    return refused(400, "bad-request", "The body does not arrive as its headers say.")
+                    return refusal_response(400, "bad-request", "The body does not arrive as its headers say.")
                 except DatabaseUnavailable as error:
                     if request.writer.output_size:  # the head of an answer was sent
                         raise
                     log.warning("a request at %s is answered with 503: %s", site, error)
-                    return refused(503, "database-unavailable", _DOWN, {"retry-after": "1"})
+                    return refusal_response(503, "database-unavailable", _DOWN, {"retry-after": "1"})
 
         return guard
 
-    def client(self, request: Asked) -> str | None:
+    def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the client, as reported by trusted proxies."""
         address = self._identify.client(request)
         return str(address) if address is not None else None
 
-    async def caller(self, request: Asked, mount: str) -> Principal | None:
+    async def caller(self, request: IncomingRequest, mount: str) -> Principal | None:
         """Return the sender of a POST to the MCP server `mount` ("" is `/mcp`); None if the middleware would refuse."""
         host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
         site = self._listener.sites.get(host)
@@ -138,7 +138,7 @@ class Guard:
         place = CallPlace(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
         return await self._caller(request, place)
 
-    async def caller_at_site(self, request: Asked) -> Principal | None:
+    async def caller_at_site(self, request: IncomingRequest) -> Principal | None:
         """Return the sender of a request to an app's site; None if the middleware would refuse it."""
         host = request.headers.get("host", "").lower()
         site = self._listener.sites.get(host)
@@ -151,7 +151,7 @@ class Guard:
         """Return a number that changes when callers must be identified again."""
         return self._identify.generation
 
-    async def _caller(self, request: Asked, place: CallPlace) -> Principal | None:
+    async def _caller(self, request: IncomingRequest, place: CallPlace) -> Principal | None:
         try:
             return await self._identify.principal(request, place)
         except (Unidentified, OSError):
@@ -175,7 +175,7 @@ class Guard:
                 return to_console(request, origin, app, self._console)
             return self._challenges.unidentified(error, mount)
         except OSError:
-            return refused(503, "database-unavailable", "The database of logins and tokens does not answer.")
+            return refusal_response(503, "database-unavailable", "The database of logins and tokens does not answer.")
         return None
 
     def _is_for(self, request: web.Request, host: str) -> bool:
@@ -183,7 +183,7 @@ class Guard:
         target = request.raw_path
         return "://" not in target.partition("?")[0] or target.startswith((f"{self._listener.origins[host]}/", "/"))
 
-    def _objection(self, request: Asked, path: str, host: str, site: Site) -> str | None:
+    def _objection(self, request: IncomingRequest, path: str, host: str, site: Site) -> str | None:
         fetch_site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
@@ -210,9 +210,13 @@ def _misframed(request: web.Request) -> web.Response | None:
     """Return the refusal of a coding that aiohttp would drop unread, or that HTTP/1.0 lacks (RFC 9112, 6.1)."""
     codings = request.headers.getall("transfer-encoding", ())
     if codings and request.version == HttpVersion10:
-        return refused(400, "bad-request", "HTTP/1.0 has no transfer codings: send `Content-Length`, or HTTP/1.1.")
+        return refusal_response(
+            400, "bad-request", "HTTP/1.0 has no transfer codings: send `Content-Length`, or HTTP/1.1."
+        )
     if codings and [coding.strip(" \t").lower() for coding in codings] != ["chunked"]:
-        return refused(501, "transfer-coding", "This gateway reads bodies whose one transfer coding is `chunked`.")
+        return refusal_response(
+            501, "transfer-coding", "This gateway reads bodies whose one transfer coding is `chunked`."
+        )
     return None
 
 
@@ -228,11 +232,11 @@ def _cut_off(request: web.Request) -> None:
         request.transport.abort()
 
 
-def _is_client(request: Asked) -> bool:
+def _is_client(request: IncomingRequest) -> bool:
     return "authorization" in request.headers or CLIENT_HEADER in request.headers
 
 
-def _is_navigation(request: Asked, site: Site) -> bool:
+def _is_navigation(request: IncomingRequest, site: Site) -> bool:
     """Whether a person navigates to a page; only the sandbox proxy may also be shown in a frame."""
     shown_in = ("document", "iframe") if site is Site.SANDBOX else ("document",)
     return (

@@ -12,10 +12,10 @@ from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
-from gateway.doors.access import Access, Asked, Site
-from gateway.doors.issuers import UNAVAILABLE, Recent
+from gateway.doors.access import Access, IncomingRequest, Site
+from gateway.doors.issuers import UNAVAILABLE, RecentLookups
 from gateway.doors.login.session_cookies import SessionCookies
-from gateway.doors.token_lookup_limits import Guess, Guesses
+from gateway.doors.token_lookup_limits import Lookup, LookupLimits
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.ports.sessions import ApiTokens, SessionKind, Sessions, StoredSession
@@ -77,10 +77,10 @@ class Identify:
         self._open = is_open(methods)
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
-        self._recent: Recent[tuple[str, bytes], Principal] = Recent()
-        self._guesses = Guesses()
+        self._recent: RecentLookups[tuple[str, bytes], Principal] = RecentLookups()
+        self._guesses = LookupLimits()
 
-    async def principal(self, request: Asked, place: CallPlace) -> Principal:
+    async def principal(self, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller. Raises `Unidentified`, and OSError while the database is down."""
         if place.access is Access.PERSON:
             session = await self._of_session(request, place)
@@ -88,7 +88,7 @@ class Identify:
                 return session
         return await self.caller(request, place)
 
-    async def caller(self, request: Asked, place: CallPlace) -> Principal:
+    async def caller(self, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
         peer = address_of(request.remote)
         bearer = _bearer(request) if not self._open else None
@@ -113,22 +113,22 @@ class Identify:
             raise Unidentified("No issuer that this gateway trusts has made this token.")
         raise Unidentified("This gateway requires authentication.", error="")
 
-    def guess(self, request: Asked) -> Guess:
+    def guess(self, request: IncomingRequest) -> Lookup:
         """Return the bound on look-ups at issuers for the caller of `request`, whose credential may be invalid."""
-        return Guess(self._guesses, lambda: self.client(request))
+        return Lookup(self._guesses, lambda: self.client(request))
 
     def forget(self) -> None:
         """Clear the cache after the end of a session."""
         self._recent.clear()
         self.generation += 1
 
-    def client(self, request: Asked) -> Address | None:
+    def client(self, request: IncomingRequest) -> Address | None:
         """Return the address of the client, as reported by trusted proxies."""
         headers = request.headers
         forwarded, listed = headers.getall("forwarded", ()), headers.getall("x-forwarded-for", ())
         return client_of(address_of(request.remote), forwarded, listed, self._trusted, self._client_header)
 
-    async def session(self, request: Asked, place: CallPlace) -> StoredSession | None:
+    async def session(self, request: IncomingRequest, place: CallPlace) -> StoredSession | None:
         """Return the browser's login at this site, or None."""
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None:
@@ -137,7 +137,7 @@ class Identify:
         kept = await self._sessions.find(kind, shown, self._clock())
         return kept if kept is not None and kept.more.get("origin") == place.origin else None
 
-    async def _of_session(self, request: Asked, place: CallPlace) -> Principal | None:
+    async def _of_session(self, request: IncomingRequest, place: CallPlace) -> Principal | None:
         shown = SessionCookies(place.origin).read(request, "session")
         if shown is None or self._open:
             return None
@@ -153,7 +153,13 @@ class Identify:
         return known
 
     async def _of(
-        self, method: Method, request: Asked, place: CallPlace, peer: Address | None, bearer: str | None, guess: Guess
+        self,
+        method: Method,
+        request: IncomingRequest,
+        place: CallPlace,
+        peer: Address | None,
+        bearer: str | None,
+        guess: Lookup,
     ) -> Principal | None:
         match method:
             case NoAuth():
@@ -167,12 +173,12 @@ class Identify:
                 asked = self._issuers[method]
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None
 
-    def _shows_login(self, request: Asked, place: CallPlace) -> bool:
+    def _shows_login(self, request: IncomingRequest, place: CallPlace) -> bool:
         """Whether there is the cookie of an ended login: an invalid credential is not the same as none."""
         counts = place.access is Access.PERSON and not self._open
         return counts and bool(SessionCookies(place.origin).given(request, "session"))
 
-    def _is_here(self, request: Asked) -> bool:
+    def _is_here(self, request: IncomingRequest) -> bool:
         """Whether the caller is on this machine, as far as proxy headers reveal it."""
         headers = request.headers
         listed = (*headers.getall("x-forwarded-for", ()), *headers.getall("x-real-ip", ()))
@@ -181,7 +187,7 @@ class Identify:
         client = self.client(request)
         return not request.remote or (client is not None and client.is_loopback)
 
-    def _of_proxy(self, method: ProxyAuth, request: Asked, peer: Address | None) -> Principal | None:
+    def _of_proxy(self, method: ProxyAuth, request: IncomingRequest, peer: Address | None) -> Principal | None:
         if not within(peer, method.proxies):
             return None
         subject = _only(request, method.header)
@@ -209,7 +215,7 @@ class Identify:
         return known
 
 
-def _bearer(request: Asked) -> str | None:
+def _bearer(request: IncomingRequest) -> str | None:
     """Return the bearer token (RFC 6750 2.1), never one of the query or body. Raises `Unidentified`."""
     fields = request.headers.getall("authorization", ())
     if not fields:
@@ -220,7 +226,7 @@ def _bearer(request: Asked) -> str | None:
     return found[1]
 
 
-def _only(request: Asked, name: str) -> str | None:
+def _only(request: IncomingRequest, name: str) -> str | None:
     """Return the printable value of a field that may occur once, or None. Raises `Unidentified`."""
     fields = request.headers.getall(name, ())
     if not fields:

@@ -35,7 +35,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class RecentLookups(Generic[K, V]):
     """The recently used values of each owner, each with a lifetime; `bound` as for `Owned`."""
 
     def __init__(
@@ -215,9 +215,9 @@ class Issuer:
         self._clock = clock
         self._metadata = PublishedDocument(self._fetch_metadata, steady)
         self._keys = PublishedDocument(self._fetch_keys, steady)
-        self._good: Recent[tuple[bytes, frozenset[str]], Principal] = Recent(clock=steady)
-        self._bad: Recent[bytes, bool] = Recent(each=IN_ALL, clock=steady)
-        self._opaque: Recent[str, tuple[Secret, frozenset[str]]] = Recent(clock=steady, bound=_OPAQUE)
+        self._good: RecentLookups[tuple[bytes, frozenset[str]], Principal] = RecentLookups(clock=steady)
+        self._bad: RecentLookups[bytes, bool] = RecentLookups(each=IN_ALL, clock=steady)
+        self._opaque: RecentLookups[str, tuple[Secret, frozenset[str]]] = RecentLookups(clock=steady, bound=_OPAQUE)
 
     def __str__(self) -> str:
         """Return its identifier."""

@@ -6,29 +6,31 @@ from typing import Protocol
 
 from aiohttp import web
 
-from gateway.doors.authorization import lacking
-from gateway.doors.responses import refused
-from gateway.mcp.server import Face
+from gateway.doors.authorization import refuse_without
+from gateway.doors.responses import refusal_response
+from gateway.mcp.server import McpMount
 
 
 class Mounts(Protocol):
     """Mounts by name, read for each request."""
 
-    def get(self, name: str, /) -> Face | None: ...
+    def get(self, name: str, /) -> McpMount | None: ...
 
 
-def routes(everything: Face, *mounts: Mounts) -> list[web.RouteDef]:
+def routes(everything: McpMount, *mounts: Mounts) -> list[web.RouteDef]:
     """Return the routes of this door; `everything` serves `/mcp`, the others are mounts of apps and upstreams."""
 
     async def all_apps(request: web.Request) -> web.StreamResponse:
-        return lacking(request, "mcp") or await everything.handle(request)
+        return refuse_without(request, "mcp") or await everything.handle(request)
 
     async def one(request: web.Request) -> web.StreamResponse:
         found = (mount.get(request.match_info["app"]) for mount in mounts)
         face = next((face for face in found if face is not None), None)
         if face is None:
-            return refused(404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here.")
-        return lacking(request, "mcp") or await face.handle(request)
+            return refusal_response(
+                404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here."
+            )
+        return refuse_without(request, "mcp") or await face.handle(request)
 
     return [
         web.route("*", "/mcp", all_apps),
@@ -44,4 +46,4 @@ async def _unknown(request: web.Request) -> web.StreamResponse:
     detail = (
         f"There is nothing at this path. MCP servers are at /mcp, and at /mcp/<name> for each app and upstream.{plain}"
     )
-    return refused(404, "unknown-endpoint", detail)
+    return refusal_response(404, "unknown-endpoint", detail)

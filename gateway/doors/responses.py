@@ -81,7 +81,7 @@ class RefusedResponse(web.Response):
         self.detail = detail
 
 
-def refused(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> RefusedResponse:
+def refusal_response(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> RefusedResponse:
     """Return a `problem+json` answer (RFC 9457) of a door; `code` is its machine-readable type."""
     body = {"type": f"urn:webmcp-gateway:{code}", "title": code.replace("-", " "), "status": status, "detail": detail}
     return RefusedResponse(

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.doors.assets import assets, shown
-from gateway.doors.responses import SECURE, refused
+from gateway.doors.assets import assets, file_response
+from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
 from gateway.proving import shows
 
@@ -61,22 +61,24 @@ class SandboxDoor:
         policy, host = request.query.get("csp", ""), request.query.get("host", "")
         signature = request.query.get("sig", "")
         if not shows(signature, self._signature(policy, host)):
-            return refused(403, "bad-signature", "This address of the sandbox proxy was not made by this gateway.")
+            return refusal_response(
+                403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
+            )
         headers = {
             "content-security-policy": policy,
             "connection-allowlist": connections(policy),
             "cache-control": "no-cache",
         }
-        return shown(request, self._page, headers)
+        return file_response(request, self._page, headers)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        return shown(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
+        return file_response(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
 
     def _signature(self, policy: str, host: str) -> str:
         return hmac.new(self._key, f"{host}\n{policy}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
-def declared(ui: Mapping[str, Any]) -> dict[str, Any]:
+def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `csp` of an upstream's app, without invalid origins."""
     csp = ui.get("csp")
     found: dict[str, Any] = {}

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.apps import INDEX, media_type
-from gateway.arriving import NoRoom, counting, whole
+from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.doors.access import VISIT
-from gateway.doors.authorization import lacking
-from gateway.doors.event_ids import received
+from gateway.doors.authorization import refuse_without
+from gateway.doors.event_ids import received_headers
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, refused
+from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
@@ -96,7 +96,7 @@ class SiteDoor:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve every method and path, as an aiohttp handler."""
-        refusal = lacking(request, "app", self._app)
+        refusal = refuse_without(request, "app", self._app)
         if refusal is not None:
             return refusal
         if request.method in ("GET", "HEAD"):
@@ -111,13 +111,15 @@ class SiteDoor:
             if file is not None:
                 return _served(file)
         if request.path == _ICON:  # browsers request one from every site
-            return refused(404, "no-icon", "This app has no icon at this address.")
+            return refusal_response(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") in _ELSEWHERE:
-            return refused(403, "foreign-page", "A link of another site leads to the app's pages, not to its API.")
+            return refusal_response(
+                403, "foreign-page", "A link of another site leads to the app's pages, not to its API."
+            )
         return await self._carried(request)
 
     async def _carried(self, request: web.Request) -> web.StreamResponse:
-        with counting(self._room, request[PRINCIPAL].id) as taken:
+        with reserve_room(self._room, request[PRINCIPAL].id) as taken:
             return await self._carried_whole(request, taken)
 
     async def _carried_whole(self, request: web.Request, taken: Callable[[int], None]) -> web.StreamResponse:
@@ -268,7 +270,7 @@ def _asked(request: web.Request, body: bytes) -> Request:
     return Request(
         method=request.method,
         url=request.raw_path,
-        headers=received(request.raw_headers),
+        headers=received_headers(request.raw_headers),
         body=body if request.method not in ("GET", "HEAD") else b"",
         body_type=BodyType.BASE64 if body else BodyType.NONE,
         stream=True,

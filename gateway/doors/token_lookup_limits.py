@@ -47,7 +47,7 @@ Counted: TypeAlias = tuple[int, int]
 _ALL: Final[Counted] = (0, 0)
 
 
-class Guesses:
+class LookupLimits:
     """The rate limiter of failed look-ups. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,10 +80,10 @@ class Guesses:
 
 
 @dataclass(slots=True)
-class Guess:
+class Lookup:
     """One caller, whose look-ups at several issuers count once."""
 
-    guesses: Guesses
+    guesses: LookupLimits
     address: Callable[[], Address | None]
     taken: Counted | None = None
     refused: bool = False

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import fresh, json_of, object_of, refused
+from gateway.doors.responses import fresh, json_of, object_of, refusal_response
 from gateway.errors import Refusal
 from gateway.exchange.presence import NAME, LoginTooOld, Presence
 from gateway.exchange.record import Record, Recorder
@@ -44,17 +44,23 @@ class TouchKeyDoor:
 
         async def handle(request: web.Request) -> web.Response:
             if self._presence is None:
-                return refused(404, "not-found", "Nobody needs a security key here: `approvals.presence` is none.")
+                return refusal_response(
+                    404, "not-found", "Nobody needs a security key here: `approvals.presence` is none."
+                )
             if not request[PRINCIPAL].session:
-                return refused(403, "not-allowed", "A person does this, logged in to the console.")
+                return refusal_response(403, "not-allowed", "A person does this, logged in to the console.")
             try:
                 return await handler(self._presence, request)
             except LoginTooOld:
-                return refused(401, "login-too-old", "Your first security key takes a login of now: log in again.")
+                return refusal_response(
+                    401, "login-too-old", "Your first security key takes a login of now: log in again."
+                )
             except Refusal as refusal:
-                return refused(refusal.status, refusal.reason, refusal.detail)
+                return refusal_response(refusal.status, refusal.reason, refusal.detail)
             except OSError:
-                return refused(503, "database-unavailable", "The database does not answer: nothing was changed.")
+                return refusal_response(
+                    503, "database-unavailable", "The database does not answer: nothing was changed."
+                )
 
         return handle
 
@@ -65,7 +71,7 @@ class TouchKeyDoor:
         given = await object_of(request)
         name = given.get("name")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME or not name.isprintable():
-            return refused(400, "bad-request", f"name: a text of at most {NAME} characters.")
+            return refusal_response(400, "bad-request", f"name: a text of at most {NAME} characters.")
         by = request[PRINCIPAL]
         record = self._record(by, "added", name.strip())
         await record.open()  # without a record no key is added

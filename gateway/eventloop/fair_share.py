@@ -73,7 +73,7 @@ MOST: Final = 0.01
 """Seconds of work that count at most: in longer ones, other tasks ran in between."""
 
 
-class InTurn:
+class RoundRobin:
     """The queue of long reads that wait for a time slice."""
 
     def __init__(self) -> None:
@@ -125,13 +125,13 @@ class InTurn:
                 self._plan()
 
 
-class Moments:
+class TimeSlices:
     """A task with possibly much work: after each time slice it waits for its turn.
 
     It has one turn at a time, however many coroutines use it.
     """
 
-    def __init__(self, in_turn: InTurn) -> None:
+    def __init__(self, in_turn: RoundRobin) -> None:
         self._in_turn = in_turn
         self._worked = 0.0
         self._one = asyncio.Lock()

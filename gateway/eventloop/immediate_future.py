@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Arrival(Generic[T]):
+class ImmediateFuture(Generic[T]):
     """A value or an error, set once, for one task; has only the methods of a future that a task calls.
 
     https://docs.python.org/3/library/asyncio-extending.html#future-lifetime-support

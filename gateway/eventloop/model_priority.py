@@ -30,7 +30,7 @@ class _MessagesInProcess:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Precedence:
+class ModelPriority:
     """The model messages in process, by principal. `clock` is that of the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 Ring: TypeAlias = Callable[[], object]
 
 
-class Alarms:
+class SharedTimeouts:
     """Calls each callback `seconds` after it was set, unless it was cancelled. For use within one event loop."""
 
     def __init__(self, seconds: float) -> None:

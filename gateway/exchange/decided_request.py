@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
-from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalising, decide
+from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalise_in_steps, decide
 from gateway.proving import framed
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing: the default `close`."""
 
 
@@ -36,7 +36,7 @@ class BackendAnswer(Struct, frozen=True):
     response: Response
     secrets: Mapping[str, str]
     parts: AsyncIterator[bytes] | None = None
-    close: Callable[[], Awaitable[None]] = nothing
+    close: Callable[[], Awaitable[None]] = do_nothing
     credentialed: bool = False
 
 
@@ -105,7 +105,7 @@ async def _beside(policy: Policy, request: Request, backend: str | None) -> Cano
     if policy.reads_body:  # a parsed body has no steps
         return await asyncio.to_thread(canonicalise, policy, request, backend)
     # In a thread, the scan would contend for the GIL at each system call of the event loop.
-    steps = canonicalising(policy, request, backend)
+    steps = canonicalise_in_steps(policy, request, backend)
     canonical = next(steps)
     while canonical is None:
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.caches import recalled
+from gateway.caches import cache_by_headers
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import LONG, BackendAnswer, DecidedRequest
 from gateway.exchange.record import Record
@@ -93,7 +93,7 @@ def _looked_for(values: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-@recalled
+@cache_by_headers
 def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
     """Whether the values of `headers` may contain a secret."""
     data = "\n".join([value for _, value in headers]).encode("latin-1")

@@ -13,7 +13,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest
 from gateway.exchange.filter import SecretRedactor
 from gateway.model import BodyType, Redirect, Request
-from gateway.policy import SAFE_METHODS, Policy, Redirects, landing, leads_nowhere, location_for_app
+from gateway.policy import SAFE_METHODS, Policy, Redirects, leads_nowhere, location_for_app, redirect_location
 from gateway.policy.paths import has_lone_percent
 
 HOPS = 20
@@ -62,7 +62,7 @@ def next_hop(policy: Policy, decided: DecidedRequest, answer: BackendAnswer) -> 
         raise redirect_denied("The backend redirects, and this route follows no redirects.")
     if leads_nowhere(policy, decided.canonical, location):
         raise redirect_broken("The backend redirects to an invalid HTTP URL.")
-    place = landing(policy, decided.canonical, location)
+    place = redirect_location(policy, decided.canonical, location)
     for text in (unquote(location), unquote(place.url) if place is not None else ""):
         if SecretRedactor(answer.secrets).text(text) != text:
             raise redirect_denied("The backend redirects to an address that holds a credential.")

@@ -19,7 +19,7 @@ from gateway.errors import Reason, Refusal
 from gateway.exchange.authenticate import Authenticator, Injected, MissingAccounts
 from gateway.exchange.backend_protection import FAILING_REASONS, FAILING_STATUSES, BreakerState, Circuits, Turns
 from gateway.exchange.cookies import CookieJars, jar_key
-from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, nothing
+from gateway.exchange.decided_request import FIELD, BackendAnswer, DecidedRequest, do_nothing
 from gateway.exchange.record import Record
 from gateway.model import Backend, Caller, Headers, Json, Outbound, Response, StreamingBackend, Tell
 from gateway.policy import SAFE_METHODS, BackendSpec, without
@@ -224,14 +224,14 @@ class Sender:
             secrets = dict.fromkeys(self._jars.secrets(jar), JAR) | secrets
         record.mark("authenticate")
         trace = record.span.going_out("send").headers() if way.spec.trace else ()
-        request = outbound(url, way.decided, injected.headers + cookies, timeout, trace)
+        request = outbound_request(url, way.decided, injected.headers + cookies, timeout, trace)
         if way.decided.streams:
             response, parts, close = await _begun(way, request)
         else:
             turn = (principal.id, way.caller.app, way.spec.name)
             await self._turns.enter(turn, timeout)
             try:
-                response, parts, close = await way.backend.send(request), None, nothing
+                response, parts, close = await way.backend.send(request), None, do_nothing
             finally:
                 self._turns.leave(turn)
         answer = BackendAnswer(response, secrets, parts, close, bool(injected.headers) or jar is not None)
@@ -242,7 +242,9 @@ class Sender:
         return answer, await self._authenticator.answered(name, principal, injected, url, status, headers)
 
 
-def outbound(url: str, decided: DecidedRequest, injected: Headers, timeout: float, trace: Headers = ()) -> Outbound:
+def outbound_request(
+    url: str, decided: DecidedRequest, injected: Headers, timeout: float, trace: Headers = ()
+) -> Outbound:
     """Return the request as it is sent: the canonical bytes, and the injected fields, which win over the app's."""
     canonical, obligations = decided.canonical, decided.obligations
     if decided.key is not None:
@@ -270,7 +272,7 @@ def _for(decided: DecidedRequest, spec: BackendSpec) -> BackendSpec:
 async def _begun(way: SendTarget, request: Outbound) -> Begun:
     """Return an answer whose head has arrived. Earlier attempts shorten the wait for the head only."""
     if way.stack is None or not isinstance(way.backend, StreamingBackend):
-        return await way.backend.send(request), None, nothing
+        return await way.backend.send(request), None, do_nothing
     stack = await way.stack.enter_async_context(AsyncExitStack())
     unhurried = structs.replace(request, timeout=way.decided.obligations.timeout)
     try:

@@ -19,8 +19,8 @@ from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
 from gateway.doors.client_connection import HttpConnection, ServerState
 from gateway.doors.request_framing import HEAD_END
-from gateway.eventloop.immediate_future import Arrival
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.eventloop.immediate_future import ImmediateFuture
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
 from gateway.fastpath.route import FastRoute, RouteFinder
 from gateway.model import Principal
@@ -105,7 +105,7 @@ class FastConnection(HttpConnection):
         self._routes = routes
         self._loop = asyncio.get_running_loop()
         self._serving: asyncio.Task[None] | None = None
-        self._next: Arrival[FastRequest] | asyncio.Future[FastRequest] = Arrival(self._loop)
+        self._next: ImmediateFuture[FastRequest] | asyncio.Future[FastRequest] = ImmediateFuture(self._loop)
         self._ahead = b""
         self._waits: int | None = None  # for the rest of a body: the key of its timeout
         self._room: asyncio.Future[None] | None = None
@@ -159,7 +159,7 @@ class FastConnection(HttpConnection):
 
     # The response writer:
 
-    def alarms(self, seconds: float) -> Alarms:
+    def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
         return self._server.alarms(seconds)
 
@@ -279,7 +279,7 @@ class FastConnection(HttpConnection):
             finally:
                 self.busy = False
                 self._server.busy -= 1
-                self._next = self._loop.create_future() if self._server.busy else Arrival(self._loop)
+                self._next = self._loop.create_future() if self._server.busy else ImmediateFuture(self._loop)
 
     async def _answer(self, request: Any, known: KnownHead) -> bool:
         """Answer one request; return False if it is left to aiohttp."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from gateway.doors.access import Asked
+from gateway.doors.access import IncomingRequest
 from gateway.fastpath.request_head import RequestHead
 from gateway.fastpath.responses import JsonAnswer
 from gateway.fastpath.route import ResponseWriter
 from gateway.mcp.fast import Fast, Traced
 from gateway.model import Principal
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 C = TypeVar("C", bound=Traced)
 
@@ -30,7 +30,7 @@ class McpRoute(Generic[C]):
         fast: Fast[C],
         tool: bytes,
         current: Callable[[], Fast[Any] | None],
-        identify: Callable[[Asked, str], Awaitable[Principal | None]],
+        identify: Callable[[IncomingRequest, str], Awaitable[Principal | None]],
     ) -> None:
         self._mount = mount
         self._fast = fast
@@ -48,7 +48,7 @@ class McpRoute(Generic[C]):
         """Return the call; None if the SDK has to judge it."""
         return self._fast.read(self._tool, body)
 
-    async def caller(self, request: Asked) -> Principal | None:
+    async def caller(self, request: IncomingRequest) -> Principal | None:
         """Return the authorized caller, or None."""
         principal = await self._identify(request, self._mount)
         return principal if principal is not None and principal.may("mcp") else None
@@ -58,7 +58,7 @@ class McpRoute(Generic[C]):
         fast = self._fast
         answer = JsonAnswer(writer.send, writer.alarms(fast.silence), last=self._last)
         try:
-            with arriving(request.trace or self._traced):
+            with continue_trace(request.trace or self._traced):
                 text, status = await fast.message(request, principal)
         finally:
             answer.end()

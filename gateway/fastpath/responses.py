@@ -11,7 +11,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.doors.responses import NAME
 from gateway.doors.site import site_headers
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.mcp.fast import EVENTS, PING, last_event
 from gateway.model import Headers, Response
 
@@ -27,7 +27,7 @@ _SERVER: Final = f"Server: {NAME}\r\n\r\n".encode("ascii")
 class JsonAnswer:
     """One answer in JSON: whole, or an event stream that begins after some seconds of silence, with pings."""
 
-    def __init__(self, send: Callable[[bytes], None], alarms: Alarms, *, last: bool) -> None:
+    def __init__(self, send: Callable[[bytes], None], alarms: SharedTimeouts, *, last: bool) -> None:
         self._last = _CLOSING if last else b""
         self._send = send
         self._begun = False

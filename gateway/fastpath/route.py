@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from gateway.doors.access import Asked
-from gateway.eventloop.shared_timeouts import Alarms
+from gateway.doors.access import IncomingRequest
+from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import RequestHead
 from gateway.model import Principal
 from gateway.shares import Shares
@@ -18,7 +18,7 @@ R = TypeVar("R")
 class ResponseWriter(Protocol):
     """The connection that takes one answer: `gateway.fastpath.connection.FastConnection`."""
 
-    def alarms(self, seconds: float) -> Alarms:
+    def alarms(self, seconds: float) -> SharedTimeouts:
         """Return the shared timeouts of this duration."""
         ...
 
@@ -54,7 +54,7 @@ class FastRoute(Protocol[R]):
         """Return the request with this body; None, without a side effect, if aiohttp must serve it."""
         ...
 
-    async def caller(self, request: Asked) -> Principal | None:
+    async def caller(self, request: IncomingRequest) -> Principal | None:
         """Return the authorized caller; None if the guard or the door would refuse."""
         ...
 
@@ -73,7 +73,7 @@ class RouteFinder(Protocol):
         """Return the route of a head, None if the fast path has none."""
         ...
 
-    def client(self, request: Asked) -> str | None:
+    def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the client, as reported by trusted proxies."""
         ...
 

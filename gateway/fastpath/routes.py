@@ -16,7 +16,7 @@ from gateway.fastpath.request_head import RequestHead
 from gateway.fastpath.route import FastRoute
 from gateway.fastpath.site_route import SiteRoute
 from gateway.mcp.fast import Fast
-from gateway.mcp.server import Face
+from gateway.mcp.server import McpMount
 
 _MCP: Final = re.compile(r"/mcp(?:/([A-Za-z0-9_-]{1,64}))?")
 
@@ -30,7 +30,7 @@ class FastRoutes:
         revocations: Revocations,
         in_flight: InFlight,
         site: Callable[[str], SiteDoor | None],
-        everything: Face,
+        everything: McpMount,
         *mounts: Mounts,
     ) -> None:
         self._guard = guard

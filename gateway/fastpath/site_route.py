@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from gateway.doors.access import Asked
-from gateway.doors.event_ids import received
+from gateway.doors.access import IncomingRequest
+from gateway.doors.event_ids import received_headers
 from gateway.doors.site import SiteDoor
 from gateway.errors import Refusal
 from gateway.exchange.streams import Stream
@@ -29,13 +29,13 @@ class SiteRoute:
         head: RequestHead,
         door: SiteDoor,
         current: Callable[[], SiteDoor | None],
-        identify: Callable[[Asked], Awaitable[Principal | None]],
+        identify: Callable[[IncomingRequest], Awaitable[Principal | None]],
     ) -> None:
         self._head = head
         self._door = door
         self._current = current
         self._identify = identify
-        self._request = Request(head.method, head.target, received(head.fields), stream=True, leads=True)
+        self._request = Request(head.method, head.target, received_headers(head.fields), stream=True, leads=True)
 
     def is_current(self) -> bool:
         """Whether the site is still served."""
@@ -48,7 +48,7 @@ class SiteRoute:
             return None
         return replace(self._request, body=body, body_type=BodyType.BASE64) if body else self._request
 
-    async def caller(self, request: Asked) -> Principal | None:
+    async def caller(self, request: IncomingRequest) -> Principal | None:
         """Return the authorized caller, or None."""
         principal = await self._identify(request)
         return principal if principal is not None and self._door.admits(principal) else None

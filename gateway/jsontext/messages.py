@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from gateway.eventloop.fair_share import MOMENT, Moments
+from gateway.eventloop.fair_share import MOMENT, TimeSlices
 from gateway.jsontext.reading import STRICT, SURROGATE
 from gateway.jsontext.sizes import AT_ONCE, Flaw, InvalidJson, Parts, is_bulky, nests_deeper, why
 from gateway.jsontext.writing import compact_ascii, gathered, is_large, without_surrogates, written
@@ -158,7 +158,7 @@ Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
 async def read(
-    said: bytes | bytearray | str, moments: Moments, lists: Collection[str], mask: Mask | None = None
+    said: bytes | bytearray | str, moments: TimeSlices, lists: Collection[str], mask: Mask | None = None
 ) -> object:
     """Return the JSON value in `said`, masked. Raises ValueError as `decode` does.
 
@@ -197,7 +197,7 @@ class Values:
     Only the `lists` of an answer may have very many parts, and only the first `THINGS` of each are kept.
     """
 
-    def __init__(self, pieces: Iterator[str], moments: Moments, lists: Collection[str] = ()) -> None:
+    def __init__(self, pieces: Iterator[str], moments: TimeSlices, lists: Collection[str] = ()) -> None:
         self._pieces = pieces
         self._lists = lists
         self._moments = moments

@@ -3,5 +3,5 @@
 from gateway.mcp.catalog import Catalog as Catalog
 from gateway.mcp.ports import MountClient as MountClient
 from gateway.mcp.ports import PackedApp as PackedApp
-from gateway.mcp.server import Face as Face
+from gateway.mcp.server import McpMount as McpMount
 from gateway.mcp.view_server import UiPeer as UiPeer

@@ -25,7 +25,7 @@ from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
 from gateway.mcp.ports import MountClient
 from gateway.mcp.results import LONG, content_of, is_failure, text_of, values_of
 from gateway.model import Json, Principal, Response
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,9 @@ class Fast(Protocol[C]):
         ...
 
 
-async def answered(fast: Fast[C], request: web.Request, principal: Principal, body: bytes) -> web.StreamResponse | None:
+async def answer_fast(
+    fast: Fast[C], request: web.Request, principal: Principal, body: bytes
+) -> web.StreamResponse | None:
     """Return the answer to a POST of `body`; None, without a side effect, if the request must go through the SDK."""
     tool = fast.tool(request.raw_headers)
     if tool is None:
@@ -80,14 +82,14 @@ async def answered(fast: Fast[C], request: web.Request, principal: Principal, bo
         return None
     silence = Silence(request, fast.silence)
     try:
-        with arriving(call.trace or request.headers):
+        with continue_trace(call.trace or request.headers):
             text, status = await fast.message(call, principal)
     finally:
         stream = await silence.end()
     if stream is None:
         said = text.encode() if isinstance(text, str) else Pieces(text)
         return web.Response(body=said, headers=_JSON, status=status)
-    return await closed(stream, text)
+    return await close_stream(stream, text)
 
 
 class FastPath:
@@ -198,7 +200,7 @@ class Silence:
                         await ended.wait()
 
 
-async def closed(stream: web.StreamResponse, text: str | list[bytes]) -> web.StreamResponse:
+async def close_stream(stream: web.StreamResponse, text: str | list[bytes]) -> web.StreamResponse:
     """Send the answer as the last event of the stream, and end it."""
     with suppress(ConnectionError):
         for piece in last_event(text):

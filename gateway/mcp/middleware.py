@@ -52,9 +52,7 @@ class Readable:
         body = first.get("body", b"")
         if body.startswith(_MARKS) or b"\0" in body[:4]:
             error = {"code": INVALID_REQUEST, "message": "A message is JSON in UTF-8, without a byte order mark."}
-            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(
-                scope, replayed(first, receive), send
-            )
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, replay(first, receive), send)
             return
         if len(body) > LONG:
             taken = await asyncio.to_thread(taken_out, body) if self._apart else None
@@ -62,7 +60,7 @@ class Readable:
                 body, handed = taken
                 first = {**first, "body": body}
                 keep(scope, handed)
-        again = replayed(first, receive)
+        again = replay(first, receive)
         apart = self._apart
         wrong = await asyncio.to_thread(_wrong, body, apart=apart) if len(body) > LONG else _wrong(body, apart=apart)
         if wrong is not None:
@@ -82,7 +80,7 @@ def _wrong(body: bytes, *, apart: bool) -> str | None:
     return f"This message has {why(AT_ONCE)}." if is_bulky(body) else None
 
 
-def replayed(first: Message, receive: Receive) -> Receive:
+def replay(first: Message, receive: Receive) -> Receive:
     """Return a `receive` that yields `first` again before the rest."""
     waiting = [first]
 
@@ -109,7 +107,7 @@ class OneInFlight:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        said, again = _said(first), replayed(first, receive)
+        said, again = _said(first), replay(first, receive)
         if "id" not in said:
             await self._app(scope, again, send)
             return

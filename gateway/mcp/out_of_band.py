@@ -65,7 +65,7 @@ def keep(scope: Scope, handed: Handed) -> None:
     scope[_KEY] = handed
 
 
-def kept(request: Request | None) -> Handed | None:
+def detached_body(request: Request | None) -> Handed | None:
     """Return the body that was taken out of the message of `request`."""
     return request.scope.get(_KEY) if request is not None else None
 
@@ -106,7 +106,7 @@ MARK: Final = f"webmcp-gateway/spliced-{secrets.token_hex(16)}-"
 """Prefix of the placeholder of a part that is spliced in later; it is random, so that no outsider can write it."""
 
 
-async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def splice_result(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Leave the large members out of a result and serialize them in a thread, as the SDK's outermost middleware.
     Not after a disconnect: a client that resumes its stream gets the result on another one, which knows nothing of the
     parts left out here.
@@ -118,7 +118,7 @@ async def spliced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> H
     return result if ending_of(ctx.request).ended else light
 
 
-async def outlined(params: dict[str, Any], request: Request | None) -> dict[str, Any] | None:
+async def outline_params(params: dict[str, Any], request: Request | None) -> dict[str, Any] | None:
     """Return the parameters of a message for the stream of `request`, without their large values.
     None after a disconnect: large messages are not kept for session resumption.
     """
@@ -129,7 +129,7 @@ async def outlined(params: dict[str, Any], request: Request | None) -> dict[str,
     return light if not ending.ended else None
 
 
-async def lightened(result: Result, request: Request | None) -> Result | types.CallToolResult:
+async def lighten_result(result: Result, request: Request | None) -> Result | types.CallToolResult:
     """Return the result of one of the gateway's tools without its large values, before the SDK validates it."""
     if request is None or not isinstance(result, types.CallToolResult):
         return result

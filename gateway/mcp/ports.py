@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.eventloop.model_priority import Precedence
+from gateway.eventloop.model_priority import ModelPriority
 from gateway.mcp.results import Aside
 from gateway.model import Caller, Door, Json, Principal, Request, Resource, Response, Tell, ViewTool
 from gateway.ports.views import LiveView, OpenedView
@@ -68,7 +68,7 @@ class Views(Protocol):
     """The live views: the part of `gateway.views.registry.Views` that a mount needs. `app` None means every app."""
 
     @property
-    def precedence(self) -> Precedence: ...
+    def precedence(self) -> ModelPriority: ...
 
     def tools(self, principal: Principal, app: str | None) -> tuple[ViewTool, ...]: ...
 

@@ -21,16 +21,16 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
-from gateway.arriving import NoRoom, counting, whole
+from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound
 from gateway.mcp import standard_answers
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, principal_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
-from gateway.mcp.fast import SILENCE, Fast, FastPath, answered
+from gateway.mcp.fast import SILENCE, Fast, FastPath, answer_fast
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
-from gateway.mcp.out_of_band import kept, lightened, spliced
+from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
@@ -40,7 +40,7 @@ from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions
 from gateway.shares import Shares
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 _AROUND = 1024 * 1024
 
@@ -109,7 +109,7 @@ class MountMiddleware(Protocol):
         ...
 
 
-class Face:
+class McpMount:
     """One mount, an async context manager within which requests are served; `app` None is the mount of all apps.
     `hosts` and `origins` are the accepted `Host` and `Origin` values, ports included. `principal` returns the sender of
     a request as the guard identified it; the default is that of a loopback gateway. `asking` defines which clients may
@@ -181,7 +181,7 @@ class Face:
         self._before = before
         if before is not None:
             server.middleware.insert(0, before)
-        server.middleware.insert(0, spliced)
+        server.middleware.insert(0, splice_result)
         if before is None or not before.follows:
             server.add_notification_handler("notifications/initialized", types.NotificationParams, self._follow)
         self._manager = ResumableSessions(
@@ -230,7 +230,7 @@ class Face:
             MESSAGES.exceeded(principal.id)
         if request.method != "POST" or large:  # a body over the limit is refused unread
             return await self._served(request, principal, None)
-        with counting(self._room, principal.id) as taken:
+        with reserve_room(self._room, principal.id) as taken:
             try:
                 body = await whole(request, limit, taken=taken)
             except web.HTTPRequestEntityTooLarge:
@@ -242,7 +242,7 @@ class Face:
 
     async def _served(self, request: web.Request, principal: Principal, body: bytes | None) -> web.StreamResponse:
         if self.fast is not None and body is not None:
-            answer = await answered(self.fast, request, principal, body)
+            answer = await answer_fast(self.fast, request, principal, body)
             if answer is not None:
                 return answer
         self._manager.asgi_app.max_body_size = self._body_limit()
@@ -295,9 +295,9 @@ class Face:
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
-            arriving(_said(context, params)),
+            continue_trace(_said(context, params)),
         ):
-            return await lightened(await self._called(context, params, _client(context)), context.request)
+            return await lighten_result(await self._called(context, params, _client(context)), context.request)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
     async def _called(self, context: Context, params: types.CallToolRequestParams, client: MountClient) -> Result:
@@ -435,5 +435,5 @@ def _client(context: Context) -> MountClient:
     return MountClient(
         principal_of(context.request),
         is_app=shows_apps(context.session.client_capabilities),
-        handed=kept(context.request),
+        handed=detached_body(context.request),
     )

@@ -23,7 +23,7 @@ def version_of(params: Mapping[str, Any]) -> str:
     return LATEST_MODERN_VERSION if said == LATEST_MODERN_VERSION else LATEST_HANDSHAKE_VERSION
 
 
-def greeted(
+def greet(
     method: str, params: Mapping[str, Any], capabilities: types.ServerCapabilities, instructions: str | None = None
 ) -> types.InitializeResult | types.DiscoverResult:
     """Return the answer to one of `GREETINGS`."""

@@ -22,9 +22,9 @@ from gateway.mcp import standard_answers
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.ports import MountClient, Push
 from gateway.mcp.results import Aside
-from gateway.mcp.standard_answers import GREETINGS, greeted, version_of
+from gateway.mcp.standard_answers import GREETINGS, greet, version_of
 from gateway.model import Caller, Door, Json
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 Params = Mapping[str, Json]
 
@@ -101,7 +101,7 @@ class GatewayAnswers:
             standard_answers.no_further_page(params.get("cursor"))
         match method:
             case "initialize" | "server/discover":
-                return greeted(method, params, CAPABILITIES)
+                return greet(method, params, CAPABILITIES)
             case "tools/list":
                 return types.ListToolsResult(tools=self._catalog.tools_for_apps())
             case "tools/call":
@@ -146,7 +146,7 @@ class GatewayAnswers:
             aside=speaker.aside,
             push=_pushing(speaker, meta.get("progressToken")),
         )
-        with arriving(meta):
+        with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
     async def _read_resource(self, params: Params) -> BaseModel:

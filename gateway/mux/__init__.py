@@ -9,7 +9,7 @@
 """
 
 from gateway.mux.connection import ClientConnection, Connection, ServerConnection
-from gateway.mux.detached_bodies import BODY_LIMIT, body_named, is_large, join_body, split_body
+from gateway.mux.detached_bodies import BODY_LIMIT, is_large, join_body, named_body, split_body
 from gateway.mux.frames import (
     FRAME_LIMIT,
     FRAMES,
@@ -47,10 +47,10 @@ __all__ = [
     "Resume",
     "Role",
     "ServerConnection",
-    "body_named",
     "decode",
     "encode",
     "is_large",
     "join_body",
+    "named_body",
     "split_body",
 ]

@@ -51,7 +51,7 @@ class Conversation:
 
     def judge(self, speaker: Role, message: dict[str, Json]) -> Verdict:
         """Decide on a message of `speaker`. Raises MuxError `bad-message`."""
-        match jsonrpc.read(message):
+        match jsonrpc.message_kind(message):
             case Call() as call:
                 return self._call(speaker, call)
             case Notification() as notice:

@@ -14,7 +14,7 @@ from gateway.errors import MuxError
 from gateway.jsontext.sizes import nests_deeper
 from gateway.jsontext.writing import compact_portable, written
 from gateway.model import Json
-from gateway.mux.frames import read
+from gateway.mux.frames import parse_json
 
 BODY_LIMIT = 256 * 1024
 """Bytes of UTF-8 above which `params` or `result` is sent as a separate body."""
@@ -41,7 +41,7 @@ def split_body(message: Mapping[str, Json], body: str) -> tuple[dict[str, Json],
     return {**message, place: {"$body": body}}, "".join(_texts(message[place]))
 
 
-def body_named(message: Mapping[str, Json]) -> str | None:
+def named_body(message: Mapping[str, Json]) -> str | None:
     """Return the id of the body that this message names, or None. Raises MuxError `bad-message` for an invalid id."""
     place = _place(message)
     value = message[place] if place else None
@@ -56,7 +56,7 @@ def body_named(message: Mapping[str, Json]) -> str | None:
 def join_body(message: Mapping[str, Json], text: str) -> dict[str, Json]:
     """Return the whole message. Raises MuxError `bad-json` or `bad-message` if the text is not a JSON object."""
     place = _place(message)
-    value = read(text)
+    value = parse_json(text)
     if place is None or not isinstance(value, dict):
         raise MuxError("bad-message", "a body is a JSON object, and stands for params or result")
     return {**message, place: value}

@@ -147,10 +147,10 @@ def decode(text: str) -> Frame:
     """Decode a frame. Raises MuxError `too-large`, `bad-json` or `bad-frame`; the message is not checked."""
     if len(text) > FRAME_LIMIT or (len(text) > FRAME_LIMIT // 3 and len(text.encode(errors="replace")) > FRAME_LIMIT):
         raise MuxError("too-large", f"a frame holds at most {FRAME_LIMIT} bytes")
-    return from_json(read(text))
+    return from_json(parse_json(text))
 
 
-def read(text: str) -> Json:
+def parse_json(text: str) -> Json:
     """Parse JSON as a browser does. Raises MuxError `bad-json`."""
     try:
         value: Json = parse_portable(text)

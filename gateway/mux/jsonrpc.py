@@ -43,7 +43,7 @@ class Answer:
     id: Id | None
 
 
-def read(message: Json) -> Call | Notification | Answer:
+def message_kind(message: Json) -> Call | Notification | Answer:
     """Return the kind of a message. Raises MuxError `bad-message`, also for a batch."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise _bad("not one JSON-RPC 2.0 object")

@@ -1,15 +1,15 @@
 """The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
-from gateway.policy.canonical import canonicalise, canonicalising
+from gateway.policy.canonical import canonicalise, canonicalise_in_steps
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.destinations import PUBLIC, Network, parse_network
-from gateway.policy.explain import Explanation, Step, Tried, explain, explain_tool, outcome
+from gateway.policy.explain import CandidateRoute, Explanation, Step, explain, explain_tool, outcome
 from gateway.policy.gcra import Rate, Taken, take
 from gateway.policy.headers import (
     DEFAULT_RESPONSE,
     filter_request_headers,
     filter_response_headers,
-    private_caching,
+    forbid_shared_caching,
     without,
 )
 from gateway.policy.links import LinkPattern, Links
@@ -30,7 +30,13 @@ from gateway.policy.obligations import (
     Window,
 )
 from gateway.policy.policy import Policy, ReportMode
-from gateway.policy.response_rules import Landing, answer_headers, landing, leads_nowhere, location_for_app
+from gateway.policy.response_rules import (
+    RedirectTarget,
+    answer_headers,
+    leads_nowhere,
+    location_for_app,
+    redirect_location,
+)
 from gateway.policy.rules import (
     METHODS,
     BackendSpec,
@@ -50,6 +56,7 @@ __all__ = [
     "REPEATABLE_METHODS",
     "SAFE_METHODS",
     "BackendSpec",
+    "CandidateRoute",
     "Circuit",
     "Confirm",
     "Cookies",
@@ -57,7 +64,6 @@ __all__ = [
     "Decision",
     "Explanation",
     "JsonPath",
-    "Landing",
     "Limit",
     "LinkPattern",
     "Links",
@@ -68,6 +74,7 @@ __all__ = [
     "PolicyTest",
     "Quota",
     "Rate",
+    "RedirectTarget",
     "Redirects",
     "ReportMode",
     "Retry",
@@ -77,11 +84,10 @@ __all__ = [
     "TestFile",
     "TestResult",
     "ToolRule",
-    "Tried",
     "Window",
     "answer_headers",
     "canonicalise",
-    "canonicalising",
+    "canonicalise_in_steps",
     "coverage",
     "decide",
     "decide_link",
@@ -90,7 +96,7 @@ __all__ = [
     "explain_tool",
     "filter_request_headers",
     "filter_response_headers",
-    "landing",
+    "forbid_shared_caching",
     "leads_nowhere",
     "load_policy",
     "load_tests",
@@ -98,7 +104,7 @@ __all__ = [
     "outcome",
     "parse_network",
     "parse_policy",
-    "private_caching",
+    "redirect_location",
     "run_tests",
     "take",
     "tool_pin",

@@ -55,10 +55,10 @@ def canonicalise(policy: Policy, request: Request, backend: str | None = None) -
 
 
 def _worked_out(policy: Policy, request: Request, backend: str | None) -> CanonicalRequest:
-    return next(filter(None, canonicalising(policy, request, backend)))
+    return next(filter(None, canonicalise_in_steps(policy, request, backend)))
 
 
-def canonicalising(
+def canonicalise_in_steps(
     policy: Policy, request: Request, backend: str | None = None
 ) -> Generator[CanonicalRequest | None, None, None]:
     """Canonicalise in steps: no step over a large body takes more than a millisecond.

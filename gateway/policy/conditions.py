@@ -43,7 +43,7 @@ from gateway.policy.facts import Finder, Path
 from gateway.policy.regexes import bounded_regex
 
 
-def compiled(text: str) -> Program:
+def compile_cel(text: str) -> Program:
     """Compile a CEL expression. Raises the engine's errors: ValueError, RuntimeError."""
     # The engine's package imports its own command line, which takes 150 ms.
     import cel  # noqa: PLC0415  # here, so that only policies with conditions pay for it
@@ -54,14 +54,16 @@ def compiled(text: str) -> Program:
 def pattern_program(regex: Regex) -> Program:
     """Compile a search for `regex` in the string `v`. Raises ValueError if the engine rejects it."""
     try:
-        program = compiled(f"v.matches({quoted(regex.text)})")
+        program = compile_cel(f"v.matches({quote_cel(regex.text)})")
         program.execute({"v": ""})
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"the regular expression {quoted(regex.text[:60])} is refused: {told(error)}") from error
+        raise ValueError(
+            f"the regular expression {quote_cel(regex.text[:60])} is refused: {error_sentence(error)}"
+        ) from error
     return program
 
 
-def quoted(text: str) -> str:
+def quote_cel(text: str) -> str:
     """Quote `text` as a CEL string."""
     return '"' + "".join(map(_quoted_char, text)) + '"'
 
@@ -74,7 +76,7 @@ def _quoted_char(char: str) -> str:
     return f"\\U{ord(char):08X}"
 
 
-def told(error: Exception) -> str:
+def error_sentence(error: Exception) -> str:
     """Return the first sentence of the engine's error."""
     return f"it failed: {str(error).partition(chr(10))[0].partition('. ')[0][:120]}"
 
@@ -95,7 +97,7 @@ class Slot:
     @property
     def shown(self) -> str:
         """The fact as the condition writes it."""
-        return f"has({facts.shown(self.path)})" if self.presence else facts.shown(self.path)
+        return f"has({facts.fact_name(self.path)})" if self.presence else facts.fact_name(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,12 @@ class CelWriter:
             return self._slot(path, "list" if several else "one")
         match tree:
             case Literal(value):
-                return quoted(value) if isinstance(value, str) else plain_json(value)
+                return quote_cel(value) if isinstance(value, str) else plain_json(value)
             case Name(name):
                 return name
             case Select(target, name):
                 inner = self.text(target, several=True)
-                return f"{inner}[{quoted(name)}]" if name in RESERVED else f"{inner}.{name}"
+                return f"{inner}[{quote_cel(name)}]" if name in RESERVED else f"{inner}.{name}"
             case Index(target, key):
                 return f"{self.text(target, several=True)}[{self.text(key)}]"
             case ListExpression(items):
@@ -184,8 +186,8 @@ class CelWriter:
 
     def _slot(self, path: Path, use: str) -> str:
         self.vocabulary.check(path)
-        scalar = use == "one" and facts.repeated(path)
-        key = (path, use if facts.repeated(path) or use in _PRESENCE else "")
+        scalar = use == "one" and facts.is_repeated(path)
+        key = (path, use if facts.is_repeated(path) or use in _PRESENCE else "")
         if key not in self.slots:
             present = use in _PRESENCE
             found = _PRESENCE[use](path) if present else facts.finder(path, scalar=scalar)
@@ -216,7 +218,7 @@ class CelWriter:
         regex = bounded_regex(tree.value)
         pattern_program(regex)
         self.regexes += regex.size + 1
-        return quoted(regex.text)
+        return quote_cel(regex.text)
 
     def _has(self, call: CallExpression) -> str:
         tree = call.arguments[0] if len(call.arguments) == 1 else None
@@ -329,7 +331,7 @@ class Condition:
             if gone:
                 slot, missing = gone[0]
                 return Failure(f"{slot.shown} {missing.why}")
-            return Failure(told(error))
+            return Failure(error_sentence(error))
         except BaseException as error:
             # A panic of the engine is not an Exception; it denies like every error.
             if type(error).__name__ != "PanicException":
@@ -357,9 +359,9 @@ def parse_condition(source: str, vocabulary: Vocabulary) -> Condition:
     writer = CelWriter(vocabulary)
     text = writer.text(parse_expression(source))
     try:
-        program = compiled(text)
+        program = compile_cel(text)
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"not a condition: {told(error)}") from error
+        raise ValueError(f"not a condition: {error_sentence(error)}") from error
     return Condition(source, program, tuple(writer.slots.values()), tuple(writer.sweeps), writer.regexes)
 
 

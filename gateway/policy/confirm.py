@@ -9,7 +9,7 @@ from gateway.model import Initiator
 from gateway.policy import facts
 from gateway.policy.facts import FactSource, Finder, Missing, Path, Vocabulary
 from gateway.policy.messages import MessageTemplate, parse_message
-from gateway.policy.obligations import checked
+from gateway.policy.obligations import parse_text
 from gateway.policy.rules import Confirm
 
 LONGEST_GRANT: Final = 8 * 3600.0
@@ -36,7 +36,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
             rule.problem(f'must be of {", ".join(allowed)}, not "{word}"', "when")
     if not words:
         rule.problem(f"must be of {', '.join(allowed)}", "when")
-    message = checked(rule, "message", parse_message, rule.text("message", default)) or parse_message(default)
+    message = parse_text(rule, "message", parse_message, rule.text("message", default)) or parse_message(default)
     for name in message.names:
         try:
             vocabulary.check(path_of(name))
@@ -94,7 +94,7 @@ def _shown(name: str) -> Finder:
         value = find(source)
         if isinstance(value, Missing):
             return f"({value.why})" if value.odd else None
-        return value[0] if facts.repeated(path) and isinstance(value, list) and len(value) == 1 else value
+        return value[0] if facts.is_repeated(path) and isinstance(value, list) and len(value) == 1 else value
 
     return shown
 

@@ -167,10 +167,10 @@ def canonical_url(text: str) -> str:
     match = _URL.fullmatch(text)
     if match is None:
         raise ValueError(
-            f'"{shown(text)}" is not an http or https URL without query and fragment, such as https://api.example.com'
+            f'"{without_userinfo(text)}" is not an http or https URL without query and fragment, such as https://api.example.com'
         )
     if "@" in match[2]:
-        raise ValueError(f'"{shown(text)}" has a user or a password: leave it out, and name a credential')
+        raise ValueError(f'"{without_userinfo(text)}" has a user or a password: leave it out, and name a credential')
     origin = canonical_origin(match[1], match[2])
     _check_authority(origin.partition("://")[2], text)
     path = paths.canonical_path(match[3] or "/")
@@ -179,7 +179,7 @@ def canonical_url(text: str) -> str:
     return origin + path.rstrip("/")
 
 
-def shown(text: str) -> str:
+def without_userinfo(text: str) -> str:
     """Return a URL for a message, without user and password."""
     return _USER.sub("…@", text)[:80]
 

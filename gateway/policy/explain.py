@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CandidateRoute:
     """A candidate route, and its outcome."""
 
     route: str
@@ -47,7 +47,7 @@ class Explanation:
     """
 
     steps: tuple[Step, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[CandidateRoute, ...]
     request: CanonicalRequest | None
     effect: str
     reasons: tuple[str, ...]
@@ -85,7 +85,7 @@ def explain_tool(
     decision = decide_tool(policy, tool, caller, arguments, now)
     rule = policy.tools.get(tool)
     source = FactSource(caller, tool=tool, arguments=arguments or {})
-    tried = (Tried(f"tool {tool}", rule.line, _came_of(decision, rule.deny)),) if rule is not None else ()
+    tried = (CandidateRoute(f"tool {tool}", rule.line, _came_of(decision, rule.deny)),) if rule is not None else ()
     return Explanation(
         steps=(Step("as given", f"{TOOL_CALL} {tool}"),),
         tried=tried,
@@ -132,11 +132,11 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[Tried, ...]:
-    tried: list[Tried] = []
+def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:
+    tried: list[CandidateRoute] = []
     for route in policy.routes.matching(request.path)[:MAX_TRIED]:
         passed_over = _passed_over(route, request)
-        tried.append(Tried(route.template.text, route.line, passed_over or _came_of(decision, route.deny)))
+        tried.append(CandidateRoute(route.template.text, route.line, passed_over or _came_of(decision, route.deny)))
         if passed_over is None:
             break
     return tuple(tried)

@@ -102,7 +102,7 @@ class Vocabulary:
         return ", ".join([*(f"request.{name}" for name in _REQUEST), *parameters, *names])
 
 
-def shown(path: Path) -> str:
+def fact_name(path: Path) -> str:
     """Return a path as a condition writes it."""
     text = str(path[0])
     for part in path[1:]:
@@ -113,7 +113,7 @@ def shown(path: Path) -> str:
     return text
 
 
-def repeated(path: Path) -> bool:
+def is_repeated(path: Path) -> bool:
     """Return whether a path names a query parameter or header: a list, or its only value."""
     return len(path) == 3 and path[:2] in (("request", "query"), ("request", "headers"))
 
@@ -156,7 +156,7 @@ def finder(path: Path, *, scalar: bool = False, whole: bool = True) -> Finder:
         case ("arguments", *rest):
             return lambda source: _argument(source.arguments, tuple(rest), whole=whole)
         case _:
-            raise ValueError(f"{shown(path)} names nothing")
+            raise ValueError(f"{fact_name(path)} names nothing")
 
 
 def presence(path: Path) -> Finder:
@@ -300,26 +300,26 @@ def _request(source: FactSource) -> CanonicalRequest:
 
 def _known(path: Path, second: str | int | None, known: tuple[str, ...]) -> None:
     if second is None:
-        raise ValueError(f"{shown(path)} is no fact by itself: {_ONE.format(known=_all(path[:1], known))}")
+        raise ValueError(f"{fact_name(path)} is no fact by itself: {_ONE.format(known=_all(path[:1], known))}")
     if second not in known:
         raise _unknown(path[:2], known, path[:1])
 
 
 def _unknown(path: Path, known: tuple[str, ...], before: Path = ()) -> ValueError:
-    return ValueError(f"{shown(path)} is unknown here (known: {_all(before, known)})")
+    return ValueError(f"{fact_name(path)} is unknown here (known: {_all(before, known)})")
 
 
 def _all(before: Path, known: tuple[str, ...]) -> str:
-    return ", ".join(shown((*before, name)) for name in known) or "none"
+    return ", ".join(fact_name((*before, name)) for name in known) or "none"
 
 
 def _ends(path: Path, length: int) -> None:
     if len(path) > length:
-        raise ValueError(f"{shown(path[:length])} has no parts: {shown(path)}")
+        raise ValueError(f"{fact_name(path[:length])} has no parts: {fact_name(path)}")
 
 
 def _named(path: Path) -> None:
     if len(path) > 2 and not isinstance(path[2], str):
-        raise ValueError(f"{shown(path)}: {shown(path[:2])} holds lists by their names")
+        raise ValueError(f"{fact_name(path)}: {fact_name(path[:2])} holds lists by their names")
     if len(path) > 2 and path[1] == "headers" and path[2] != str(path[2]).lower():
-        raise ValueError(f"{shown(path)}: write the names of headers in lower case")
+        raise ValueError(f"{fact_name(path)}: write the names of headers in lower case")

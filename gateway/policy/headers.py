@@ -183,7 +183,7 @@ def never_in_response(name: str) -> bool:
     return name in NEVER_IN_RESPONSE or name.startswith(_NEVER_PREFIXES) or not _TOKEN.fullmatch(name)
 
 
-def private_caching(headers: Headers, *, credentialed: bool, confirmed: bool) -> Headers:
+def forbid_shared_caching(headers: Headers, *, credentialed: bool, confirmed: bool) -> Headers:
     """Return the headers with a `cache-control` that keeps shared caches out, and stores nothing that was confirmed."""
     others = tuple([field for field in headers if field[0] != "cache-control"])
     if confirmed:

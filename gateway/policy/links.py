@@ -11,7 +11,7 @@ from gateway.policy import paths
 from gateway.policy.confirm import LINK_MESSAGE, read_confirm
 from gateway.policy.destinations import canonical_url
 from gateway.policy.facts import Vocabulary
-from gateway.policy.obligations import checked
+from gateway.policy.obligations import parse_text
 from gateway.policy.rules import Confirm
 from gateway.policy.templates import Template, parse_template
 
@@ -58,7 +58,7 @@ NO_LINKS: Final = Links()
 def read_links(top: Section) -> Links:
     """Read the links of the file."""
     section = top.section("links")
-    patterns = (checked(section, "allow", _pattern, text) for text in section.texts("allow"))
+    patterns = (parse_text(section, "allow", _pattern, text) for text in section.texts("allow"))
     allowed = tuple(pattern for pattern in patterns if pattern is not None)
     confirm = read_confirm(section, _VOCABULARY, LINK_MESSAGE)
     if confirm is not None and confirm.grant is not None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gateway.documents import Section, read
+from gateway.documents import Section, read_document
 from gateway.documents.files import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem, Reason
 from gateway.model import Json
@@ -28,7 +28,7 @@ from gateway.policy.obligations import (
     Cookies,
     Obligations,
     Retry,
-    checked,
+    parse_text,
     read_quotas,
     read_rates,
 )
@@ -121,7 +121,7 @@ def _retry(section: Section) -> Retry | None:
     words = [str(node.plain()) for node in rule.nodes("on")]
     if not words and "on" not in rule:
         words = [str(one) for one in _WORTH_ANOTHER]
-    found = [checked(rule, "on", _worth, word) for word in words]
+    found = [parse_text(rule, "on", _worth, word) for word in words]
     return Retry(
         attempts=rule.integer("attempts", 2, minimum=2, maximum=5),
         on=frozenset(one for one in found if one is not None),
@@ -225,7 +225,7 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
     found. Without `now`, the end of report mode is not limited.
     """
     schemas = Schemas(file, beside)
-    with _uncollected(), read(text, file) as top:
+    with _uncollected(), read_document(text, file) as top:
         top.require("version")
         top.integer("version", 1, minimum=1, maximum=1)
         backends = read_backends(top)
@@ -233,7 +233,7 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
         routes = read_routes(top, backends, defaults, schemas)
         tools = read_tools(top)
         links = read_links(top)
-        frames = tuple(found for text in top.texts("frames") if (found := checked(top, "frames", _frame, text)))
+        frames = tuple(found for text in top.texts("frames") if (found := parse_text(top, "frames", _frame, text)))
         mode = read_mode(top, now)
         tests = read_tests(top)
         top.report.problems += schemas.problems
@@ -320,7 +320,7 @@ def _defaults(top: Section) -> Obligations:
 
 
 def _mask(responses: Section) -> tuple[JsonPath, ...]:
-    found = (checked(responses, "mask", parse_json_path, text) for text in responses.texts("mask"))
+    found = (parse_text(responses, "mask", parse_json_path, text) for text in responses.texts("mask"))
     return tuple(path for path in found if path is not None)
 
 

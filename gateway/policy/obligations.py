@@ -200,7 +200,7 @@ def read_quotas(section: Section, scope: str) -> tuple[Quota, ...]:
     return tuple(smallest.values())
 
 
-def checked(section: Section, key: str, parse: Callable[[str], T], text: str) -> T | None:
+def parse_text(section: Section, key: str, parse: Callable[[str], T], text: str) -> T | None:
     """Parse a text, None if it is empty; a ValueError becomes a problem at `key`."""
     try:
         return parse(text) if text else None
@@ -215,7 +215,7 @@ def _each(section: Section, key: str, parse: Callable[[str], T]) -> tuple[T, ...
         section.problem(f"must be text such as {_EXAMPLES[key]}, or a list of such, not {node.kind}", key)
         return ()
     texts = (node.value,) if node is not None and isinstance(node.value, str) else section.texts(key)
-    return tuple(one for text in texts if (one := checked(section, key, parse, text)) is not None)
+    return tuple(one for text in texts if (one := parse_text(section, key, parse, text)) is not None)
 
 
 def _limit(text: str, scope: str) -> Limit:

@@ -103,7 +103,7 @@ def is_ambiguous(segment: str) -> bool:
     return _AMBIGUOUS.search(segment) is not None
 
 
-def folded(segment: str) -> str:
+def fold(segment: str) -> str:
     """Return a segment as policy literals are compared: `%40` is `@`, since every server decodes it."""
     return _ENCODED_PCHAR.sub(lambda match: chr(int(match[0][1:], 16)), segment)
 
@@ -119,7 +119,7 @@ def check_opaque(segment: str) -> None:
             raise ValueError(f"the segment {segment} has a dot part when decoded")
 
 
-def decoded(segment: str) -> str:
+def decode(segment: str) -> str:
     """Return a segment as text for display."""
     return unquote_to_bytes(segment).decode(errors="replace")
 

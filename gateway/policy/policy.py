@@ -12,7 +12,7 @@ from gateway.documents import Section
 from gateway.model import CanonicalRequest
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.links import NO_LINKS, Links
-from gateway.policy.obligations import Obligations, checked
+from gateway.policy.obligations import Obligations, parse_text
 from gateway.policy.routes import Routes
 from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
 
@@ -45,7 +45,7 @@ def read_mode(top: Section, now: float | None) -> ReportMode | None:
         mode.problem('"report" is missing: write {report: {until: 2026-12-31}}')
     report = mode.section("report")
     report.require("until")
-    found = checked(report, "until", _until, report.text("until"))
+    found = parse_text(report, "until", _until, report.text("until"))
     if found is not None and now is not None and found.until - now > _LONGEST:
         report.problem(f"{found.date} is more than {MAX_DAYS} days away: report mode lasts {MAX_DAYS} at most", "until")
     return found

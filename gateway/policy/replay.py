@@ -57,7 +57,7 @@ class Replayed:
         return self.lacks is None and self.was != self.would
 
 
-def replayed(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
+def replay_decision(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     """Decide the outcome's `fields` again; None if they are not a separate call. Report mode is off."""
     kind = fields.get("kind")
     if kind == "http" and "answered_by" not in fields:  # a call that a person answered is recorded a second time

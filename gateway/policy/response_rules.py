@@ -6,11 +6,11 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.caches import recalled
+from gateway.caches import cache_by_headers
 from gateway.model import CanonicalRequest, Headers
 from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
-from gateway.policy.headers import filter_response_headers, private_caching
+from gateway.policy.headers import filter_response_headers, forbid_shared_caching
 from gateway.policy.obligations import Obligations
 from gateway.policy.policy import Policy
 from gateway.policy.rules import METHODS, BackendSpec
@@ -30,7 +30,7 @@ _NOT_IN_QUERY: Final = re.compile(r"[^\x21\x23-\x26\x28-\x3b\x3d\x3f-\x7e]")
 _NOT_IN_PATH: Final = re.compile(r"[^\x21\x23-\x3b\x3d\x40-\x5d\x5f\x61-\x7a\x7e]")
 
 
-def resolved(base: str, reference: str) -> str | None:
+def resolve(base: str, reference: str) -> str | None:
     """Resolve `reference` against `base` to an absolute URL in ASCII without fragment; None if it is no HTTP URL.
 
     `reference` is a header's value, one character per byte.
@@ -71,7 +71,7 @@ def _encoded(match: re.Match[str]) -> str:
 _ABSOLUTE = re.compile(r"([A-Za-z]+)://([^/?#\\@]+)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII)
 
 
-class Landing(NamedTuple):
+class RedirectTarget(NamedTuple):
     """The target of a redirect: a backend of the policy, and a URL relative to the app."""
 
     backend: str
@@ -86,17 +86,17 @@ def leads_nowhere(policy: Policy, request: CanonicalRequest, location: str) -> b
     spec = policy.backends.get(request.backend)
     if not location or spec is None:
         return False
-    url = resolved(spec.target(request), location)
+    url = resolve(spec.target(request), location)
     try:
         return url is None or urlsplit(url).port == 0
     except ValueError:  # no host, or no port
         return True
 
 
-def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing | None:
+def redirect_location(policy: Policy, request: CanonicalRequest, location: str) -> RedirectTarget | None:
     """Resolve `location` against `request`; None if it is invalid or outside the policy's backends."""
     spec = policy.backends.get(request.backend)
-    url = resolved(spec.target(request), location) if spec is not None else None
+    url = resolve(spec.target(request), location) if spec is not None else None
     match = _ABSOLUTE.fullmatch(url) if url is not None else None
     if spec is None or match is None:
         return None
@@ -109,7 +109,7 @@ def landing(policy: Policy, request: CanonicalRequest, location: str) -> Landing
     for candidate in (spec, *policy.backends.values()):
         inside = _inside(candidate, origin, path)
         if inside is not None:
-            return Landing(candidate.name, f"{inside}?{query}" if query else inside)
+            return RedirectTarget(candidate.name, f"{inside}?{query}" if query else inside)
     return None
 
 
@@ -126,10 +126,10 @@ def answer_headers(
         for name, raw in kept
         if (value := location_for_app(policy, request, raw) if name == "location" else raw) is not None
     )
-    return private_caching(shown, credentialed=credentialed, confirmed=confirmed)
+    return forbid_shared_caching(shown, credentialed=credentialed, confirmed=confirmed)
 
 
-@recalled
+@cache_by_headers
 def _kept(
     headers: Headers, allowed: frozenset[str], credentialed: bool, confirmed: bool
 ) -> tuple[Headers, Headers | None]:
@@ -137,12 +137,12 @@ def _kept(
     kept = filter_response_headers(headers, allowed)
     if any(name == "location" for name, _ in kept):
         return kept, None
-    return kept, private_caching(kept, credentialed=credentialed, confirmed=confirmed)
+    return kept, forbid_shared_caching(kept, credentialed=credentialed, confirmed=confirmed)
 
 
 def location_for_app(policy: Policy, request: CanonicalRequest, location: str) -> str | None:
     """Return the location relative to the app, None if it is outside the app's routes."""
-    found = landing(policy, request, location)
+    found = redirect_location(policy, request, location)
     if found is None:
         return None
     path = found.url.partition("?")[0]

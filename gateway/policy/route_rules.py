@@ -24,12 +24,12 @@ from gateway.policy.obligations import (
     Quota,
     Redirects,
     Retry,
-    checked,
+    parse_text,
     read_quotas,
     read_rates,
 )
 from gateway.policy.routes import Routes
-from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_shown
+from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_name
 from gateway.policy.schemas import BodySchema, parse_schema
 from gateway.policy.templates import Template, parse_template
 from gateway.policy.tools import alone
@@ -63,7 +63,7 @@ def check_reached(section: Section, route: Route, find: Find) -> None:
     for url in route.snapshot:
         found = find("GET", url.partition("?")[0], route.backend)
         if found is not route and found is not None:
-            shown = route_shown(found.methods, found.template, found.line)
+            shown = route_name(found.methods, found.template, found.line)
             section.problem(f"{url} is decided by the route {shown}, which comes first", "snapshot")
 
 
@@ -168,12 +168,12 @@ def _route(
     index: int, section: Section, backends: Mapping[str, BackendSpec], defaults: Obligations, schemas: Schemas
 ) -> Route:
     section.require("path")
-    template = checked(section, "path", parse_template, section.text("path")) or _NO_TEMPLATE
+    template = parse_text(section, "path", parse_template, section.text("path")) or _NO_TEMPLATE
     methods = _methods(section)
     deny = section.text("deny") or None
     vocabulary = Vocabulary(tuple(name for name in template.names if name))
     confirm = read_confirm(section, vocabulary, ROUTE_MESSAGE)
-    when = checked(section, "when", lambda text: parse_condition(text, vocabulary), section.text("when"))
+    when = parse_text(section, "when", lambda text: parse_condition(text, vocabulary), section.text("when"))
     schema = _schema(section, schemas)
     backend = _backend_of(section, backends, denies="deny" in section)
     body_read = _reads_body(confirm, when) or "body" in section
@@ -186,7 +186,7 @@ def _route(
     )
     if deny is not None:
         alone(section, "path", "methods", "backend", "deny")
-    shown = route_shown(methods, template, section.node.line)
+    shown = route_name(methods, template, section.node.line)
     return Route(
         index=index,
         line=section.node.line,
@@ -268,7 +268,7 @@ def _schema(section: Section, schemas: Schemas) -> BodySchema | None:
     rule = section.section("body")
     rule.require("schema")
     name = rule.text("schema")
-    return checked(rule, "schema", lambda text: schemas.read(_relative(text)), name)
+    return parse_text(rule, "schema", lambda text: schemas.read(_relative(text)), name)
 
 
 def _relative(name: str) -> str:
@@ -286,7 +286,7 @@ def _methods(section: Section) -> frozenset[str] | None:
     texts = section.texts("methods", empty="name at least one method")
     for text in texts:
         if text not in METHODS:
-            checked(section, "methods", _upper_method, text)
+            parse_text(section, "methods", _upper_method, text)
     return _same(frozenset(texts))
 
 

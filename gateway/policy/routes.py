@@ -68,13 +68,13 @@ class Routes:
     def begins(self, path: str) -> bool:
         """Return whether a route may match `path`, by its first segment."""
         root = self._root
-        return root.parameter is not None or bool(root.rests) or paths.folded(path.split("/")[1]) in root.literals
+        return root.parameter is not None or bool(root.rests) or paths.fold(path.split("/")[1]) in root.literals
 
     def nearest(self, path: str) -> Route | None:
         """Return a route that shares a longest prefix of segments with the path."""
         branch = self._root
         for segment in path.split("/")[1:]:
-            below = branch.literals.get(paths.folded(segment)) or branch.parameter
+            below = branch.literals.get(paths.fold(segment)) or branch.parameter
             if below is None:
                 break
             branch = below
@@ -143,7 +143,7 @@ class Routes:
         opaque: tuple[int, ...] = ()
         if "%" in path:
             opaque = tuple(place for place, segment in enumerate(segments[1:]) if paths.is_ambiguous(segment))
-            segments = [paths.folded(segment) for segment in segments]
+            segments = [paths.fold(segment) for segment in segments]
         found: list[Route] = []
         branches = [self._root]
         for segment in segments[1:]:

@@ -86,10 +86,10 @@ class Route:
     @property
     def shown(self) -> str:
         """The route as reasons name it."""
-        return route_shown(self.methods, self.template, self.line)
+        return route_name(self.methods, self.template, self.line)
 
 
-def route_shown(methods: frozenset[str] | None, template: Template, line: int) -> str:
+def route_name(methods: frozenset[str] | None, template: Template, line: int) -> str:
     """Return a route as reasons name it."""
     named = ", ".join(sorted(methods)) + " " if methods else ""
     return f"{named}{template.text} (line {line})"

@@ -34,18 +34,18 @@ class Template:
         if any(paths.is_ambiguous(segment) and place not in self.encoded for place, segment in enumerate(found)):
             return False
         return all(
-            bool(segment) if wanted is None else paths.folded(segment) == wanted
+            bool(segment) if wanted is None else paths.fold(segment) == wanted
             for wanted, segment in zip(self.segments, found, strict=False)
         )
 
     def values(self, path: str) -> dict[str, str]:
         """Return the decoded parameters of a matching path."""
         found = path.split("/")[1:]
-        return {name: paths.decoded(found[place]) for place, name in enumerate(self.names) if name}
+        return {name: paths.decode(found[place]) for place, name in enumerate(self.names) if name}
 
     def value(self, name: str, path: str) -> str:
         """Return the decoded parameter `name` of a matching path."""
-        return paths.decoded(path.split("/")[1:][self.names.index(name)])
+        return paths.decode(path.split("/")[1:][self.names.index(name)])
 
 
 def parse_template(text: str) -> Template:
@@ -86,4 +86,4 @@ def _literal(part: str, text: str) -> str:
         raise ValueError(f'"{text}": {part} can never match; {paths.ENCODED_REMEDY}')
     if canonical != part:
         raise ValueError(f'"{text}" is not in its canonical form: write {canonical or "/"} for {part}')
-    return paths.folded(part)
+    return paths.fold(part)

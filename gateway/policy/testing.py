@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.documents import Section, read
+from gateway.documents import Section, read_document
 from gateway.errors import Refusal
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Json, Principal, Request
 from gateway.policy.bodies import write_json
@@ -36,7 +36,7 @@ def parse_tests(text: str, path: Path) -> TestFile:
 
     Raises DocumentError.
     """
-    with read(text, str(path)) as top:
+    with read_document(text, str(path)) as top:
         named = top.text("policy", f"{path.name.removesuffix(SUFFIX)}.yaml")
         top.require("tests")
         tests = read_tests(top)

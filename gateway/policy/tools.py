@@ -11,7 +11,7 @@ from gateway.jsontext.writing import sorted_compact_json
 from gateway.policy.conditions import parse_condition
 from gateway.policy.confirm import TOOL_MESSAGE, read_confirm
 from gateway.policy.facts import Vocabulary
-from gateway.policy.obligations import checked, read_quotas, read_rates
+from gateway.policy.obligations import parse_text, read_quotas, read_rates
 from gateway.policy.rules import ToolRule
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}", re.ASCII)
@@ -54,7 +54,7 @@ def _tool(name: str, section: Section) -> ToolRule:
         quotas=read_quotas(section, f"tool {name}"),
         pin=section.text("pin") or None,
         timeout=section.duration("timeout") or None,
-        when=checked(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
+        when=parse_text(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
     )
     if rule.pin is not None and not _PIN.fullmatch(rule.pin):
         section.problem('must be "sha256:" and 64 hex digits, as the gateway logs it', "pin")

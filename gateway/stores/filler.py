@@ -31,7 +31,7 @@ class NoProcess(OSError):
     """The child process could not be started, or has exited."""
 
 
-class Aside:
+class FillProcess:
     """Copies into the database at `url`, in a child process that is started by the first copy, or by `begin`."""
 
     def __init__(self, url: str) -> None:
@@ -145,7 +145,7 @@ class Filler:
         journal: Journal,
         metrics: Metrics | None = None,
         tell: Callable[[str | None], None] = lambda _: None,
-        aside: Aside | None = None,
+        aside: FillProcess | None = None,
     ) -> None:
         self._sink = sink
         self._aside = aside

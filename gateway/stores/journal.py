@@ -31,7 +31,7 @@ from gateway.stores.lines import (
     SALT_BYTES,
     Line,
     Redaction,
-    chained,
+    chain_line,
     raw_lines_backwards,
     read_line,
 )
@@ -216,10 +216,10 @@ class Journal:
         self._seal_late(record)
         salt = self._randomness.hex(SALT_BYTES)
         try:
-            raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
+            raw, digest = chain_line(self.writer, self.seq + 1, self._hash, record, salt)
         except ValueError:
             record = _sayable(record)
-            raw, digest = chained(self.writer, self.seq + 1, self._hash, record, salt)
+            raw, digest = chain_line(self.writer, self.seq + 1, self._hash, record, salt)
         self._write(raw)
         before, self._hash = self._hash, digest
         self.seq, self._sealed = self.seq + 1, False

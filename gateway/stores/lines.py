@@ -146,11 +146,11 @@ class ChainLink:
 
 def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
     """Append a record to the chain. Raises ValueError for values that JSON cannot represent."""
-    raw, digest = chained(writer, seq, prev, record, os.urandom(SALT_BYTES).hex())
+    raw, digest = chain_line(writer, seq, prev, record, os.urandom(SALT_BYTES).hex())
     return Line(writer, seq, prev, digest, record, raw[:-1].decode("ascii"))
 
 
-def chained(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) -> tuple[bytes, str]:
+def chain_line(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) -> tuple[bytes, str]:
     """Return a record's line, with its newline, and `hash`. Raises ValueError for values that JSON cannot represent.
 
     `hash` is SHA-256 over the line up to it. In there, `values` is SHA-256 over `salt` and the JSON of `fields`, which

@@ -34,13 +34,13 @@ class OtlpLogs:
     async def position(self, chain: str) -> Position | None:
         """Return the progress in the journal `chain`, from the file beside it. Raises OSError."""
         try:
-            said = parse_json(self._place.read_text("utf-8"))
+            otlp_value = parse_json(self._place.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
             return None  # a power failure truncated it: everything is sent again
-        known = isinstance(said, dict) and said.get("chain") == chain
-        return Position(int(said["end"]), str(said["hash"])) if known else None
+        known = isinstance(otlp_value, dict) and otlp_value.get("chain") == chain
+        return Position(int(otlp_value["end"]), str(otlp_value["hash"])) if known else None
 
     async def chains(self) -> Sequence[str]:
         """Return nothing: a collector cannot be queried."""
@@ -68,7 +68,7 @@ def _log(line: Line) -> dict[str, Json]:
     record = line.record
     time = str(int(record.time * 1e9))
     failed = isinstance(status := record.fields.get("status"), int) and status >= 500
-    said: dict[str, Json] = {
+    otlp_value: dict[str, Json] = {
         "timeUnixNano": time,
         "observedTimeUnixNano": time,
         "severityNumber": 17 if failed else 9,
@@ -77,7 +77,7 @@ def _log(line: Line) -> dict[str, Json]:
         "attributes": _attributes(line),
     }
     trace = record.fields.get("trace")
-    return {**said, "traceId": trace} if isinstance(trace, str) else said
+    return {**otlp_value, "traceId": trace} if isinstance(trace, str) else otlp_value
 
 
 def _attributes(line: Line) -> list[Json]:
@@ -89,10 +89,10 @@ def _attributes(line: Line) -> list[Json]:
 
 
 def _attribute(name: str, value: str | float | bool) -> Json:
-    return {"key": name, "value": said(value)}
+    return {"key": name, "value": otlp_value(value)}
 
 
-def said(value: str | float | bool) -> Json:
+def otlp_value(value: str | float | bool) -> Json:
     """Return a value in OTLP's JSON form."""
     if isinstance(value, bool):
         return {"boolValue": value}

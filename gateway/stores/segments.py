@@ -108,7 +108,7 @@ def _write_again(path: Path) -> None:
 class Segment:
     """One file; `start` is the offset of its beginning in the whole journal. `size` is its own.
 
-    `descriptor` is that of the growing file, within `pinned`.
+    `descriptor` is that of the growing file, within `pin_files`.
     """
 
     path: Path
@@ -142,12 +142,12 @@ def closed_segments(path: Path) -> list[Segment]:
 
 def all_segments(path: Path) -> list[Segment]:
     """Return every file of a journal, oldest first; the last is the growing one, if it exists."""
-    with pinned(path) as segments:
+    with pin_files(path) as segments:
         return [replace(segment, descriptor=-1) for segment in segments]
 
 
 @contextmanager
-def pinned(path: Path) -> Iterator[list[Segment]]:
+def pin_files(path: Path) -> Iterator[list[Segment]]:
     """Yield every file, readable within this context even if the journal is rotated meanwhile.
 
     The growing file is opened first: after a rotation, its name belongs to another file.
@@ -195,7 +195,7 @@ def lines_from(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
     Missing files are skipped.
     """
-    with pinned(path) as segments:
+    with pin_files(path) as segments:
         for segment in segments:
             if segment.end <= start and segment.size:
                 continue
@@ -206,7 +206,7 @@ def lines_from(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 def lines_backwards(path: Path) -> Iterator[bytes]:
     """Yield the lines of a whole journal, last first."""
-    with pinned(path) as segments:
+    with pin_files(path) as segments:
         for segment in reversed(segments):
             with segment.open() as file:
                 yield from (raw for _, raw in raw_lines_backwards(file.fileno(), segment.size) if raw)
@@ -214,7 +214,7 @@ def lines_backwards(path: Path) -> Iterator[bytes]:
 
 def line_before(path: Path, offset: int) -> bytes | None:
     """Return the line of a whole journal that ends at byte `offset`, None if there is none."""
-    with pinned(path) as segments:
+    with pin_files(path) as segments:
         for segment in segments:
             if segment.start < offset <= segment.end:
                 with segment.open() as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
 from gateway.stores.lines import NO_HASH, ChainLink, fields_of, raw_lines, read_link
-from gateway.stores.segments import pinned
+from gateway.stores.segments import pin_files
 
 MOST = 100
 """Problems that are listed; after the first, nearly all are consequences."""
@@ -243,10 +243,10 @@ class Check:
 
 def verify(path: Path, trusted: Sequence[str] | None = None) -> list[str]:
     """Return the problems of a journal, each with its file and line number."""
-    return [str(problem) for problem in verified(found_in(path), trusted).problems]
+    return [str(problem) for problem in verify_chain(found_in(path), trusted).problems]
 
 
-def verified(
+def verify_chain(
     lines: Iterable[FoundLine], trusted: Sequence[str] | None = None, known_head: int = 0, begins_at: int | None = None
 ) -> Verdict:
     """Return the verdict on the lines of one chain."""
@@ -258,7 +258,7 @@ def verified(
 
 def found_in(path: Path) -> Iterator[FoundLine]:
     """Yield every line of the files of a journal, oldest first."""
-    with pinned(path) as segments:
+    with pin_files(path) as segments:
         for segment in segments:
             with segment.open() as file:
                 number = 0

@@ -23,7 +23,7 @@ from gateway.exchange.tool_calls import ToolCalls
 from gateway.jsontext.writing import sorted_json
 from gateway.model import Caller, Door, Initiator, Json, Principal, Tell, ViewTool
 from gateway.policy import Decision, decide_tool
-from gateway.traces import Trace, arriving
+from gateway.traces import Trace, continue_trace
 from gateway.views.registry import Views
 from gateway.views.relay import Relay
 from gateway.views.tools import first_problem
@@ -112,7 +112,7 @@ class PageToolCall:
                     self.views.call_started(self.view, id)
                     begin()
 
-                with arriving(dict(trace.headers()) if trace is not None else None):
+                with continue_trace(dict(trace.headers()) if trace is not None else None):
                     result = await self.view.calls.call(self.tool, self.arguments, started)
         except TimeoutError as error:
             raise _unanswered(f"not within {seconds:g} seconds") from error

@@ -13,7 +13,7 @@ from mcp import types as mcp
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
-from gateway.eventloop.model_priority import Precedence
+from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import Rate, take
@@ -75,7 +75,7 @@ class Views:
         self.apps = apps
         self._each = each
         self._clock = clock
-        self.precedence = Precedence(clock)
+        self.precedence = ModelPriority(clock)
         self._views: dict[str, View] = {}
         self._of: dict[str, dict[str, View]] = {}
         self._idle_from = float("inf")

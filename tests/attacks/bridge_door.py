@@ -152,7 +152,7 @@ class BridgeDoor:
             return Answer(0, None, {}, None, event.detail.encode(), event.code)
         assert isinstance(event, mux.Message)
         message: dict[str, Any] = event.message
-        body = mux.body_named(message)
+        body = mux.named_body(message)
         if body is not None:
             url = f"{self.origin}/bridge/bodies/{body}"
             async with self.client.get(url, headers=self.own) as answer:

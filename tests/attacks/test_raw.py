@@ -59,9 +59,9 @@ async def tried(world: AttackWorld, connections: Connections, door: str) -> Asyn
     for case in family("raw"):
         world.take_arrived()
         world.take_errors()
-        wire = await raw.exchanged(connections, places(world)[door], case, WAIT)
+        wire = await raw.exchange_raw(connections, places(world)[door], case, WAIT)
         arrived = [one.line for one in world.take_arrived()]
-        if not raw.held(case["expect"], wire) or (arrived and case["expect"] == "refused"):
+        if not raw.matches_answers(case["expect"], wire) or (arrived and case["expect"] == "refused"):
             yield f"{case['id']} ({case['why']}): {wire.statuses}, arrived {arrived}: {bytes(wire.came[:300])!r}"
         for line in world.take_errors():
             yield f"{case['id']}: {LOGGED}: {line}"

@@ -16,7 +16,7 @@ from gateway.backends import websocket_frames as reading
 from gateway.backends.connect import Connections
 from gateway.backends.websocket_frames import Handler, read_in_turn
 from gateway.eventloop import fair_share as turns
-from gateway.eventloop.fair_share import InTurn
+from gateway.eventloop.fair_share import RoundRobin
 from gateway.policy import Network
 
 COUNT = 100_000
@@ -26,7 +26,7 @@ FRAGMENTS = 1_000_000
 ANYWHERE = Network(private=True)
 
 
-class Counted(InTurn):
+class Counted(RoundRobin):
     """Counts how often reading continued."""
 
     times = 0
@@ -37,7 +37,7 @@ class Counted(InTurn):
         super().add(go_on, worked)
 
 
-def connections(in_turn: InTurn) -> Connections:
+def connections(in_turn: RoundRobin) -> Connections:
     """Client connections whose frames are read in turns."""
     connections = Connections()
     connections.in_turn = in_turn
@@ -131,7 +131,7 @@ async def test_a_message_of_too_many_fragments_ends_the_connection(monkeypatch: 
     """Endless fragments of one message would keep the gateway busy without delivering anything."""
     monkeypatch.setattr(reading, "LONGEST", 0.01)
     async with (
-        connections(InTurn()) as connected,
+        connections(RoundRobin()) as connected,
         raw_server(b"\x01\x01a" + b"\x00\x01b" * FRAGMENTS) as url,
         connected.open(ANYWHERE).ws_connect(url, max_msg_size=0) as socket,
     ):

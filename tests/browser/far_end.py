@@ -155,7 +155,7 @@ class FarEnd:
                 pass
 
     def _whole(self, rest: dict[str, Json]) -> dict[str, Any]:
-        named = mux.body_named(rest)
+        named = mux.named_body(rest)
         message: dict[str, Any] = mux.join_body(rest, self.bodies.pop(named)) if named else rest
         params: dict[str, Any] = message["params"]
         return params

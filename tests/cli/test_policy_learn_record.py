@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.cli import main
 from gateway.cli.learn.proposals import path_problem
-from gateway.cli.learn.traffic import generalised
+from gateway.cli.learn.traffic import generalise
 from gateway.policy import parse_policy
 from tests.cli.learning import BACKEND, learned, run
 from tests.cli.recorded import database, journal, request
@@ -77,14 +77,14 @@ def test_a_request_that_a_person_approved_counts_once(folder: Path) -> None:
 )
 def test_values_in_paths_become_parameters(path: str, expected: str) -> None:
     """Numbers, ids, dates and encoded text become parameters; words stay."""
-    assert generalised(path) == expected
+    assert generalise(path) == expected
 
 
 @given(st.lists(st.from_regex(r"\A(?:[a-z]{1,8}|\d{1,4}|[A-Za-z0-9_@%.-]{1,20})\Z"), min_size=1, max_size=6))
 def test_a_path_that_is_learned_takes_the_path_that_was_seen(segments: list[str]) -> None:
     """Any segments match, if a route can have them."""
     path = "/" + "/".join(segments)
-    template = generalised(path)
+    template = generalise(path)
     if path_problem(template) is None and re.search("%(?![0-9A-F]{2})", path) is None:
         text = f'version: 1\nbackends: {{a: {{url: "http://a"}}}}\nroutes: [{{path: "{template}", methods: [GET]}}]\n'
         assert parse_policy(text, "p").routes.find("GET", path, None) is not None

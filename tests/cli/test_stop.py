@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from gateway.stores.heads import key_in
-from gateway.stores.verify import found_in, verified
+from gateway.stores.verify import found_in, verify_chain
 from tests.attacks.bridge_door import BridgeDoor
 from tests.attacks.calls import AttackedDoor
 from tests.attacks.doors import DOORS
@@ -72,7 +72,7 @@ class Stopped:
     def lines(self) -> list[dict[str, Any]]:
         """Every line of the journal, which must verify and end with a head."""
         journal = self.folder / "gateway.journal"
-        verdict = verified(found_in(journal), [key_in(self.folder / "gateway.journal.key").public])
+        verdict = verify_chain(found_in(journal), [key_in(self.folder / "gateway.journal.key").public])
         assert verdict.sound, verdict.problems
         lines: list[dict[str, Any]] = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
         assert "signature" in lines[-1]["fields"]

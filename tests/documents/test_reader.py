@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.documents import Section, load, parse_duration, parse_size, read, reading, suggestion
+from gateway.documents import Section, load, parse_duration, parse_size, read_document, read_parsed, suggestion
 from gateway.errors import DocumentError
 
 
 def _problems(text: str, key_reader: object) -> list[str]:
     assert callable(key_reader)
-    with pytest.raises(DocumentError) as caught, read(text, "f") as top:
+    with pytest.raises(DocumentError) as caught, read_document(text, "f") as top:
         key_reader(top)
     return [str(problem) for problem in caught.value.problems]
 
@@ -22,7 +22,7 @@ def _problems(text: str, key_reader: object) -> list[str]:
 def test_values() -> None:
     """Each reader returns its type, or the default if the key is absent."""
     text = "{name: x, on: true, count: 3, wait: 2m, size: 1KiB, list: [a, b], pick: b, many: {one: {}}}"
-    with read(text, "f") as top:
+    with read_document(text, "f") as top:
         assert top.text("name") == "x"
         assert top.flag("on") is True
         assert top.integer("count") == 3
@@ -86,7 +86,7 @@ def test_all_problems_at_once_in_order() -> None:
 
 def test_reading_a_loaded_node() -> None:
     """A part of a document can be read separately."""
-    with reading(load("a: x", "f")) as top:
+    with read_parsed(load("a: x", "f")) as top:
         assert top.text("a") == "x"
 
 

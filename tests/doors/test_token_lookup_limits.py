@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 import pytest
 
 from gateway.doors import token_lookup_limits
-from gateway.doors.token_lookup_limits import Guess, Guesses
+from gateway.doors.token_lookup_limits import Lookup, LookupLimits
 from gateway.policy import Rate
 from tests.clock import Clock
 
@@ -17,10 +17,10 @@ def test_an_address_asks_so_often_in_vain(monkeypatch: pytest.MonkeyPatch) -> No
     """A valid token costs nothing, and one IPv6 subscriber is one address."""
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(3, 60.0))
     clock = Clock()
-    counted = Guesses(clock)
+    counted = LookupLimits(clock)
 
     def asks(address: str, *, right: bool = False) -> bool:
-        guess = Guess(counted, lambda: ip_address(address))
+        guess = Lookup(counted, lambda: ip_address(address))
         asked = guess.may_ask() and guess.may_ask()
         if right:
             guess.right()
@@ -40,7 +40,7 @@ def test_whoever_has_many_addresses_fills_no_memory(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(token_lookup_limits, "WRONG", Rate(2, 60.0))
     monkeypatch.setattr(token_lookup_limits, "EACH", 4)
     monkeypatch.setattr(token_lookup_limits, "IN_ALL", 8)
-    counted = Guesses(Clock())
+    counted = LookupLimits(Clock())
     network = int(IPv6Address("2001:db8::"))
     own = [counted.take(IPv6Address(network + (number << 64))) for number in range(4)]
     assert all(own)

@@ -11,12 +11,12 @@ from time import perf_counter, sleep
 import pytest
 
 from gateway.eventloop import fair_share as in_turns
-from gateway.eventloop.fair_share import MOMENT, REST, InTurn, Moments
+from gateway.eventloop.fair_share import MOMENT, REST, RoundRobin, TimeSlices
 
 
 async def test_one_goes_on_in_each_turn() -> None:
     """Round robin among any number; one that raises does not keep the others from their turns."""
-    waiting, went = InTurn(), list[str]()
+    waiting, went = RoundRobin(), list[str]()
     failed = list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, said: failed.append(str(said["exception"])))
 
@@ -40,7 +40,7 @@ async def test_one_goes_on_in_each_turn() -> None:
 
 async def test_all_of_them_have_a_small_part_of_the_time() -> None:
     """Both callbacks and readers that report their time: a flood of either leaves most of it to other tasks."""
-    in_turn, ends, at_work = InTurn(), perf_counter() + 0.5, 0.0
+    in_turn, ends, at_work = RoundRobin(), perf_counter() + 0.5, 0.0
 
     def work() -> None:
         nonlocal at_work
@@ -56,7 +56,7 @@ async def test_all_of_them_have_a_small_part_of_the_time() -> None:
         go_on(called)
 
     async def read() -> None:
-        moments = Moments(in_turn)
+        moments = TimeSlices(in_turn)
         while perf_counter() < ends:
             began = perf_counter()
             work()
@@ -77,7 +77,7 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
     """However long it worked, and however long the pause would be."""
     monkeypatch.setattr(in_turns, "IDLE", math.inf)
     monkeypatch.setattr(in_turns, "REST", 1e6)
-    moments = Moments(InTurn())
+    moments = TimeSlices(RoundRobin())
     async with asyncio.timeout(20):
         for _ in range(10):
             await moments.done(1.0)
@@ -85,4 +85,4 @@ async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.Mo
 
 async def test_who_has_little_to_do_waits_for_nobody() -> None:
     """Less than a time slice costs no wait."""
-    assert not Moments(InTurn()).worked(MOMENT / 2)
+    assert not TimeSlices(RoundRobin()).worked(MOMENT / 2)

@@ -7,12 +7,12 @@ from contextvars import ContextVar
 
 import pytest
 
-from gateway.eventloop.immediate_future import Arrival
+from gateway.eventloop.immediate_future import ImmediateFuture
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 
 
-async def waiting(arrival: Arrival[int], seen: list[object]) -> None:
+async def waiting(arrival: ImmediateFuture[int], seen: list[object]) -> None:
     WHO.set("the task")
     try:
         seen.append(await arrival)
@@ -22,18 +22,18 @@ async def waiting(arrival: Arrival[int], seen: list[object]) -> None:
         raise
 
 
-async def begun(arrival: Arrival[int], seen: list[object]) -> asyncio.Task[None]:
+async def begun(arrival: ImmediateFuture[int], seen: list[object]) -> asyncio.Task[None]:
     """Start a task and let it wait."""
     task = asyncio.get_running_loop().create_task(waiting(arrival, seen))
     await asyncio.sleep(0)
     return task
 
 
-def made() -> tuple[Arrival[int], list[object]]:
-    return Arrival(asyncio.get_running_loop()), []
+def made() -> tuple[ImmediateFuture[int], list[object]]:
+    return ImmediateFuture(asyncio.get_running_loop()), []
 
 
-async def told(arrival: Arrival[int], seen: list[object]) -> list[object]:
+async def told(arrival: ImmediateFuture[int], seen: list[object]) -> list[object]:
     """Return the values that the task has seen when the callback that set 7 ends."""
     found: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gateway.eventloop.model_priority import LATELY, MANY, Precedence
+from gateway.eventloop.model_priority import LATELY, MANY, ModelPriority
 
 
-async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
+async def waiting(precedence: ModelPriority, principal: str) -> asyncio.Task[None]:
     """Start a page's call and let it run until it waits or is done."""
     task = asyncio.ensure_future(precedence.turn(principal))
     await asyncio.sleep(0)
@@ -15,7 +15,7 @@ async def waiting(precedence: Precedence, principal: str) -> asyncio.Task[None]:
     return task
 
 
-async def rests(precedence: Precedence, principal: str) -> bool:
+async def rests(precedence: ModelPriority, principal: str) -> bool:
     """Return whether the reader of a body pauses now for this principal."""
     resting = asyncio.ensure_future(precedence.rest(principal))
     await asyncio.sleep(0)
@@ -24,9 +24,9 @@ async def rests(precedence: Precedence, principal: str) -> bool:
     return waits
 
 
-def ruled(now: list[float]) -> Precedence:
+def ruled(now: list[float]) -> ModelPriority:
     """Priority by a clock that the test moves; its waits are short real ones."""
-    return Precedence(lambda: now[0])
+    return ModelPriority(lambda: now[0])
 
 
 async def test_a_pages_call_waits_until_the_models_message_has_left() -> None:

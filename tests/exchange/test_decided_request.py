@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.model import BodyType, CanonicalRequest, Request
-from gateway.policy import canonicalise, canonicalising
+from gateway.policy import canonicalise, canonicalise_in_steps
 from tests.exchange.house import PAGE, POLICY, built
 
 LARGE = bytes(2 * 1024 * 1024)
@@ -27,7 +27,7 @@ async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, m
     seen: list[int] = []
 
     def noted(*given: Any) -> Iterator[CanonicalRequest | None]:
-        for found in canonicalising(*given):
+        for found in canonicalise_in_steps(*given):
             seen.append(turns)
             yield found
 

@@ -46,8 +46,8 @@ from gateway.policy import (
     canonicalise,
     decide,
     filter_request_headers,
-    landing,
     parse_policy,
+    redirect_location,
     without,
 )
 from tests.backends.parsers import read_by_aiohttp, read_by_gateway
@@ -338,7 +338,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _check_location(canonical: CanonicalRequest, fields: Headers) -> None:
     for name, value in fields:
-        place = landing(POLICY, canonical, value) if name == "location" else None
+        place = redirect_location(POLICY, canonical, value) if name == "location" else None
         if place is not None:
             assert place.backend in POLICY.backends
             assert place.url.startswith("/"), place

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mcp.upstreams.changes.merged_changes import Gathering
+from gateway.mcp.upstreams.changes.merged_changes import MergedChanges
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.mount import Proxy
 from tests.interop.probe import Probe
@@ -22,11 +22,11 @@ FIELDS = {"accept": "application/json, text/event-stream", "webmcp-gateway-clien
 
 def kept() -> list[object]:
     """Return the session state of the upstreams' mounts."""
-    mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | Merged | Gathering)]
+    mounts = [one for one in gc.get_objects() if isinstance(one, Proxy | Merged | MergedChanges)]
     found: list[object] = []
     for one in mounts:
         found += getattr(one, "_levels", {})
-        following = one if isinstance(one, Gathering) else getattr(one, "_following", None)
+        following = one if isinstance(one, MergedChanges) else getattr(one, "_following", None)
         found += getattr(following, "_sessions", {})
     return found
 

@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from gateway.mcp.asgi import Ending, User, serve
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
-from gateway.mcp.upstreams.transport.requests import MAX_REDIRECTS, Trail
+from gateway.mcp.upstreams.transport.requests import MAX_REDIRECTS, RedirectTrail
 from gateway.model import LOCAL
 from tests.interop.probe import Probe, text
 from tests.interop.serving import SECURITY, Events, gateway, over_sse, over_websocket
@@ -101,12 +101,14 @@ async def test_other_redirects_are_refused_with_the_reason(
 def test_an_address_is_read_byte_by_byte() -> None:
     """A header's value arrives as one character per byte; browsers take it as UTF-8."""
     for given, sent in {"/é": "/%C3%A9", "/a b": "/a%20b", "/%c3%a9?ü": "/%C3%A9?%C3%BC"}.items():
-        assert Trail("http://a.example").follow(307, given.encode().decode("latin-1")) == f"http://a.example{sent}"
+        assert (
+            RedirectTrail("http://a.example").follow(307, given.encode().decode("latin-1")) == f"http://a.example{sent}"
+        )
 
 
 def test_a_trail_has_an_end() -> None:
     """An endless chain of redirects is followed only a few times."""
-    trail = Trail("http://a.example")
+    trail = RedirectTrail("http://a.example")
     for number in range(MAX_REDIRECTS):
         assert trail.follow(307, f"/{number}") == f"http://a.example/{number}"
     with pytest.raises(UpstreamLost, match="more than 5 times"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext import messages
 from gateway.jsontext.messages import (
@@ -52,7 +52,7 @@ async def test_a_message_of_too_many_parts_is_not_read(part: str, around: str, m
     """However they are written, and wherever they occur."""
     text = around.format("[" + f"{part}," * (most + 1) + "1]")
     with pytest.raises(ValueError, match="commas and brackets"):
-        await read(text, Moments(InTurn()), LISTS)
+        await read(text, TimeSlices(RoundRobin()), LISTS)
     with pytest.raises(ValueError, match="commas and brackets"):
         decode(text.encode())
 
@@ -61,9 +61,9 @@ async def test_a_thing_of_a_list_has_fewer_parts() -> None:
     """Each item is built in one step; there may be many."""
     large = "[" + "1," * (EACH - 100) + "1]"
     text = LIST.format(f"[{','.join([large] * 10)}]")
-    assert await read(text, Moments(InTurn()), LISTS) == json.loads(text)
+    assert await read(text, TimeSlices(RoundRobin()), LISTS) == json.loads(text)
     with pytest.raises(ValueError, match=f"more than {EACH} commas and brackets"):
-        await read(text.replace(large, "[" + "1," * 2 * EACH + "1]", 1), Moments(InTurn()), LISTS)
+        await read(text.replace(large, "[" + "1," * 2 * EACH + "1]", 1), TimeSlices(RoundRobin()), LISTS)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -83,7 +83,7 @@ async def test_a_list_of_very_many_things_is_read_in_small_parts(
             return super().raw_decode(s, idx)
 
     monkeypatch.setattr(messages, "decoder", Seen())
-    answer = cast(dict[str, Any], await read(text.encode(), Moments(InTurn()), LISTS))
+    answer = cast(dict[str, Any], await read(text.encode(), TimeSlices(RoundRobin()), LISTS))
     tools[3]["description"] = "x" * LONG + "?"
     assert answer == {"jsonrpc": "2.0", "id": 1, "result": {**result, "tools": tools[:THINGS]}}
     assert max(sizes) <= 2 * PIECE
@@ -106,7 +106,7 @@ MESSAGES = st.fixed_dictionaries(
 
 def at_once(text: str, piece: int, **patched: int) -> Any:
     """Parse the text in pieces of so many characters, without waiting for turns."""
-    moments = Moments(InTurn())
+    moments = TimeSlices(RoundRobin())
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PIECE": piece, "MOMENT": math.inf, **patched}.items():
             patch.setattr(messages, name, value)
@@ -175,7 +175,7 @@ async def test_a_long_message_is_read_by_turns(said: object, heard: object) -> N
 
     counting = asyncio.ensure_future(count())
     raw = json.dumps({"result": {"text": said}}).encode()
-    found = await read(raw, Moments(InTurn()), LISTS, SecretRedactor(("A-secret",)))
+    found = await read(raw, TimeSlices(RoundRobin()), LISTS, SecretRedactor(("A-secret",)))
     over = True
     await counting
     assert found == {"result": {"text": heard or said}}
@@ -187,13 +187,13 @@ async def test_a_long_message_in_another_encoding(encoding: str) -> None:
     """Read as short ones are: a lone surrogate is no UTF-8. A masked secret may begin where that is detected."""
     raw = json.dumps({"a": "é" * PIECE + "A\ud800" * LONG}, ensure_ascii=False).encode(encoding, "surrogatepass")
     read_so = {"a": "é" * PIECE + "A?" * LONG}
-    assert await read(raw, Moments(InTurn()), LISTS, SecretRedactor(("A" * 9,))) == read_so == decode(raw)
+    assert await read(raw, TimeSlices(RoundRobin()), LISTS, SecretRedactor(("A" * 9,))) == read_so == decode(raw)
 
 
 @pytest.mark.parametrize("text", ["a,b;" * MOST, '"a",[{\\\n' * MOST, "\\" * MOST + "," * MOST * 2])
 async def test_a_long_text_is_one_part(text: str) -> None:
     """Tables and programs have many commas and brackets."""
-    assert await read(json.dumps({"result": text}).encode(), Moments(InTurn()), LISTS) == {"result": text}
+    assert await read(json.dumps({"result": text}).encode(), TimeSlices(RoundRobin()), LISTS) == {"result": text}
 
 
 @pytest.mark.parametrize("one", ["[{}]", '{{"a":{}}}'])

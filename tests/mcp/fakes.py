@@ -13,7 +13,7 @@ import mcp_types as types
 
 from gateway.contract import problem
 from gateway.errors import Reason, Refusal
-from gateway.eventloop.model_priority import Precedence
+from gateway.eventloop.model_priority import ModelPriority
 from gateway.mcp.results import LONG
 from gateway.model import (
     Caller,
@@ -113,7 +113,7 @@ class FakeViews:
         self._watchers: set[Callable[[Principal], None]] = set()
         self.gestures: list[float | None] = []
         self.relay = FakeRelay()
-        self.precedence = Precedence(time.monotonic)
+        self.precedence = ModelPriority(time.monotonic)
 
     def offer(self, principal: Principal, *tools: ViewTool) -> None:
         """Let the page of `principal` offer other tools."""

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 from mcp import Client
 from mcp.client import advertise
 
-from gateway.doors.access import Asked
+from gateway.doors.access import IncomingRequest
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.responses import name_server, nameless
@@ -21,7 +21,7 @@ from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
 from gateway.fastpath.connection import FastConnection
 from gateway.fastpath.mcp_route import McpRoute
 from gateway.fastpath.request_head import RequestHead
-from gateway.mcp import Face
+from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.sessions import MemoryMcpSessions
@@ -41,7 +41,7 @@ class Served:
     """A mount that is served at `url`."""
 
     url: str
-    face: Face
+    face: McpMount
     views: FakeViews
     pages: FakePages
     exchange: EchoExchange
@@ -52,7 +52,7 @@ class Served:
 class _Open:
     """Admits every caller to the fast path of one face, at `/mcp` only."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: McpMount) -> None:
         self._face = face
         self.places = InFlight().requests
 
@@ -62,7 +62,7 @@ class _Open:
         tool = fast.tool(head.fields) if fast is not None and head.target == "/mcp" else None
         return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified) if fast and tool else None
 
-    def client(self, request: Asked) -> str | None:
+    def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the request."""
         return request.remote
 
@@ -75,7 +75,7 @@ class _Open:
         return nullcontext()
 
 
-async def _identified(request: Asked, mount: str) -> Principal | None:
+async def _identified(request: IncomingRequest, mount: str) -> Principal | None:
     """Return the principal as the face itself does."""
     return principal_of(request.headers.get("x-user"))
 
@@ -106,7 +106,7 @@ class Mount:
     async def face(self) -> AsyncIterator[Served]:
         """Return the mount without a server in front of it."""
         views, pages, exchange = FakeViews(), FakePages(), EchoExchange()
-        face = Face(
+        face = McpMount(
             self.app,
             apps=self.apps,
             views=views,

@@ -20,7 +20,7 @@ from gateway.jsontext.messages import THINGS
 from gateway.jsontext.writing import SIZE
 from gateway.mcp import asgi
 from gateway.mcp.asgi import ENDING, Ending, put_in
-from gateway.mcp.out_of_band import outlined
+from gateway.mcp.out_of_band import outline_params
 from gateway.model import LOCAL, Response
 from tests.interop.hostile_http import GOOD, WAYS, Hostile, answer, stream
 from tests.interop.hostile_http import event as event_of
@@ -219,17 +219,17 @@ async def test_what_is_large_is_not_kept_for_a_client_that_is_gone() -> None:
     """A large notification is dropped, a small one is received when the client resumes its stream."""
     ending, small = Ending(), {"message": "small"}
     request = Request({"type": "http", ENDING: ending})
-    leaving = asyncio.ensure_future(outlined({"message": LARGE}, request))
+    leaving = asyncio.ensure_future(outline_params({"message": LARGE}, request))
     await asyncio.sleep(0)
     ending.end()
     assert await leaving is None
-    assert await outlined(small, request) is small
-    assert await outlined({"message": LARGE}, request) is None
+    assert await outline_params(small, request) is small
+    assert await outline_params({"message": LARGE}, request) is None
 
 
 async def test_what_was_left_out_is_put_in_once() -> None:
     """A large value is released once it is written."""
     request = Request({"type": "http", ENDING: Ending()})
-    part = json.dumps(await outlined({"message": LARGE}, request)).encode()
+    part = json.dumps(await outline_params({"message": LARGE}, request)).encode()
     assert json.loads(b"".join(put_in(request.scope, part))) == {"message": LARGE}
     assert put_in(request.scope, part) == [part]

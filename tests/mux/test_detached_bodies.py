@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import MuxError
 from gateway.model import Json
-from gateway.mux import BODY_LIMIT, body_named, is_large, join_body, split_body
+from gateway.mux import BODY_LIMIT, is_large, join_body, named_body, split_body
 
 BODY = "b" * 22
 
@@ -22,7 +22,7 @@ def test_a_large_message_is_split_and_joined() -> None:
     named, text = split_body(message, BODY)
     assert is_large(message)
     assert named["params"] == {"$body": BODY}
-    assert body_named(named) == BODY
+    assert named_body(named) == BODY
     assert join_body(named, text) == message
 
 
@@ -36,7 +36,7 @@ def test_a_small_message_stays_whole() -> None:
     """A `$body` inside the params belongs to the app."""
     message = call({"arguments": {"body": {"$body": BODY}}})
     assert not is_large(message)
-    assert body_named(message) is None
+    assert named_body(message) is None
 
 
 def test_what_looks_like_a_name_is_split() -> None:
@@ -51,7 +51,7 @@ def test_what_looks_like_a_name_is_split() -> None:
 def test_a_name_that_is_no_id_is_refused(name: Json) -> None:
     """The id becomes a part of a URL."""
     with pytest.raises(MuxError):
-        body_named(call({"$body": name}))
+        named_body(call({"$body": name}))
 
 
 @pytest.mark.parametrize("text", ["[]", "1", "{", "[" * 100])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy import filter_request_headers, filter_response_headers, private_caching, without
+from gateway.policy import filter_request_headers, filter_response_headers, forbid_shared_caching, without
 
 DROPPED = [
     "Host",
@@ -167,7 +167,7 @@ def test_response_headers() -> None:
 def test_caching(value: str | None, credentialed: bool, confirmed: bool, expected: str | None) -> None:
     """No storing in shared caches, and none of an answer to a credential or an approval."""
     headers = (("etag", "x"),) if value is None else (("etag", "x"), ("cache-control", value))
-    found = dict(private_caching(headers, credentialed=credentialed, confirmed=confirmed))
+    found = dict(forbid_shared_caching(headers, credentialed=credentialed, confirmed=confirmed))
     assert found.get("cache-control") == expected
     assert found["etag"] == "x"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.model import Request
-from gateway.policy import Obligations, answer_headers, canonicalise, landing, parse_policy
+from gateway.policy import Obligations, answer_headers, canonicalise, parse_policy, redirect_location
 
 POLICY = parse_policy(
     """
@@ -98,8 +98,8 @@ routes: [{path: "/**", methods: [GET], backend: a}, {path: "/**", methods: [GET]
         "p.yaml",
     )
     request = canonicalise(policy, Request("GET", "/1"))
-    assert landing(policy, request, "https://b.example/x/2") == ("b", "/2")
-    assert landing(policy, request, "/2") == ("a", "/2")
+    assert redirect_location(policy, request, "https://b.example/x/2") == ("b", "/2")
+    assert redirect_location(policy, request, "/2") == ("a", "/2")
     headers = (("location", "https://b.example/x/2"),)
     assert answer_headers(policy, request, Obligations(), headers, credentialed=False) == ()
 
@@ -116,7 +116,7 @@ def test_credentialed_answers() -> None:
 def test_any_location(location: str) -> None:
     """No location leads out of the backends, nor raises anything."""
     with contextlib.suppress(StopIteration):
-        found = landing(POLICY, REQUEST, location)
+        found = redirect_location(POLICY, REQUEST, location)
         if found is not None:
             assert found.backend == "shop"
             assert found.url.startswith("/")

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import LONGEST, Reason, Refusal, StartError
 from gateway.exchange.record import OnFailure, Recorder
-from gateway.hooks import Hooks, made
+from gateway.hooks import Hooks, make_plugin
 from gateway.model import LOCAL, AuditRecord, BodyType, Caller, CanonicalRequest, Door, Initiator
 from gateway.stores.journal import Journal
 from tests.exchange.house import ends_when_cancelled
@@ -102,7 +102,7 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(tmp_path: Path, name: st
 def test_what_a_plugin_cannot_make_is_said(factory: Callable[[str, Mapping[str, object]], None], said: str) -> None:
     """At the start, and not at each call later."""
     with pytest.raises(StartError, match=said):
-        made(factory, "backend 'b'", "b", {}, "send")
+        make_plugin(factory, "backend 'b'", "b", {}, "send")
 
 
 async def test_a_failing_audit_hook_refuses_at_the_intent_only(tmp_path: Path) -> None:

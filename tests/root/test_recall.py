@@ -1,6 +1,6 @@
 """Results computed from header fields are cached, within bounds."""
 
-from gateway.caches import FEW, recalled
+from gateway.caches import FEW, cache_by_headers
 from gateway.model import Headers
 
 
@@ -8,7 +8,7 @@ def test_the_same_fields_are_looked_at_once_and_many_each_time() -> None:
     """So that the cache is bounded; another argument is another key."""
     asked: list[tuple[Headers, int]] = []
 
-    @recalled
+    @cache_by_headers
     def counted(headers: Headers, more: int) -> int:
         asked.append((headers, more))
         return len(headers) + more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.traces import Trace, Tracer, arriving, current, read_trace
+from gateway.traces import Trace, Tracer, continue_trace, current, read_trace
 
 ID, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{ID}-{SPAN}-01"
@@ -55,10 +55,10 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
 def test_what_runs_within_belongs_to_the_trace() -> None:
     """And before and after it there is none."""
     assert current() is None
-    with arriving({"traceparent": GOOD}):
+    with continue_trace({"traceparent": GOOD}):
         assert current() == Trace(ID, SPAN, True)
     assert current() is None
-    with arriving({"traceparent": "nonsense"}), arriving(None):
+    with continue_trace({"traceparent": "nonsense"}), continue_trace(None):
         assert current() is None
 
 

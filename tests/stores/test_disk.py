@@ -15,7 +15,7 @@ import pytest
 from gateway.model import AuditRecord
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal, Keeping
-from gateway.stores.verify import found_in, verified
+from gateway.stores.verify import found_in, verify_chain
 
 KEY = new_key()
 ALWAYS = Keeping(fsync=True)
@@ -123,7 +123,7 @@ async def test_a_new_file_during_a_turn(path: Path, turns: Turns) -> None:
         assert journal.rotate()
         await asyncio.wait_for(waiting, 10)
         await written(journal, "b")
-    assert verified(found_in(path), [KEY.public]).sound
+    assert verify_chain(found_in(path), [KEY.public]).sound
 
 
 async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ async def test_a_disk_that_fails(path: Path, turns: Turns, monkeypatch: pytest.M
         assert sum(again) > size
         await written(journal, "f")
         assert sum(again) < 2 * size
-    assert verified(found_in(path), [KEY.public]).sound
+    assert verify_chain(found_in(path), [KEY.public]).sound
 
 
 async def test_one_who_gives_up_takes_nobody_along(path: Path, turns: Turns) -> None:

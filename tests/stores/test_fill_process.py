@@ -18,14 +18,14 @@ import pytest
 from gateway.stores import copier, filler
 from gateway.stores import filler as module
 from gateway.stores.copying import BATCH, Copied, Stretch
-from gateway.stores.filler import Aside, Filler, NoProcess
+from gateway.stores.filler import Filler, FillProcess, NoProcess
 from gateway.stores.journal import Journal
 from gateway.stores.records import Records
 from gateway.stores.sql import Database
 from tests.stores.test_sql import caught_up, record
 
 
-class Seen(Aside):
+class Seen(FillProcess):
     """Keeps which processes copied, and why copying was refused."""
 
     def __init__(self, url: str) -> None:
@@ -52,7 +52,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def busy(path: Path, url: str, aside: Aside) -> AsyncIterator[Journal]:
+async def busy(path: Path, url: str, aside: FillProcess) -> AsyncIterator[Journal]:
     """Yield a journal that grows all the time, and is copied meanwhile."""
     async with Database(url) as database, Journal(path) as journal, asyncio.TaskGroup() as group:
 
@@ -124,7 +124,7 @@ async def test_where_no_process_can_be_started(
 ) -> None:
     """The gateway's own process copies from the beginning."""
     monkeypatch.setattr(sys, "executable", str(path))
-    async with busy(path, url, Aside(url)):
+    async with busy(path, url, FillProcess(url)):
         await until_copied(url, BATCH)
     assert "it cannot be started" in caplog.text
 
@@ -151,11 +151,11 @@ async def test_what_is_wrong_there_is_told_here(path: Path, url: str) -> None:
         epoch = await Records(database).take_over(journal.chain)
         journal.append(record("a"))
         path.write_bytes(path.read_bytes().replace(b'"id":"a"', b'"id":"b"'))
-        aside = Aside(url)
+        aside = FillProcess(url)
         copied = await aside.copy(Stretch(str(path), journal.chain, 0, journal.position, epoch))
         await aside.close()
     assert [wrong.partition(", it ")[2] for wrong in copied.wrong] == ["was altered: its hash does not fit"]
-    aside = Aside("sqlite:////nowhere/at/all.db")
+    aside = FillProcess("sqlite:////nowhere/at/all.db")
     for _ in range(2):  # another one may find it there
         with pytest.raises(OSError, match="cannot be used"):
             await aside.copy(Stretch(str(path), "a", 0, 1, 1))

@@ -13,7 +13,7 @@ from gateway.model import LOCAL, AuditRecord, Caller, Door, Initiator
 from gateway.policy import parse_policy
 from gateway.stores import filler
 from gateway.stores.copying import Copied, Stretch
-from gateway.stores.filler import Aside, Filler
+from gateway.stores.filler import Filler, FillProcess
 from gateway.stores.heads import new_key
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
@@ -21,7 +21,7 @@ from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Filter, Records
 from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
-from gateway.stores.verify import verified
+from gateway.stores.verify import verify_chain
 from gateway.telemetry import Metrics
 from tests.postgresql import PostgreSQL, postgresql
 from tests.world import SECRET, running
@@ -91,7 +91,7 @@ async def test_the_record_through_an_outage(server: PostgreSQL, database: Databa
         found = await records.query(10, Filter(app="cart"))
         journal.seal()
         await caught_up(records, journal)
-        verdict = verified([line async for line in records.lines(journal.chain)], [key.public])
+        verdict = verify_chain([line async for line in records.lines(journal.chain)], [key.public])
         filling.cancel()
     assert [(one.id, one.ended) for one in found] == [("b", 3.0), ("a", 2.0)]
     assert [one.id for one in await records.query(10, Filter(reason="policy-denied"))] == ["b"]
@@ -117,7 +117,7 @@ async def test_pages_and_an_unknown_edge(database: Database, tmp_path: Path) -> 
 
 async def test_another_process_fills_it(server: PostgreSQL, database: Database, tmp_path: Path) -> None:
     """As it does under load."""
-    aside = Aside(server.url)
+    aside = FillProcess(server.url)
     async with Journal(tmp_path / "journal") as journal:
         journal.append(AuditRecord("a", "outcome", 5.0, {"app": "cart"}))
         epoch = await Records(database).take_over(journal.chain)
@@ -156,7 +156,7 @@ async def test_retention(database: Database, tmp_path: Path) -> None:
         found = [line async for line in records.lines(journal.chain)]
         filling.cancel()
     assert b"private" not in b"".join(line.raw or b"" for line in found)
-    assert verified(found, [key.public]).sound
+    assert verify_chain(found, [key.public]).sound
 
 
 async def test_processes_that_start_together(server: PostgreSQL) -> None:

@@ -16,7 +16,7 @@ from gateway.stores.journal import Journal, Keeping
 from gateway.stores.records import Filter, Records
 from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
-from gateway.stores.verify import found_in, verified
+from gateway.stores.verify import found_in, verify_chain
 
 DAY = 86400.0
 START = 1_700_000_000.0
@@ -53,10 +53,10 @@ async def test_old_values_are_deleted_and_the_chain_holds(tmp_path: Path, size: 
         assert (f"private-{day}".encode() in everything) == (day >= 6)
         assert (f"private-{day}".encode() in b"".join(line.raw or b"" for line in found)) == (day >= 6)
     assert [one.id for one in kept] == ["d9", "d8", "d7", "d6"]
-    verdict = verified(found_in(path), [key.public])
+    verdict = verify_chain(found_in(path), [key.public])
     assert verdict.sound, verdict.problems
     assert verdict.deleted == 6
-    verdict = verified(found, [key.public])
+    verdict = verify_chain(found, [key.public])
     assert verdict.sound, verdict.problems
     assert verdict.deleted == 6
 
@@ -123,4 +123,4 @@ async def test_a_journal_with_deleted_values_is_taken_up(tmp_path: Path) -> None
         await Retention(journal, None, DAY, lambda: START + 2 * DAY).delete()
     async with Journal(path, key=key, now=lambda: START + 2 * DAY):
         pass
-    assert verified(found_in(path), [key.public]).sound
+    assert verify_chain(found_in(path), [key.public]).sound

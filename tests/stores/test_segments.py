@@ -11,7 +11,7 @@ from gateway.stores import segments
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.lines import read_line
 from gateway.stores.segments import line_before, lines_backwards, lines_from
-from gateway.stores.verify import found_in, verified
+from gateway.stores.verify import found_in, verify_chain
 
 
 def grow(journal: Journal, number: int) -> None:
@@ -32,7 +32,7 @@ async def test_a_journal_that_is_rotated_while_it_is_read(path: Path) -> None:
             grow(journal, number)
         lines += forwards
         last += backwards
-        verdict = verified([*checked, *found])
+        verdict = verify_chain([*checked, *found])
     assert [raw for _, raw in lines if read_line(raw).record.id == "r1"]
     assert [raw for _, raw in lines][: len(last)] == last[::-1]
     assert verdict.sound, verdict.problems

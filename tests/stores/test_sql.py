@@ -27,7 +27,7 @@ from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.records import Filter, Records
 from gateway.stores.sessions import DatabaseSessions
 from gateway.stores.sql import Database
-from gateway.stores.verify import verified
+from gateway.stores.verify import verify_chain
 from tests.stores.journals import read
 
 
@@ -472,7 +472,7 @@ async def test_a_database_of_before_gets_the_clients_of_lines_that_come(path: Pa
         assert found == ["new"]
         assert {one.id for one in await records.query(10)} == {"old", "new"}
         lines = [line async for line in records.lines(journal.chain)]
-    assert verified(lines).sound
+    assert verify_chain(lines).sound
     rows = stored(url, "SELECT writer, seq, line FROM audit ORDER BY writer, seq")
     assert set(before) <= set(rows)
     async with Database(url):  # and once more, with nothing to do

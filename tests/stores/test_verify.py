@@ -14,7 +14,7 @@ from gateway.stores.heads import JournalKey, key_in, keys_beside, known_keys, ne
 from gateway.stores.journal import Journal, Keeping
 from gateway.stores.lines import NO_HASH, read_line, without_values, write_line
 from gateway.stores.segments import closed_segments
-from gateway.stores.verify import Check, Verdict, found_in, verified
+from gateway.stores.verify import Check, Verdict, found_in, verify_chain
 
 KEY = new_key()
 TRUSTED = [KEY.public]
@@ -52,7 +52,7 @@ async def written(path: Path, key: JournalKey = KEY) -> list[bytes]:
 def judged(path: Path, lines: list[bytes], trusted: list[str] | None = TRUSTED, known_head: int = 0) -> Verdict:
     """Return the verdict on the journal with these lines."""
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return verified(found_in(path), trusted, known_head)
+    return verify_chain(found_in(path), trusted, known_head)
 
 
 def first(verdict: Verdict) -> str:
@@ -140,9 +140,9 @@ async def test_truncated_at_the_beginning(path: Path) -> None:
     lines = (await written(path))[5:]
     assert first(judged(path, lines)) == "journal:1 is head 2: what was written before it is missing"
     assert "is not the first line" in first(judged(path, lines[1:]))
-    assert verified(found_in(path), TRUSTED).problems
+    assert verify_chain(found_in(path), TRUSTED).problems
     judged(path, lines)
-    assert verified(found_in(path), TRUSTED, begins_at=2).sound
+    assert verify_chain(found_in(path), TRUSTED, begins_at=2).sound
 
 
 async def test_a_forged_head(path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_a_journal_in_which_nothing_was_written_for_long(path: Path, pause
     async with Journal(path, now=lambda: now[0], key=KEY) as journal:
         now[0] += pause
         journal.append(AuditRecord("a", "outcome", now[0], {}))
-        verdict = verified(found_in(path), TRUSTED)
+        verdict = verify_chain(found_in(path), TRUSTED)
         assert (verdict.problems, verdict.tail) == ([], 1)
 
 
@@ -186,7 +186,7 @@ async def test_a_machine_that_slept_between_two_lines(path: Path) -> None:
         for number in range(3):
             journal.append(AuditRecord(f"a{number}", "outcome", now[0], {}))
             now[0] += 3600
-        verdict = verified(found_in(path), TRUSTED)
+        verdict = verify_chain(found_in(path), TRUSTED)
         assert (verdict.problems, verdict.heads, verdict.tail) == ([], 3, 1)
 
 
@@ -251,12 +251,12 @@ async def test_the_journal_goes_on_in_new_files(path: Path) -> None:
                 journal.rotate()
             assert journal.position == sum(one.size for one in closed_segments(path)) + journal.size
     assert len(closed_segments(path)) > 3
-    verdict = verified(found_in(path), TRUSTED)
+    verdict = verify_chain(found_in(path), TRUSTED)
     assert verdict.sound, verdict.problems
     said = [json.loads(found.raw or b"")["id"] for found in found_in(path)]
     assert [id for id in said if id] == [str(number) for number in range(12)] * 2
     closed_segments(path)[1].path.unlink()
-    assert not verified(found_in(path), TRUSTED).sound
+    assert not verify_chain(found_in(path), TRUSTED).sound
 
 
 async def test_a_new_file_each_day(path: Path) -> None:
@@ -267,7 +267,7 @@ async def test_a_new_file_each_day(path: Path) -> None:
         clock.now += 86400
         assert journal.rotate()
         assert not journal.rotate()
-    assert verified(found_in(path), TRUSTED).sound
+    assert verify_chain(found_in(path), TRUSTED).sound
 
 
 async def test_an_intent_in_the_file_of_before(path: Path) -> None:
@@ -297,7 +297,7 @@ async def test_killed_between_two_files(path: Path) -> None:
     path.write_bytes(b"")
     async with Journal(path, key=KEY):
         pass
-    assert [p for p in verified(found_in(path), TRUSTED).problems if "heads were taken" not in p.message] == []
+    assert [p for p in verify_chain(found_in(path), TRUSTED).problems if "heads were taken" not in p.message] == []
 
 
 # the key

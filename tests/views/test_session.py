@@ -14,7 +14,7 @@ from mcp import types as mcp
 from gateway.errors import Refusal
 from gateway.model import ViewTool
 from gateway.mux import IN_FLIGHT_LIMIT
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 from gateway.views import session as sessions
 from gateway.views.session import PageSession
 from gateway.views.tools import MOST_LISTED, ROOM
@@ -225,7 +225,7 @@ async def test_a_session_that_ends_ends_its_calls() -> None:
 async def test_the_trace_of_a_call_goes_on_in_the_page() -> None:
     """The client's trace is passed on in `_meta`."""
     async with open_(Page()) as page:
-        with arriving({"traceparent": TRACE, "tracestate": "a=b"}):
+        with continue_trace({"traceparent": TRACE, "tracestate": "a=b"}):
             await page.call()
     assert page.heard[-1]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "a=b"}
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway.stores.heads import key_in
 from gateway.stores.journal import UNKNOWN, Journal
 from gateway.stores.segments import lines_from
-from gateway.stores.verify import found_in, verified
+from gateway.stores.verify import found_in, verify_chain
 from tests.cli.test_serve import COMMAND, ended, process, ready
 from tests.leaks.watch import environment
 from tests.world import Server, free_port, local_client
@@ -116,7 +116,7 @@ async def reported(folder: Path) -> None:
     assert len(closed) == len(set(closed))
     unknown = [line for line in lines if line["phase"] == "outcome" and line["fields"].get("reason") == UNKNOWN]
     assert len(unknown) <= WORKERS * 25
-    verdict = verified(found_in(folder / "gateway.journal"), [key.public])
+    verdict = verify_chain(found_in(folder / "gateway.journal"), [key.public])
     assert verdict.sound, verdict.problems
 
 

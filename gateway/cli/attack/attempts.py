@@ -171,13 +171,13 @@ async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> A
 
 async def _message(connections: Connections, target: Target, case: CaseData) -> Attempt:
     status, answer = await _posted(connections, target, _placed(case, target.mcp))
-    return _attempt(case, AttackedDoor.MCP, status, None, held=cases.held(case, status, answer))
+    return _attempt(case, AttackedDoor.MCP, status, None, held=cases.matches_case(case, status, answer))
 
 
 def _raw_at(door: AttackedDoor) -> Ask:
     async def ask(connections: Connections, target: Target, case: CaseData) -> Attempt:
-        wire = await raw.exchanged(connections, target.place(door), case, WAIT)
-        return _attempt(case, door, next(iter(wire.statuses), 0), None, held=raw.held(case["expect"], wire))
+        wire = await raw.exchange_raw(connections, target.place(door), case, WAIT)
+        return _attempt(case, door, next(iter(wire.statuses), 0), None, held=raw.matches_answers(case["expect"], wire))
 
     return ask
 

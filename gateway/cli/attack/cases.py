@@ -121,7 +121,7 @@ def answer_in(raw: bytes) -> dict[str, Any] | None:
     return None
 
 
-def held(case: CaseData, status: int, raw: bytes) -> bool:
+def matches_case(case: CaseData, status: int, raw: bytes) -> bool:
     """Return whether an answer is as the case expects: with its message's exact id, or a refusal."""
     expected, answer = case["expect"], answer_in(raw)
     if isinstance(expected, dict) and "id" in expected:

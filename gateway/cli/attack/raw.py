@@ -101,15 +101,15 @@ class Wire(asyncio.Protocol):
             return
 
 
-async def opened(connections: Connections, url: str) -> Wire:
+async def connect(connections: Connections, url: str) -> Wire:
     """Connect to the server of `url`. Raises `Refusal`."""
     place = URL(url)
     return await connections.dial(ANYWHERE, Origin(place.scheme, place.host or "", place.port or 80), Wire)
 
 
-async def exchanged(connections: Connections, place: RawTarget, case: CaseData, seconds: float) -> Wire:
+async def exchange_raw(connections: Connections, place: RawTarget, case: CaseData, seconds: float) -> Wire:
     """Send a raw case on a new connection, and return what it received before it was closed."""
-    wire = await opened(connections, place.url)
+    wire = await connect(connections, place.url)
     try:
         wire.transport.write(place.written(case["raw"]))
         await wire.silence(_wanted(case["expect"]), seconds)
@@ -118,7 +118,7 @@ async def exchanged(connections: Connections, place: RawTarget, case: CaseData, 
     return wire
 
 
-def held(expected: Any, wire: Wire) -> bool:
+def matches_answers(expected: Any, wire: Wire) -> bool:
     """Return whether the answers are as the case expects: `refused`, or a number `answered`."""
     statuses = wire.statuses
     if expected == "refused":
@@ -234,13 +234,13 @@ _HALVES: Final = {
 async def slow(connections: Connections, place: RawTarget, patience: float, wait: float) -> AsyncIterator[Outcome]:
     """Check that others are answered meanwhile; and within `patience` seconds (0: skip) each half request is closed."""
     for name, half in _HALVES.items():
-        wires = [await opened(connections, place.url) for _ in range(CLIENTS)]
+        wires = [await connect(connections, place.url) for _ in range(CLIENTS)]
         try:
             for wire in wires:
                 wire.transport.write(place.written(half))
-            healthy = await exchanged(connections, place, _HEALTHY, wait)
+            healthy = await exchange_raw(connections, place, _HEALTHY, wait)
             why = f"{CLIENTS} clients that stop in the middle of a {name} hold nobody up"
-            yield f"slow-{name}", why, next(iter(healthy.statuses), 0), held(_HEALTHY["expect"], healthy)
+            yield f"slow-{name}", why, next(iter(healthy.statuses), 0), matches_answers(_HEALTHY["expect"], healthy)
             if patience:
                 given_up = await asyncio.gather(*(_given_up(wire, patience) for wire in wires))
                 yield f"endless-{name}", f"a {name} that is never whole is given up", 0, all(given_up)
@@ -252,4 +252,4 @@ async def slow(connections: Connections, place: RawTarget, patience: float, wait
 async def _given_up(wire: Wire, seconds: float) -> bool:
     """Return whether it was answered with a refusal, or closed."""
     await wire.silence(1, seconds)
-    return wire.closed or held("refused", wire)
+    return wire.closed or matches_answers("refused", wire)

@@ -24,7 +24,7 @@ MOST_LISTED: Final = 200
 
 
 @dataclass(slots=True)
-class Doings:
+class Activity:
     """The calls of one caller in one app."""
 
     done: int = 0
@@ -51,7 +51,7 @@ class Tally:
     since: float
     until: float
     total: int = 0
-    callers: dict[tuple[str, str], Doings] = field(default_factory=dict)
+    callers: dict[tuple[str, str], Activity] = field(default_factory=dict)
     initiators: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     routes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Tally:
         app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
         reason = _word(fields.get("reason"))
         self.total += 1
-        doings = self.callers.setdefault((_word(fields.get("principal")), app), Doings())
+        doings = self.callers.setdefault((_word(fields.get("principal")), app), Activity())
         doings.done += 1
         doings.by[initiator] += 1
         doings.changes += _word(fields.get("method")) not in ("GET", "HEAD", "OPTIONS")
@@ -99,7 +99,7 @@ class Tally:
         if not isinstance(more, int) or fields.get("of") == CALLER:  # an unauthenticated caller did nothing
             return
         app, initiator = _word(fields.get("app")), _word(fields.get("initiator")) or "unknown"
-        doings = self.callers.setdefault((_word(fields.get("principal")), app), Doings())
+        doings = self.callers.setdefault((_word(fields.get("principal")), app), Activity())
         doings.done, doings.refused = doings.done + more, doings.refused + more
         doings.by[initiator] += more
         self.total += more

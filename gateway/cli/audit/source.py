@@ -224,14 +224,14 @@ def run_on(url: str, work: Callable[[Records], Coroutine[Any, Any, T]]) -> T:
     """Run `work` on the database at `url`. Raises `Unusable` if it is unusable."""
 
     async def run() -> T:
-        async with opened(url) as records:
+        async with open_database(url) as records:
             return await work(records)
 
     return asyncio.run(run())
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Records]:
+async def open_database(url: str) -> AsyncIterator[Records]:
     """Open the record in the database at `url`. Raises `Unusable` if it is unusable."""
     if not has_database(url):
         raise Unusable(f"{url.partition(':///')[2]}: there is no database")

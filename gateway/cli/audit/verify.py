@@ -15,7 +15,7 @@ from gateway.cli.audit.source import (
     RecordSource,
     check_journal,
     has_database,
-    opened,
+    open_database,
     source,
     source_options,
     trusted_keys,
@@ -193,7 +193,7 @@ def _journal(path: Path, rules: Rules) -> Check:
 
 
 async def _database(url: str, rules: Rules, copied: CopiedLine) -> dict[str, Check]:
-    async with opened(url) as records:
+    async with open_database(url) as records:
         return {
             chain: await _chain(records, chain, count, rules, copied.hash if chain == copied.chain else None)
             for chain, count in (await records.sizes()).items()

@@ -42,7 +42,7 @@ def run(path: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
         raise Unusable(str(error)) from error
 
 
-def named(accounts: Accounts, name: str) -> Spec:
+def credential_named(accounts: Accounts, name: str) -> Spec:
     """Return the credential `name`. Raises `Unusable`."""
     if name not in accounts.specs:
         known = ", ".join(accounts.specs) or "none"

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from gateway.assembly.credentials import Accounts
-from gateway.cli.credential.accounts import is_connected, kind, named, person_option, principal, run
+from gateway.cli.credential.accounts import credential_named, is_connected, kind, person_option, principal, run
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import FAILED, console, json_option, minute, write_json
 from gateway.credentials import OAuth, Token
@@ -113,7 +113,7 @@ def connect(name: str, opens: bool, path: Path, as_json: bool) -> None:
     """
 
     async def find_url(accounts: Accounts) -> str:
-        if not is_connected(named(accounts, name)):
+        if not is_connected(credential_named(accounts, name)):
             raise Unusable(f"{name} is the gateway's own: there is nothing to connect. Try `credential test {name}`.")
         return f"{accounts.console}/connect/{quote(name, safe='')}"
 
@@ -140,7 +140,7 @@ def test(ctx: click.Context, name: str, person: str, path: Path, as_json: bool) 
     """
 
     async def try_credential(accounts: Accounts) -> dict[str, Json]:
-        spec = named(accounts, name)
+        spec = credential_named(accounts, name)
         caller = principal(person)
         tested: dict[str, Json] = {"name": name, "type": kind(spec)}
         try:
@@ -193,7 +193,7 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
     """
 
     async def revoke_stored(accounts: Accounts) -> list[Json]:
-        spec = named(accounts, name)
+        spec = credential_named(accounts, name)
         stored = [one for one in await accounts.store.list() if one.credential == name]
         results: list[Json] = []
         for one in stored:

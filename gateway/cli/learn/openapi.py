@@ -205,7 +205,7 @@ class BodySchemas:
                 del found["required"]
 
 
-def pointed(root: Node, node: Node) -> Node:
+def dereference(root: Node, node: Node) -> Node:
     """Return the node, or the target of its `$ref` inside the file."""
     for _ in range(8):
         reference = node.value.get("$ref") if isinstance(node.value, Mapping) else None
@@ -273,7 +273,7 @@ def learn_openapi(path: Path, backend: str | None, *, deprecated: bool) -> Findi
     reading = _OpenApiReading(root, BodySchemas(root, legacy=version.startswith("3.0")), deprecated)
     prefix = reading.prefix(backend)
     for name, item in _entries(_at(root, "paths")):
-        reading.path(prefix + name, name, pointed(root, item))
+        reading.path(prefix + name, name, dereference(root, item))
     reading.found.left_out += reading.schemas.notes()
     return reading.found
 
@@ -340,7 +340,7 @@ class _OpenApiReading:
         given = _at(operation, "requestBody")
         if given is None or method in ("GET", "HEAD", "OPTIONS"):
             return None
-        body = pointed(self.root, given)
+        body = dereference(self.root, given)
         kinds = dict(_entries(_at(body, "content")))
         json_kinds = [kind for kind in kinds if _JSON.fullmatch(kind.partition(";")[0].strip())]
         if not json_kinds:

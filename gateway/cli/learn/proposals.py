@@ -152,7 +152,7 @@ def new_policy(backend: str) -> str:
     return NEW.format(url=yaml_text(backend), network=network_of(backend))
 
 
-def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned], list[LeftOut]]:
+def undecided_routes(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned], list[LeftOut]]:
     """Return the routes that the policy does not decide yet, and the others with reasons: an explicit denial stays."""
     fresh: list[Learned] = []
     left: list[LeftOut] = []
@@ -170,7 +170,7 @@ def undecided(policy: Policy, learned: Iterable[Learned]) -> tuple[list[Learned]
     return fresh, left
 
 
-def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
+def group_routes(learned: Sequence[Learned], several_backends: bool, folder: str | None) -> list[LearnedRoute]:
     """Return the routes to add: safe and unsafe methods apart, each method with a schema separately."""
     groups: dict[tuple[str, str | None, bool, str | None], list[Learned]] = {}
     for one in learned:
@@ -189,7 +189,7 @@ def grouped(learned: Sequence[Learned], several_backends: bool, folder: str | No
     ]
 
 
-def merged(text: str, routes: Sequence[LearnedRoute], origin: str) -> str:
+def add_routes(text: str, routes: Sequence[LearnedRoute], origin: str) -> str:
     """Append `routes`, and a test for each, to the policy `text`; `origin` names their source in a comment."""
     yaml = _yaml(text)
     document = yaml.load(text)
@@ -288,7 +288,7 @@ def _flow_map(**entries: str) -> CommentedMap:
     return mapping
 
 
-def ordered(learned: Iterable[Learned]) -> list[Learned]:
+def sort_routes(learned: Iterable[Learned]) -> list[Learned]:
     """Sort by path; literal segments before parameters, since the first matching route decides."""
     methods = sorted(METHODS, key=lambda method: (method not in SAFE_METHODS, method))
 

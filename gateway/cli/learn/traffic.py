@@ -63,7 +63,7 @@ class Traffic:
             self._leave(f"requests {why or 'without URL'}", "only what persons did, and what worked, is learned")
             return
         backend = fields.get("backend")
-        key = (method, generalised(url.partition("?")[0]), backend if isinstance(backend, str) else None)
+        key = (method, generalise(url.partition("?")[0]), backend if isinstance(backend, str) else None)
         if key not in self.seen and len(self.seen) >= MOST:
             self._leave("requests to further paths", f"more than {MOST} different ones were seen")
             return
@@ -89,7 +89,7 @@ class Traffic:
         self.left_out[(what, why)] += 1
 
 
-def generalised(path: str) -> str:
+def generalise(path: str) -> str:
     """Return the path with parameters for segments that look like values: numbers, ids, dates, encoded text."""
     names: list[str] = []
     segments: list[str] = []

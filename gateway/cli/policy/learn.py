@@ -18,12 +18,12 @@ from gateway.cli.learn.proposals import (
     Learned,
     LearnedRoute,
     LeftOut,
-    grouped,
-    merged,
+    add_routes,
+    group_routes,
     new_policy,
-    ordered,
     schema_files,
-    undecided,
+    sort_routes,
+    undecided_routes,
 )
 from gateway.cli.learn.traffic import Traffic
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
@@ -144,18 +144,18 @@ def _names(policy: Policy) -> str:
 def _result(source: Path, into: Path | None, policy: Policy | None, backend: str | None, found: Findings) -> Result:
     text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, found)
     present = policy or parse_policy(text, "the new policy")
-    learned, left = undecided(
-        present, ordered(_placed(present, backend if policy is not None else None, found.learned))
+    learned, left = undecided_routes(
+        present, sort_routes(_placed(present, backend if policy is not None else None, found.learned))
     )
     folder = f"{into.name.removesuffix('.yaml')}.schemas" if into is not None else None
-    routes = grouped(learned, len(present.backends) > 1, folder)
+    routes = group_routes(learned, len(present.backends) > 1, folder)
     if into is None:
         left += [
             LeftOut(f"the body schema of {one.shown}", "it needs a file: use --into") for one in learned if one.body
         ]
     parent = into.parent if into is not None else Path()
     files = {parent / name: content for name, content in schema_files(routes).items()}
-    whole = merged(text, routes, f"from {source.name}") if routes else text
+    whole = add_routes(text, routes, f"from {source.name}") if routes else text
     _check(present, whole, into, files)
     return Result(whole, files, routes, [*left, *found.left_out])
 

@@ -14,7 +14,7 @@ from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.model import Json
 from gateway.policy import Policy, load_policy
-from gateway.policy.replay import Replayed, replayed
+from gateway.policy.replay import Replayed, replay_decision
 
 EXAMPLES: Final = 3
 GROUPS: Final = 1000
@@ -128,7 +128,7 @@ def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> Rep
         name = fields.get("app")
         if app is not None and name != app:
             continue
-        one = replayed(policy, fields)
+        one = replay_decision(policy, fields)
         if one is None:
             continue
         apps.add(str(name))

@@ -61,7 +61,7 @@ def _text(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TestRun:
     """A suite with its results."""
 
     suite: Suite
@@ -122,12 +122,12 @@ def test(
         ctx.exit(FAILED)
 
 
-def _run(suite: Suite) -> Ran:
+def _run(suite: Suite) -> TestRun:
     results = run_tests(suite.policy, suite.tests)
-    return Ran(suite, results, coverage(suite.policy, results))
+    return TestRun(suite, results, coverage(suite.policy, results))
 
 
-def _percent(found: Sequence[Ran]) -> float:
+def _percent(found: Sequence[TestRun]) -> float:
     """Return the percentage of routes that decide some test; each route counts once."""
     routes: dict[tuple[str, int], bool] = {}
     for ran in found:
@@ -138,7 +138,7 @@ def _percent(found: Sequence[Ran]) -> float:
     return 100 * sum(routes.values()) / len(routes) if routes else 100.0
 
 
-def _print(found: Sequence[Ran], *, covered: bool) -> None:
+def _print(found: Sequence[TestRun], *, covered: bool) -> None:
     out = console()
     for ran in found:
         for result in ran.results:
@@ -154,7 +154,7 @@ def _print(found: Sequence[Ran], *, covered: bool) -> None:
     out.print(f"{summary}, {_percent(found):.1f} % of the routes covered" if covered else summary)
 
 
-def _uncovered(ran: Ran) -> list[Text]:
+def _uncovered(ran: TestRun) -> list[Text]:
     missed, file = ran.coverage, ran.suite.policy.file
     rules = [(route.line, f"route {_route(route)}") for route in missed.routes]
     rules += [(rule.line, f"tool {rule.name}") for rule in missed.tools]
@@ -175,7 +175,7 @@ def _line(result: TestResult) -> Text:
     )
 
 
-def _json(ran: Ran) -> Json:
+def _json(ran: TestRun) -> Json:
     tests: list[Json] = [
         {
             "file": result.test.file,

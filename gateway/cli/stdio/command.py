@@ -67,10 +67,10 @@ def _found(path: Path, no_start: bool) -> str:
     """Return the URL of this configuration's gateway, starting it if needed. Raises StartError."""
     if not path.is_file():
         raise StartError(f"there is no {path}: name it with --config, or the gateway with --url")
-    url = lock.running(path)
+    url = lock.running_url(path)
     if url is not None:
         return url
-    if no_start and not lock.starting(path):
+    if no_start and not lock.is_starting(path):
         raise StartError(f"no gateway runs with {path}: start it with `webmcp-gateway serve --config {path}`")
     return _started(path)
 
@@ -88,14 +88,14 @@ def _started(path: Path) -> str:
     ended = threading.Event()
     waited = 0.0
     while waited < STARTED_WITHIN:
-        url = lock.running(path)
+        url = lock.running_url(path)
         if url is not None:
             if lock.process(path) == process.pid:
                 _complain(f"started a gateway (process {process.pid}, log {log}); it keeps running afterwards")
             else:
                 process.terminate()  # another pipe's gateway came first: this one would start when that one ends
             return url
-        if process.poll() is not None and not lock.starting(path):
+        if process.poll() is not None and not lock.is_starting(path):
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
             raise StartError(f"no gateway runs, and none could be started: {''.join(last) or 'see ' + str(log)}")
         ended.wait(0.05)

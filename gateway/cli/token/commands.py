@@ -11,7 +11,7 @@ from rich.table import Table
 from gateway.callers.tokens import TokenGrant, capability_problem, name_problem
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json
-from gateway.cli.token.database import login_link, need_tokens, read, run
+from gateway.cli.token.database import load_database_config, login_link, need_tokens, run
 from gateway.documents import parse_duration
 from gateway.model import LOCAL, Json
 from gateway.stores.issued import IssuedTokens, NameTaken
@@ -47,7 +47,7 @@ def create(
 
     Example: webmcp-gateway token create claude --can mcp --expires 30d
     """
-    config = read(path)
+    config = load_database_config(path)
     need_tokens(config)
     wanted = _for_apps(capabilities or ("mcp",), apps)
     owner = None if shared else person
@@ -101,7 +101,7 @@ def list_tokens(also_ended: bool, path: Path, as_json: bool) -> None:
     Example: webmcp-gateway token list --all
     """
     now = time.time()
-    grants = run(read(path), lambda database: IssuedTokens(database).listed())
+    grants = run(load_database_config(path), lambda database: IssuedTokens(database).listed())
     found = [grant for grant in grants if also_ended or grant.good(now)]
     if as_json:
         write_json([_grant_json(grant, now) for grant in found])
@@ -140,7 +140,7 @@ def revoke(name: str, path: Path) -> None:
 
     Example: webmcp-gateway token revoke claude
     """
-    if not run(read(path), lambda database: IssuedTokens(database).revoke(name, time.time())):
+    if not run(load_database_config(path), lambda database: IssuedTokens(database).revoke(name, time.time())):
         raise Unusable(f"there is no token {name!r} that could be used; `token list --all` shows the others")
     click.echo(f"Revoked {name}.")
 
@@ -155,7 +155,7 @@ def link(person: str, path: Path) -> None:
 
     Example: webmcp-gateway token link --person alice
     """
-    config = read(path)
+    config = load_database_config(path)
     need_tokens(config)
     problem = name_problem(person)
     if problem is not None:

@@ -24,7 +24,7 @@ LINK_LIFE = 600.0
 """Lifetime of a link in seconds."""
 
 
-def read(path: Path) -> Config:
+def load_database_config(path: Path) -> Config:
     """Load the configuration with only the database's secret required. Raises DocumentError."""
     return load_config(path, Unneeded("database"))
 

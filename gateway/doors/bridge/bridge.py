@@ -16,9 +16,9 @@ from gateway.doors.authorization import lacking_any
 from gateway.doors.bridge.host_page import HostPage
 from gateway.doors.bridge.shared import Bridged
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import SECURE, refused
+from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import MuxError
-from gateway.eventloop.fair_share import InTurn
+from gateway.eventloop.fair_share import RoundRobin
 from gateway.model import Principal
 
 PROTOCOL = "webmcp-gateway.v1"
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class BridgeDoor:
     """The WebSocket of each host page, and the bodies that its frames name."""
 
-    def __init__(self, bridged: Bridged, in_turn: InTurn) -> None:
+    def __init__(self, bridged: Bridged, in_turn: RoundRobin) -> None:
         self._bridged = bridged
         self._in_turn = in_turn
         self._pages: dict[web.WebSocketResponse, HostPage] = {}
@@ -51,13 +51,13 @@ class BridgeDoor:
 
     async def close(self) -> None:
         """Close every connection at shutdown; the views end with them."""
-        await closed(list(self._pages), 1001, b"the gateway stops")
+        await close_all(list(self._pages), 1001, b"the gateway stops")
         self._bridged.end_lost()
 
     async def end_all(self, principal: Principal) -> None:
         """End every connection and view of a person who logs out."""
         mine = [socket for socket, page in self._pages.items() if page.principal == principal]
-        await closed(mine, 1008, b"logged out")
+        await close_all(mine, 1008, b"logged out")
         self._bridged.end_lost(principal)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
@@ -70,7 +70,7 @@ class BridgeDoor:
             autoping=False,  # aiohttp answers all pending pings at once
         )
         if not socket.can_prepare(request).ok:
-            return refused(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
+            return refusal_response(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
         read_in_turn(request.protocol, self._in_turn)
         page = self._pages[socket] = HostPage(self._bridged, socket, request)
@@ -88,19 +88,19 @@ class BridgeDoor:
         try:
             kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
         except NoRoom:
-            answer = refused(503, "no-room", _NO_ROOM, {"retry-after": "1"})
+            answer = refusal_response(503, "no-room", _NO_ROOM, {"retry-after": "1"})
             answer.force_close()  # the rest of the body is not read
             return answer
         except web.HTTPLengthRequired:
-            return refused(411, "length-required", "A body needs a content-length.")
+            return refusal_response(411, "length-required", "A body needs a content-length.")
         except web.HTTPRequestEntityTooLarge as error:  # its text names the limit of this type
-            return refused(413, "request-too-large", str(error.text))
+            return refusal_response(413, "request-too-large", str(error.text))
         except MuxError as error:
-            return refused(413, "request-too-large", error.detail)
+            return refusal_response(413, "request-too-large", error.detail)
         except UnicodeDecodeError:
-            return refused(400, "bad-request", "A body is JSON in UTF-8.")
+            return refusal_response(400, "bad-request", "A body is JSON in UTF-8.")
         if not kept:
-            return refused(409, "body-refused", "This id is invalid, or already used.")
+            return refusal_response(409, "body-refused", "This id is invalid, or already used.")
         return web.Response(status=204, headers=SECURE)
 
     async def _get_body(self, request: web.Request) -> web.Response:
@@ -109,7 +109,7 @@ class BridgeDoor:
         id = request.match_info["id"]
         content = self._bridged.bodies.take(id, request[PRINCIPAL].id)
         if content is None:
-            return refused(404, "unknown-body", "No such body waits; each can be taken once.")
+            return refusal_response(404, "unknown-body", "No such body waits; each can be taken once.")
         self._bridged.bodies.release(id)
         headers = {**SECURE, "cache-control": "no-store"}
         if isinstance(content, bytes):
@@ -117,7 +117,7 @@ class BridgeDoor:
         return web.Response(text=content, content_type="application/json", headers=headers)
 
 
-async def closed(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:
+async def close_all(sockets: Sequence[web.WebSocketResponse], code: int, why: bytes) -> None:
     """Close the sockets concurrently: an unresponsive page takes ten seconds, and delays no other."""
     failures = await asyncio.gather(
         *(socket.close(code=code, message=why) for socket in sockets), return_exceptions=True

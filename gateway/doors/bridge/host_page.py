@@ -19,7 +19,7 @@ from gateway.contract import Handed
 from gateway.doors.bridge.outbox import Outbox
 from gateway.doors.bridge.shared import CONNECTIONS, Bridged, Ticket
 from gateway.doors.refused_callers import REFUSED
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.errors import MuxError, Refusal
 from gateway.jsontext.sizes import is_bulky, why
 from gateway.jsontext.writing import is_large
@@ -169,7 +169,9 @@ class HostPage:
             case mux.Hello(ticket):
                 self._ticket = self._bridged.tickets.redeem(ticket, self._origin)
                 if self._ticket is None:
-                    self._request[REFUSED] = refused(403, "bad-ticket", "This ticket is unknown, used or expired.")
+                    self._request[REFUSED] = refusal_response(
+                        403, "bad-ticket", "This ticket is unknown, used or expired."
+                    )
                     await self._say(mux.ErrorFrame("bad-ticket", "This ticket is unknown, used or expired."))
             case mux.Open(ref, app):
                 await self._open(ref, app)
@@ -258,7 +260,7 @@ class HostPage:
 
     def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
         """Return the message with the body that it names. Raises `MuxError` for an unknown body or invalid JSON."""
-        body = mux.body_named(message)
+        body = mux.named_body(message)
         if body is None or self._ticket is None:
             return message
         text = self._bridged.bodies.take(body, self._ticket.principal.id)

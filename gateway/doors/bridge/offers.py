@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import fresh, json_of, refused
+from gateway.doors.responses import fresh, json_of, refusal_response
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Door, Effect, Json, Principal
@@ -41,7 +41,7 @@ _NO_QUESTION = "There is no open question about this link: it was answered or re
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LinkRequest:
     """A host page's request that `view` opens `url`; `answered` is the person's answer."""
 
     view: str
@@ -73,14 +73,16 @@ class LinkDoor:
         """Handle `{view, url}`, then `{view, url, answered}` if the first decision was `ask`. Raises ValueError."""
         wish = _wish(await json_of(request))
         if wish is None:
-            return refused(400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out.")
+            return refusal_response(
+                400, "bad-request", "view: a text; url: in ASCII; answered: true, false or left out."
+            )
         try:
             told = await self.decide(wish, request[PRINCIPAL])
         except Refusal as refusal:
-            return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
+            return refusal_response(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return fresh(told)
 
-    async def decide(self, wish: Wish, principal: Principal) -> dict[str, Json]:
+    async def decide(self, wish: LinkRequest, principal: Principal) -> dict[str, Json]:
         """Return the decision for a host page. Raises `Refusal`."""
         view = self._views.find(wish.view, principal)
         if view is None:
@@ -141,14 +143,14 @@ class LinkDoor:
         return self._asked.pop(next(view for view, one in self._asked.items() if one.principal == principal))
 
 
-def _wish(body: object) -> Wish | None:
+def _wish(body: object) -> LinkRequest | None:
     """Return the request in a body; None if it is invalid."""
     if not isinstance(body, dict):
         return None
     view, url, answered = body.get("view"), body.get("url"), body.get("answered")
     if not isinstance(view, str) or not isinstance(url, str) or not url.isascii():
         return None
-    return Wish(view, url, answered) if answered is None or isinstance(answered, bool) else None
+    return LinkRequest(view, url, answered) if answered is None or isinstance(answered, bool) else None
 
 
 _MOST = 16
@@ -177,11 +179,11 @@ class DownloadDoor:
         offer = _offer(await json_of(request))
         if offer is None:
             said = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
-            return refused(400, "bad-request", said)
+            return refusal_response(400, "bad-request", said)
         try:
             await self._record(offer, request[PRINCIPAL])
         except Refusal as refusal:
-            return refused(STATUS[refusal.reason], refusal.reason, refusal.detail)
+            return refusal_response(STATUS[refusal.reason], refusal.reason, refusal.detail)
         return web.json_response({"recorded": True}, headers={"cache-control": "no-store"})
 
     async def _record(self, offer: DownloadOffer, principal: Principal) -> None:

@@ -19,7 +19,7 @@ from gateway.doors.access import VISIT, Access, Site
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.pages import local, onwards, page
 from gateway.doors.login.session_cookies import SessionCookies
-from gateway.doors.responses import refused
+from gateway.doors.responses import refusal_response
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, LogoutHints, SessionKind, Sessions, StoredSession
@@ -235,7 +235,7 @@ class LoginDoor:
         """Transfer the login of the console to the site of an app."""
         app, state = request.query.get("app", ""), request.query.get("state", "")
         if app not in self._sites or not 20 <= len(state) <= 100:
-            return refused(404, "unknown-app", "There is no such app here.")
+            return refusal_response(404, "unknown-app", "There is no such app here.")
         session = await self._identify.session(request, self._place)
         if session is None:
             if request.headers.get("sec-fetch-site") not in ("same-origin", "none"):
@@ -318,7 +318,7 @@ class Visits:
     async def _accept(self, request: web.Request) -> web.Response:
         site = self._sites(request.headers.get("host", "").lower())
         if site is None:
-            return refused(421, "unknown-host", "There is no such app here.")
+            return refusal_response(421, "unknown-host", "There is no such app here.")
         app, origin = site
         cookies = SessionCookies(origin)
         expected, state = cookies.read(request, "state"), request.query.get("state", "")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.doors.access import Asked
+from gateway.doors.access import IncomingRequest
 
 NAME = "webmcp-gateway"
 
@@ -26,12 +26,12 @@ class SessionCookies:
         parts = urlsplit(self.origin)
         return f"__Host-{NAME}-{what}" if self._secure else f"{NAME}-{what}-{parts.port or 80}"
 
-    def read(self, request: Asked, what: str) -> str | None:
+    def read(self, request: IncomingRequest, what: str) -> str | None:
         """Return its value; None if there is none, or more than one."""
         found = self.given(request, what)
         return found[0] if len(found) == 1 and found[0] else None
 
-    def given(self, request: Asked, what: str) -> list[str]:
+    def given(self, request: IncomingRequest, what: str) -> list[str]:
         """Return all values that a request has for it."""
         name = self.name(what)
         return [

@@ -17,19 +17,19 @@ from gateway.errors import Refusal
 from gateway.eventloop.fair_share import by_turns
 from gateway.mcp import standard_answers
 from gateway.mcp.asgi import current_principal, ending_of
-from gateway.mcp.server import Face as Mount
+from gateway.mcp.server import McpMount as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
-from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, described, visibility
+from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, describe, visibility
 from gateway.mcp.upstreams.catalog.lists import Lists
 from gateway.mcp.upstreams.catalog.merging import Named, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable
-from gateway.mcp.upstreams.changes.merged_changes import Gathering
+from gateway.mcp.upstreams.changes.merged_changes import MergedChanges
 from gateway.mcp.upstreams.mount import Proxy, as_error, said_trace
 from gateway.mcp.upstreams.transport.conversation import Message, UpstreamLost
 from gateway.model import Principal
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Merged:
         self._mount: Mount | None = None
         self._lists = Lists(proxies, self._changed)
         self._names = Naming(proxies, self._lists, self._taken)
-        self._gathering = Gathering(proxies, self._owner)
+        self._gathering = MergedChanges(proxies, self._owner)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message | None]]] = {
             "resources/read": self._read_resource,
@@ -84,7 +84,7 @@ class Merged:
         with (
             anyio.CancelScope() as scope,
             ending_of(ctx.request).calling(scope.cancel),
-            arriving(said_trace(ctx)),
+            continue_trace(said_trace(ctx)),
         ):
             try:
                 if ctx.method in KEYS:
@@ -200,7 +200,7 @@ class Merged:
             tool = merging.public_tool(name, named, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
             if "model" in seen or (client.is_app and "app" in seen):
-                shown.append(described(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
+                shown.append(describe(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
         return await readable("tools/list", shown, client.version)
 
     def _apps(self, client: UpstreamClient) -> bool:

@@ -30,9 +30,9 @@ from gateway.mcp.upstreams.catalog.pages import with_runtime
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.following import Following
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.mcp.upstreams.transport.handshake import Terms
+from gateway.mcp.upstreams.transport.handshake import HandshakeResult
 from gateway.mcp.upstreams.upstream import Upstream
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -104,7 +104,7 @@ class Proxy:
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
-            arriving(said_trace(context)),
+            continue_trace(said_trace(context)),
         ):
             answering = self.call_tool(client, params, context) if handler is None else handler(client, params)
             return await self._answered(client, answering)
@@ -155,7 +155,7 @@ class Proxy:
         offer = self.upstream.offer(client.principal)
         tools = await offer.take(result, offer.before(params.get("cursor")))
         offer.page(tools, params.get("cursor"), result.get("nextCursor"))
-        shown = listing.shown(self.upstream.spec, tools, to_app=client.is_app)
+        shown = listing.visible_tools(self.upstream.spec, tools, to_app=client.is_app)
         return await self._readable(client, "tools/list", {**result, "tools": shown})
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:
@@ -335,7 +335,7 @@ def as_error(refusal: Refusal) -> MCPError:
     return MCPError(types.INTERNAL_ERROR, refusal.detail, data)
 
 
-def _introduction(terms: Terms) -> Message:
+def _introduction(terms: HandshakeResult) -> Message:
     """Return the upstream's description of itself."""
     made: Message = {"capabilities": able(terms.capabilities)}
     if terms.instructions is not None:

@@ -15,7 +15,7 @@ from gateway.exchange.authenticate import Authenticator, MissingAccounts
 from gateway.exchange.record import Recorder
 from gateway.exchange.tool_calls import ToolCalls
 from gateway.mcp.elicitation import Asking, ElicitingCalls
-from gateway.mcp.server import Face
+from gateway.mcp.server import McpMount
 from gateway.mcp.upstreams.calls.client import UpstreamClient
 from gateway.mcp.upstreams.calls.upstream_calls import (
     CallServices,
@@ -46,7 +46,7 @@ class Mounted:
 
     upstream: Upstream
     proxy: Proxy
-    face: Face
+    face: McpMount
 
 
 class Upstreams:
@@ -73,7 +73,7 @@ class Upstreams:
         tasks: asyncio.TaskGroup,
         notices: Notices,
         file: str,
-        face: Callable[[str, Proxy], Face],
+        face: Callable[[str, Proxy], McpMount],
     ) -> None:
         self._connections = connections
         self._authenticator = authenticator
@@ -90,7 +90,7 @@ class Upstreams:
         self.mounted: dict[str, Mounted] = {name: self._mount(spec) for name, spec in specs.items()}
 
     @property
-    def faces(self) -> Mapping[str, Face]:
+    def faces(self) -> Mapping[str, McpMount]:
         """The current mounts by name."""
         return {name: one.face for name, one in self.mounted.items()}
 
@@ -99,7 +99,7 @@ class Upstreams:
         """The proxies before the mounts, in the order of the configuration."""
         return {name: one.proxy for name, one in self.mounted.items()}
 
-    def get(self, name: str) -> Face | None:
+    def get(self, name: str) -> McpMount | None:
         """Return the mount of the upstream `name`."""
         one = self.mounted.get(name)
         return one.face if one is not None else None
@@ -169,8 +169,8 @@ class Upstreams:
     async def replace(
         self,
         specs: Mapping[str, Spec],
-        enter: Callable[[Face], Awaitable[None]],
-        leave: Callable[[Face], Awaitable[None]],
+        enter: Callable[[McpMount], Awaitable[None]],
+        leave: Callable[[McpMount], Awaitable[None]],
     ) -> None:
         """Replace the upstreams; those with an unchanged connection keep it. `enter` and `leave` are for mounts.
         Removed ones end in the background, as they may take their time.
@@ -271,7 +271,7 @@ def _unknown(upstream: Upstream) -> list[str]:
     return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
 
 
-async def _ended(one: Mounted, leave: Callable[[Face], Awaitable[None]]) -> None:
+async def _ended(one: Mounted, leave: Callable[[McpMount], Awaitable[None]]) -> None:
     one.face.drain()
     try:
         await _closed(one)

@@ -24,7 +24,7 @@ from gateway.mcp.upstreams.catalog.offers import OfferedTools, Offers
 from gateway.mcp.upstreams.changes.feed import KINDS, Feed
 from gateway.mcp.upstreams.transport.conversation import Carrier
 from gateway.mcp.upstreams.transport.http import OlderSse, StreamableHttp
-from gateway.mcp.upstreams.transport.in_process import Inside
+from gateway.mcp.upstreams.transport.in_process import InProcess
 from gateway.mcp.upstreams.transport.link import Link, LinkSession, LinkState
 from gateway.mcp.upstreams.transport.process import Process
 from gateway.mcp.upstreams.transport.requests import Credentials
@@ -247,7 +247,7 @@ class Upstream:
                     spec.name, spec.command, env=env, cwd=spec.cwd, limit=limit, in_turn=in_turn, reaper=reaper
                 )
             case UpstreamKind.INSIDE:
-                return Inside(spec.target, limit=limit, in_turn=in_turn)
+                return InProcess(spec.target, limit=limit, in_turn=in_turn)
             case _:
                 return self._remote(principal)
 

@@ -18,7 +18,7 @@ import pytest
 from gateway import mux
 from gateway.doors.bridge.shared import Tickets
 from gateway.doors.bridge.uploads import LIFE, Bodies
-from gateway.eventloop.model_priority import Precedence
+from gateway.eventloop.model_priority import ModelPriority
 from gateway.jsontext.sizes import AT_ONCE
 from gateway.model import LOCAL, Channel
 from tests.world import World, running
@@ -227,7 +227,7 @@ async def test_the_models_messages_go_first(world: World, monkeypatch: pytest.Mo
     """Their priority lasts from their arrival at the gateway until they leave it, to the page and back."""
     told: list[str] = []
     for name in ("come", "gone"):
-        monkeypatch.setattr(Precedence, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
+        monkeypatch.setattr(ModelPriority, name, lambda _, principal, name=name: told.append(f"{name} {principal}"))
     async with world.client() as model, model.post(f"{world.url}/mcp/cart", json={}):
         assert told == [f"come {LOCAL.id}", f"gone {LOCAL.id}"]
         told.clear()
@@ -247,10 +247,10 @@ async def test_a_large_body_is_read_with_rests(world: World, monkeypatch: pytest
     """The read pauses after each half MiB to leave CPU time to others; the body arrives whole."""
     rested: list[str] = []
 
-    async def rest(_: Precedence, principal: str) -> None:
+    async def rest(_: ModelPriority, principal: str) -> None:
         rested.append(principal)
 
-    monkeypatch.setattr(Precedence, "rest", rest)
+    monkeypatch.setattr(ModelPriority, "rest", rest)
     headers = {"content-type": "application/octet-stream"}
     async with console(world) as client:
         for size, least, most in ((2**10, 0, 0), (3 * 2**20, 3, 6)):

@@ -14,7 +14,7 @@ import pytest
 from gateway import mux
 from gateway.app import RELOAD
 from gateway.doors.bridge import offers
-from gateway.doors.bridge.offers import LinkDoor, Wish
+from gateway.doors.bridge.offers import LinkDoor, LinkRequest
 from gateway.errors import Refusal
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -206,12 +206,12 @@ async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.Mon
         async def asks(who: Principal) -> View:
             view = views.open_bridged(who, "cart")
             view.taint.model_reported(views.now())
-            assert (await door.decide(Wish(view.id, DOCS, None), who))["decision"] == "ask"
+            assert (await door.decide(LinkRequest(view.id, DOCS, None), who))["decision"] == "ask"
             return view
 
         async def answers(view: View) -> bool:
             try:
-                return (await door.decide(Wish(view.id, DOCS, False), view.principal))["decision"] == "declined"
+                return (await door.decide(LinkRequest(view.id, DOCS, False), view.principal))["decision"] == "declined"
             except Refusal:
                 return False
 

@@ -170,7 +170,7 @@ async def test_large_bytes_come_beside_the_answer(place: Place) -> None:
 async def test_who_did_not_ask_for_bytes_reads_base64(place: Place) -> None:
     """The contract of `http_request` also holds on the bridge."""
     await place.ask("http_request", url="/bytes")
-    name = mux.body_named(await place.message())
+    name = mux.named_body(await place.message())
     async with place.client.get(f"{place.world.console}/bridge/bodies/{name}") as answer:
         content = (await answer.json())["structuredContent"]
     assert base64.b64decode(content["body"]) == BODY

@@ -14,7 +14,7 @@ from aiohttp import web
 from mcp import Client
 
 from gateway import mux
-from gateway.doors.bridge.bridge import closed as bridge_ends
+from gateway.doors.bridge.bridge import close_all as bridge_ends
 from gateway.doors.bridge.outbox import Outbox
 from gateway.model import Channel
 from tests.doors.bridge.test_bridge import Host, connected, console

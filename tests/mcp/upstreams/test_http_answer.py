@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.mcp.upstreams.transport.requests import Credentials, HttpAnswer, StreamPosition
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 COUNT = 30_000
 
 
-class Counted(InTurn):
+class Counted(RoundRobin):
     """Counts the turns taken."""
 
     times = 0
@@ -32,7 +32,7 @@ async def test_many_events_that_nobody_asked_for_are_taken_in_turn() -> None:
         return False
 
     credentials = Credentials(cast(Any, None), cast(Any, None), lambda: None)
-    answer = HttpAnswer("POST", 2**20, StreamPosition(None), take, credentials, Moments(in_turn))
+    answer = HttpAnswer("POST", 2**20, StreamPosition(None), take, credentials, TimeSlices(in_turn))
     answer.reading.feed(HEAD + b"".join(b"data: %d\n\n" % number for number in range(COUNT)))
     assert answer.reading.paused
     await answer.ended()

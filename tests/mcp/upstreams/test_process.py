@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.eventloop.fair_share import InTurn
+from gateway.eventloop.fair_share import RoundRobin
 from gateway.mcp.upstreams.transport.conversation import UpstreamLost
 from gateway.mcp.upstreams.transport.process import Process
 
@@ -18,7 +18,7 @@ MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 def running(code: str) -> Process:
     """Return a Python process that runs `code`."""
-    return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000, in_turn=InTurn())
+    return Process("up", [sys.executable, "-c", code], env={}, cwd=None, limit=1000, in_turn=RoundRobin())
 
 
 async def endings(process: Process, senders: int) -> set[str]:
@@ -48,7 +48,7 @@ async def test_all_hear_that_it_cannot_be_started(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n", "utf-8")
     script.chmod(0o700)
-    process = Process("up", [str(script)], env={}, cwd=None, limit=1000, in_turn=InTurn())
+    process = Process("up", [str(script)], env={}, cwd=None, limit=1000, in_turn=RoundRobin())
     assert await endings(process, 5) == {f"{script} cannot be started: No such file or directory"}
 
 

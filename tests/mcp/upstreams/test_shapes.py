@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gateway.mcp.upstreams.calls.client import cacheable, legacy_result
 from gateway.mcp.upstreams.catalog import shapes
-from gateway.mcp.upstreams.catalog.shapes import MANY, fault, read, readable, without_nulls
+from gateway.mcp.upstreams.catalog.shapes import MANY, fault, read_result, readable, without_nulls
 
 VERSIONS = ["2025-11-25", "2026-07-28"]
 TEXT = {"type": "text", "text": "x", "later": 1}
@@ -89,16 +89,16 @@ async def test_what_may_be_left_out_and_is_null_is_left_out(
 ) -> None:
     """Servers in several languages write null, and clients in others fail at it."""
     whole: dict[str, Any] = {"resultType": "complete"}
-    made = await read(method, cacheable(method, whole | result), version, extended=False)
+    made = await read_result(method, cacheable(method, whole | result), version, extended=False)
     assert made == cacheable(method, whole | plain)
-    assert await read(method, made, version, extended=False) is made
+    assert await read_result(method, made, version, extended=False) is made
 
 
 async def test_only_structured_content_of_this_era_may_be_null() -> None:
     """There it is any value; before, an object."""
     result: dict[str, Any] = {"content": [], "structuredContent": None}
-    assert await read("tools/call", result, VERSIONS[1], extended=False) is result
-    assert await read("tools/call", result, VERSIONS[0], extended=False) == {"content": []}
+    assert await read_result("tools/call", result, VERSIONS[1], extended=False) is result
+    assert await read_result("tools/call", result, VERSIONS[0], extended=False) == {"content": []}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -137,7 +137,7 @@ async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytes
     monkeypatch.setattr(shapes, "_checked", noted)
     for count, own in ((1, True), (MANY + 1, False)):
         threads.clear()
-        assert await read("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False)
+        assert await read_result("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False)
         assert (len(threads), {one == threading.get_ident() for one in threads}) == (count, {own})
 
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from gateway.jsontext.writing import plain_json, sorted_json
 from gateway.mcp.asgi import principal_of
-from gateway.mcp.out_of_band import outlined
+from gateway.mcp.out_of_band import outline_params
 from gateway.mcp.tools import shows_apps
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.model import Caller, Door, Initiator, Principal
@@ -109,7 +109,7 @@ class UpstreamClient:
         self.check_askable(method)
         if self.way is None:
             raise MCPError(types.INVALID_REQUEST, "This client cannot be asked.")
-        if (light := await outlined(_untasked(params), self.way.request)) is None:
+        if (light := await outline_params(_untasked(params), self.way.request)) is None:
             raise MCPError(types.INVALID_REQUEST, "The connection of this client is gone.")
         request = cast(types.ServerRequest, _Words(method=method, params=light))
         try:
@@ -124,7 +124,7 @@ class UpstreamClient:
         """Send a notification on the stream of this request."""
         if method == "notifications/message" and not self.hears(params.get("level")):
             return
-        if self.way is not None and (light := await outlined(params, self.way.request)) is not None:
+        if self.way is not None and (light := await outline_params(params, self.way.request)) is not None:
             words = cast(types.ServerNotification, _Words(method=method, params=light))
             await self.way.session.send_notification(words, related_request_id=self.way.request_id)
 

@@ -29,9 +29,9 @@ from gateway.mcp.upstreams.calls.client import (
     needs_input,
 )
 from gateway.mcp.upstreams.catalog import shapes
-from gateway.mcp.upstreams.transport.conversation import Asker, Message, UpstreamLost, noted
+from gateway.mcp.upstreams.transport.conversation import Asker, Message, UpstreamLost, timeout_notes
 from gateway.mcp.upstreams.transport.handshake import Mirrors, envelope, headers, speaks_another
-from gateway.mcp.upstreams.transport.link import LinkSession, named
+from gateway.mcp.upstreams.transport.link import LinkSession, connection_refusal
 from gateway.mcp.upstreams.upstream import Upstream
 
 ROUNDS = 16
@@ -130,17 +130,17 @@ class UpstreamRelay:
                 result = await self._forward(client, method, params)
         except UpstreamLost as lost:
             if lost.refusal is not None:
-                raise named(self._upstream.spec.name, lost.refusal) from lost
+                raise connection_refusal(self._upstream.spec.name, lost.refusal) from lost
             raise Refusal(
                 Reason.BACKEND_UNAVAILABLE, f"The upstream {self._upstream.spec.name} gave no answer: {lost}."
             ) from lost
         except TimeoutError as error:
             spec = self._upstream.spec
-            detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds{noted(error)}."
+            detail = f"The upstream {spec.name} did not answer within {spec.timeout:g} seconds{timeout_notes(error)}."
             raise Refusal(Reason.BACKEND_TIMEOUT, detail) from error
         extended = bool(client.capabilities.get("extensions"))
         try:
-            return await shapes.read(method, result, client.version, extended=extended)
+            return await shapes.read_result(method, result, client.version, extended=extended)
         except ValueError as error:
             detail = f"The upstream {self._upstream.spec.name} answered {method} with an invalid result: {error}."
             raise Refusal(Reason.BACKEND_PROTOCOL, detail) from error

@@ -32,7 +32,7 @@ from gateway.mcp.upstreams.calls.relay import UpstreamRelay
 from gateway.mcp.upstreams.catalog import listing
 from gateway.mcp.upstreams.catalog.listing import CONNECT, account_connected, held_back, pin_of, rule_of
 from gateway.mcp.upstreams.catalog.offers import LARGEST
-from gateway.mcp.upstreams.transport.conversation import Message, noted
+from gateway.mcp.upstreams.transport.conversation import Message, timeout_notes
 from gateway.mcp.upstreams.upstream import Upstream
 from gateway.model import Caller, Effect, Json, Principal
 from gateway.policy import Decision, Obligations, decide_tool
@@ -343,7 +343,7 @@ class UpstreamToolCall:
             detail = (
                 f"The tool {self.name} of {spec.name} did not answer within {seconds:g} seconds, the limit of its rule"
             )
-            raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{noted(error)}.") from error
+            raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{timeout_notes(error)}.") from error
 
     def status(self, result: Message) -> int:
         """Return 202 for a result that asks for input, and 500 for an error of the tool."""

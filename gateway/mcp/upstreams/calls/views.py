@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.config import UpstreamApp
 from gateway.errors import Refusal
-from gateway.mcp.standard_answers import GREETINGS, greeted, version_of
+from gateway.mcp.standard_answers import GREETINGS, greet, version_of
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.calls.client import UpstreamClient, modern_result
 from gateway.mcp.upstreams.catalog.listing import ui_of, visibility
@@ -23,7 +23,7 @@ from gateway.mcp.upstreams.changes.following import News
 from gateway.mcp.upstreams.mount import Proxy, as_error
 from gateway.mcp.upstreams.transport.conversation import Message
 from gateway.mcp.view_server import GatewayAnswers, Params, Speaker
-from gateway.traces import arriving
+from gateway.traces import continue_trace
 
 OURS = "webmcp-gateway/"
 """Prefix of the `_meta` keys by which the gateway speaks to its own host page."""
@@ -105,7 +105,7 @@ class UpstreamAnswers:
             raise MCPError(types.INVALID_PARAMS, f"These are no parameters of {method}.") from error
         meta = params.get("_meta")
         try:
-            with arriving(meta if isinstance(meta, dict) else None):
+            with continue_trace(meta if isinstance(meta, dict) else None):
                 if method in GREETINGS:
                     return await _greeted(proxy, method, params, speaker)
                 result = await self._ask(proxy, method, dict(params), speaker)
@@ -182,4 +182,4 @@ async def _greeted(proxy: Proxy, method: str, params: Params, speaker: Speaker) 
         prompts=types.PromptsCapability(list_changed=True) if terms.can("prompts") else None,
         completions=types.CompletionsCapability() if terms.can("completions") else None,
     )
-    return greeted(method, params, capabilities, terms.instructions)
+    return greet(method, params, capabilities, terms.instructions)

@@ -63,7 +63,7 @@ def pin_of(tool: Mapping[str, Any]) -> str:
     )
 
 
-def offered(spec: UpstreamSettings, tool: Mapping[str, Any]) -> bool:
+def is_offered(spec: UpstreamSettings, tool: Mapping[str, Any]) -> bool:
     """Whether the configuration and the policy offer the tool at all."""
     name = str(tool["name"])
     if not spec.includes(name):
@@ -107,10 +107,10 @@ def app_of(tool: Mapping[str, Any]) -> str | None:
     return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
 
 
-def shown(spec: UpstreamSettings, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
+def visible_tools(spec: UpstreamSettings, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
     """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
-    return [described(spec, _nested(tool)) for tool in tools if offered(spec, tool) and visibility(tool) & callers]
+    return [describe(spec, _nested(tool)) for tool in tools if is_offered(spec, tool) and visibility(tool) & callers]
 
 
 def _nested(tool: Message) -> Message:
@@ -121,20 +121,20 @@ def _nested(tool: Message) -> Message:
     return {**tool, "_meta": {**meta, "ui": {**ui, "visibility": sorted(visibility(tool), reverse=True)}}}
 
 
-def described(spec: UpstreamSettings, tool: Message) -> Message:
+def describe(spec: UpstreamSettings, tool: Message) -> Message:
     """Return the tool with the policy's description, if there is one."""
     rule = rule_of(spec, str(tool["name"]))
     return tool if rule is None or rule.description is None else {**tool, "description": rule.description}
 
 
-def is_shown(name: str) -> bool:
+def is_printable(name: str) -> bool:
     """Whether a name has only printable characters, so that no display misrepresents it, not even a terminal."""
     return name.isprintable()
 
 
 def _is_tool(tool: object) -> bool:
     name = tool.get("name") if isinstance(tool, dict) else None
-    if not isinstance(tool, dict) or not isinstance(name, str) or not (name and is_shown(name)):
+    if not isinstance(tool, dict) or not isinstance(name, str) or not (name and is_printable(name)):
         return False
     schema, output = tool.get("inputSchema"), tool.get("outputSchema", {})
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(output, dict):

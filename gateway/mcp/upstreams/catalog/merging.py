@@ -19,7 +19,7 @@ from gateway.mcp.upstreams.catalog.listing import (
     RESOURCE_URI,
     VISIBILITY,
     app_of,
-    offered,
+    is_offered,
     ui_of,
     visibility,
 )
@@ -71,14 +71,14 @@ class Names:
 
     def of(
         self,
-        offered: Iterable[tuple[UpstreamSettings, Sequence[Message]]],
+        is_offered: Iterable[tuple[UpstreamSettings, Sequence[Message]]],
         awaited: Callable[[str, str, str], str | None] = lambda _, __, ___: None,
     ) -> dict[str, Named]:
         """Return the things by their public names.
         `awaited` returns the earlier upstream, not listed yet, for which a public name is reserved.
         """
         found: dict[str, Named] = {}
-        for spec, things in offered:
+        for spec, things in is_offered:
             for thing in things:
                 name = str(thing["name"])
                 for public in _names(spec, name):
@@ -254,7 +254,7 @@ class Naming:
 
     def tools(self, principal: Principal | None) -> dict[str, Named]:
         """Return the tools by their public names, as listed to `principal`."""
-        return self._named("tools/list", self._tools, offered, principal)
+        return self._named("tools/list", self._tools, is_offered, principal)
 
     def prompts(self, principal: Principal | None) -> dict[str, Named]:
         """Return the prompts by their public names."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.eventloop.fair_share import by_turns
 from gateway.mcp.upstreams.calls.client import INPUT_REQUIRED, legacy_tool, needs_input
-from gateway.mcp.upstreams.catalog.listing import KEYS, is_shown
+from gateway.mcp.upstreams.catalog.listing import KEYS, is_printable
 from gateway.mcp.upstreams.transport.conversation import Message
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _WITHIN: Final = ("content", "contents", "messages", "resource", "arguments")
 """Members whose values have such members themselves."""
 
 
-async def read(method: str, result: Message, version: str, *, extended: bool) -> Message:
+async def read_result(method: str, result: Message, version: str, *, extended: bool) -> Message:
     """Return an answer that a client of this version can parse, checked in a thread if it is long.
     Raises ValueError with the text of `fault`.
     """
@@ -64,13 +64,13 @@ def _read(method: str, result: Message, version: str, *, extended: bool) -> Mess
     return made
 
 
-def without_nulls(thing: Message, levels: int = 4) -> Message:
-    """Return `thing` without optional members that are null, at any level; the same object if there are none.
+def without_nulls(item_check: Message, levels: int = 4) -> Message:
+    """Return `item_check` without optional members that are null, at any level; the same object if there are none.
     The protocol nests no deeper than `levels`: the resource in the content of a message of a result.
     """
     changed: Message = {}
     for name in _WITHIN if levels else ():
-        inner = thing.get(name)
+        inner = item_check.get(name)
         if isinstance(inner, dict):
             made: object = without_nulls(inner, levels - 1)
         elif isinstance(inner, list):
@@ -80,10 +80,14 @@ def without_nulls(thing: Message, levels: int = 4) -> Message:
             continue
         if made is not inner:
             changed[name] = made
-    nulls = {name for name in _OPTIONAL if thing.get(name, thing) is None} if None in thing.values() else set()
+    nulls = (
+        {name for name in _OPTIONAL if item_check.get(name, item_check) is None}
+        if None in item_check.values()
+        else set()
+    )
     if not changed and not nulls:
-        return thing
-    return {name: changed.get(name, value) for name, value in thing.items() if name not in nulls}
+        return item_check
+    return {name: changed.get(name, value) for name, value in item_check.items() if name not in nulls}
 
 
 def fault(method: str, result: Message, version: str, *, extended: bool) -> str | None:
@@ -106,13 +110,13 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     return _checked(arms[0] if arms else model, result) if key is None and model is not None else None
 
 
-def thing(method: str, version: str) -> Check:
+def item_check(method: str, version: str) -> Check:
     """Return the check of the things that `method` lists to a client of this version."""
     models = _things(method, version)
 
     def check(one: object) -> str | None:
         wrong = next((wrong for model in models if (wrong := _checked(model, one)) is not None), None)
-        if wrong is None and method == "prompts/list" and isinstance(one, dict) and not is_shown(one["name"]):
+        if wrong is None and method == "prompts/list" and isinstance(one, dict) and not is_printable(one["name"]):
             return "name: it has characters that are not shown"
         return wrong
 
@@ -121,7 +125,7 @@ def thing(method: str, version: str) -> Check:
 
 async def readable(method: str, things: Iterable[object], version: str) -> list[Message]:
     """Return the entries of a list that a client of this version can parse: an invalid one would spoil all others."""
-    check, found, left = thing(method, version), list[Message](), list[str]()
+    check, found, left = item_check(method, version), list[Message](), list[str]()
     older = method == "tools/list" and version not in MODERN_PROTOCOL_VERSIONS
     async for one in by_turns(things):
         made = without_nulls(one) if isinstance(one, dict) else one

@@ -149,7 +149,7 @@ class Following:
     async def subscribe(self, client: UpstreamClient, params: Message) -> Message:
         """Send a session updates of one resource."""
         known = self._session(client)
-        with lost_is_refused():
+        with refuse_if_lost():
             await known.joined.feed.subscribe(known.joined.link, known.follower, str(params["uri"]))
         return {}
 
@@ -167,10 +167,10 @@ class Following:
             follower = ChangeListener(news.tell, client.principal.id)
             joined.feed.add(follower)
             try:
-                with refused_is_left_out(params), lost_is_refused():
+                with refused_is_left_out(params), refuse_if_lost():
                     await joined.feed.subscribe(joined.link, follower, *uris_of(params))
                 if not follower.uris:
-                    with lost_is_refused():
+                    with refuse_if_lost():
                         await self._listen(client, joined)
                 return await tell_all(client, params, follower.uris, news, over)
             finally:
@@ -237,7 +237,7 @@ def refused_is_left_out(params: Message) -> Iterator[None]:
 
 
 @contextmanager
-def lost_is_refused() -> Iterator[None]:
+def refuse_if_lost() -> Iterator[None]:
     """Convert an unavailable or silent upstream into a `Refusal`."""
     try:
         yield

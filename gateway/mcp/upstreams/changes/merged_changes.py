@@ -18,7 +18,7 @@ from gateway.mcp.upstreams.changes.feed import ChangeListener
 from gateway.mcp.upstreams.changes.following import (
     ListenStreams,
     News,
-    lost_is_refused,
+    refuse_if_lost,
     refused_is_left_out,
     tell_all,
     uris_of,
@@ -90,7 +90,7 @@ class Gathered:
                     refused.append(found)
         for part, asked in own.items():
             try:
-                with lost_is_refused():
+                with refuse_if_lost():
                     await part.joined.feed.subscribe(part.joined.link, part.follower, *asked)
             except (MCPError, Refusal) as error:
                 refused.append(error)
@@ -101,7 +101,7 @@ class Gathered:
     async def _owned(self, uri: str) -> tuple[_MergedPart, str] | MCPError | Refusal:
         """Return the upstream of a resource, and its own address of it, or the error."""
         try:
-            with lost_is_refused():
+            with refuse_if_lost():
                 found = await self._owner(self.client, uri)
         except (MCPError, Refusal) as error:
             return error
@@ -146,7 +146,7 @@ class Gathered:
         self.news.tell(TOOLS, {})
 
 
-class Gathering:
+class MergedChanges:
     """The clients with subscriptions. `own` reports changes of the tools on `/mcp`."""
 
     def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:

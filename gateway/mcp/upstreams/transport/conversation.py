@@ -453,7 +453,7 @@ def _number(id: object) -> int:
     return cast(int, id) if type(id) in (int, float) else 0
 
 
-def noted(error: TimeoutError) -> str:
+def timeout_notes(error: TimeoutError) -> str:
     """Return a carrier's notes on a timeout, as the end of a sentence."""
     return "".join(f": {note}" for note in getattr(error.__cause__, "__notes__", ()))
 

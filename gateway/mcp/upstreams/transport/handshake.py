@@ -68,7 +68,7 @@ CAPABILITIES_KEY = types.CLIENT_CAPABILITIES_META_KEY
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class HandshakeResult:
     """The agreed terms. `capabilities`, `info` and `instructions` are the upstream's own values."""
 
     version: str
@@ -89,7 +89,7 @@ class Terms:
 
 async def negotiate(
     conversation: UpstreamConversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
-) -> Terms:
+) -> HandshakeResult:
     """Try one era, the `modern` or that of the handshake, and fall back to the other.
     A server that supports both has features of each that the other lacks. `patience` is in seconds, for each answer.
     Raises `MCPError`, `UpstreamLost`, TimeoutError.
@@ -102,20 +102,22 @@ async def negotiate(
     return await _modern_first(conversation, capabilities, patience)
 
 
-async def _modern_first(conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float) -> Terms:
+async def _modern_first(
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float
+) -> HandshakeResult:
     version, named = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
             found = await _discovered(conversation, version, capabilities, patience)
         except (MCPError, TimeoutError) as error:
-            named = versions_named(error)
+            named = named_versions(error)
             if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
                 version = mutual[-1]
                 continue
             if named and set(named).isdisjoint(HANDSHAKE_PROTOCOL_VERSIONS):
                 raise _strange(named) from error
             break
-        if isinstance(found, Terms):
+        if isinstance(found, HandshakeResult):
             return found
         named = found
         break
@@ -124,7 +126,7 @@ async def _modern_first(conversation: UpstreamConversation, capabilities: Mappin
 
 async def _discovered(
     conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
-) -> Terms | list[str]:
+) -> HandshakeResult | list[str]:
     """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""
     discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
     try:
@@ -147,7 +149,9 @@ def envelope(version: str, capabilities: Mapping[str, Any], info: Mapping[str, A
     return {VERSION_KEY: version, INFO_KEY: dict(info or INFO), CAPABILITIES_KEY: dict(capabilities)}
 
 
-def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirrored | None = None) -> dict[str, str]:
+def headers(
+    terms: HandshakeResult, method: str, params: Mapping[str, Any], mirrored: Mirrored | None = None
+) -> dict[str, str]:
     """Return the header fields of a request over HTTP; `mirrored` maps arguments of the called tool to fields."""
     fields = {MCP_PROTOCOL_VERSION_HEADER: terms.version}
     if not terms.modern:
@@ -164,7 +168,7 @@ def headers(terms: Terms, method: str, params: Mapping[str, Any], mirrored: Mirr
 
 async def _discover(
     conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
-) -> Terms | list[str]:
+) -> HandshakeResult | list[str]:
     """Return the terms of a modern upstream, or its supported versions if no modern one is among them."""
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
@@ -180,14 +184,14 @@ async def _discover(
 
 async def _initialize(
     conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
-) -> Terms:
+) -> HandshakeResult:
     """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
     params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
     wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
     try:
         said = await conversation.request("initialize", {"protocolVersion": wanted, **params}, patience=patience)
     except MCPError as error:
-        other = _newest(versions_named(error))
+        other = _newest(named_versions(error))
         if other in (None, wanted):
             raise
         said = await conversation.request("initialize", {"protocolVersion": other, **params}, patience=patience)
@@ -198,9 +202,9 @@ async def _initialize(
     return _terms(str(version), said, said.get("serverInfo"))
 
 
-def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
+def _terms(version: str, said: Mapping[str, Any], info: object) -> HandshakeResult:
     capabilities, instructions = said.get("capabilities"), said.get("instructions")
-    return Terms(
+    return HandshakeResult(
         version,
         capabilities if isinstance(capabilities, dict) else {},
         info if isinstance(info, dict) else None,
@@ -211,11 +215,11 @@ def _terms(version: str, said: Mapping[str, Any], info: object) -> Terms:
 
 def speaks_another(error: MCPError, version: str) -> bool:
     """Whether the upstream refused a request because it no longer supports `version`, but another known one."""
-    named = versions_named(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
+    named = named_versions(error) if error.error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
     return version not in named and not set(named).isdisjoint((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 
 
-def versions_named(error: MCPError | TimeoutError) -> list[str]:
+def named_versions(error: MCPError | TimeoutError) -> list[str]:
     """Return the versions that an upstream names when it refuses one."""
     data = error.error.data if isinstance(error, MCPError) else None
     return _texts(data.get("supported") if isinstance(data, dict) else None)

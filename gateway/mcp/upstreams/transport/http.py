@@ -18,7 +18,7 @@ from gateway.backends.connect import USER_AGENT, Connections, Network
 from gateway.backends.http1 import Lost
 from gateway.errors import Reason
 from gateway.event_stream import Event
-from gateway.eventloop.fair_share import Moments
+from gateway.eventloop.fair_share import TimeSlices
 from gateway.jsontext.messages import TooLarge, encoded
 from gateway.mcp.upstreams.transport.conversation import Message, Receive, SessionEnded, UpstreamLost, is_answer
 from gateway.mcp.upstreams.transport.requests import EVENTS, Credentials, HttpAnswer, Requests, StreamPosition
@@ -55,7 +55,7 @@ class StreamableHttp:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
-        self._moments = Moments(connections.in_turn)
+        self._moments = TimeSlices(connections.in_turn)
         self._session: str | None = None
         self._version: str | None = None
         self._receive: Receive | None = None
@@ -289,7 +289,7 @@ class OlderSse:
         self._requests = Requests(connections, network, url, credentials=credentials)
         self._credentials = credentials
         self._limit = limit
-        self._moments = Moments(connections.in_turn)
+        self._moments = TimeSlices(connections.in_turn)
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, receive: Receive) -> None:

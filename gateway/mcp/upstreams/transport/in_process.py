@@ -18,7 +18,7 @@ from mcp_types import JSONRPCMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.jsontext.messages import read
 from gateway.jsontext.writing import is_large, written
 from gateway.mcp.upstreams.catalog.listing import LISTS
@@ -29,15 +29,15 @@ BATCH = 64
 """Messages after which the event loop gets its turn: a flood must not starve others."""
 
 
-class Inside:
+class InProcess:
     """Serves the object that `place` names, and exchanges messages with it; a callable is called for each connection.
     Its messages are parsed like those of other upstreams, and limited to `limit` bytes.
     """
 
-    def __init__(self, place: str, *, limit: int, in_turn: InTurn) -> None:
+    def __init__(self, place: str, *, limit: int, in_turn: RoundRobin) -> None:
         self._place = place
         self._limit = limit
-        self._moments = Moments(in_turn)
+        self._moments = TimeSlices(in_turn)
         self._to: asyncio.Future[MemoryObjectSendStream[SessionMessage | Exception]] = (
             asyncio.get_running_loop().create_future()
         )

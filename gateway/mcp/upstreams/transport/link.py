@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.transport.conversation import Carrier, Message, UpstreamConversation, UpstreamLost
-from gateway.mcp.upstreams.transport.handshake import Terms, negotiate
+from gateway.mcp.upstreams.transport.handshake import HandshakeResult, negotiate
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class LinkSession:
     """An open connection, and its agreed terms."""
 
     conversation: UpstreamConversation
-    terms: Terms
+    terms: HandshakeResult
 
 
 class Link:
@@ -111,7 +111,7 @@ class Link:
         """The problem, with the remedy in the configuration if there is one."""
         if self.problem is None or self._refused is None:
             return self.problem
-        return told(self.name, self.problem, self._refused.reason)
+        return explain_failure(self.name, self.problem, self._refused.reason)
 
     @property
     def now(self) -> LinkSession | None:
@@ -224,10 +224,10 @@ class Link:
     def _unavailable(self, why: str | None) -> Refusal:
         if self._refused is None:
             return unreachable(self.name, str(why))
-        return named(self.name, self._refused, why)
+        return connection_refusal(self.name, self._refused, why)
 
 
-def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
+def connection_refusal(name: str, refused: Refusal, why: str | None = None) -> Refusal:
     """Return the refusal of a connection to the upstream `name`; `why` replaces its text."""
     if refused.reason is Reason.CREDENTIAL_NEEDED:
         return Refusal(refused.reason, refused.detail, connect_url=refused.connect_url)
@@ -236,7 +236,7 @@ def named(name: str, refused: Refusal, why: str | None = None) -> Refusal:
 
 def unreachable(name: str, why: str, reason: Reason = Reason.BACKEND_UNAVAILABLE) -> Refusal:
     """Return the refusal of an unreachable upstream, with the remedy in the configuration if there is one."""
-    return Refusal(reason, told(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
+    return Refusal(reason, explain_failure(name, f"The upstream {name} cannot be reached: {why.rstrip('.')}.", reason))
 
 
 def one_line(words: str) -> str:
@@ -244,7 +244,7 @@ def one_line(words: str) -> str:
     return " ".join(words.split())
 
 
-def told(name: str, why: str, reason: Reason) -> str:
+def explain_failure(name: str, why: str, reason: Reason) -> str:
     """Return `why` the upstream `name` cannot be reached, with the remedy if there is one."""
     if reason is not Reason.ADDRESS_DENIED:
         return why

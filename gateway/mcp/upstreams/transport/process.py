@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gateway.backends.reaper import Reaper
-from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext.messages import LONG, encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
@@ -53,7 +53,7 @@ class Process:
         env: Mapping[str, str],
         cwd: Path | None,
         limit: int,
-        in_turn: InTurn,
+        in_turn: RoundRobin,
         reaper: Reaper | None = None,
     ) -> None:
         self._name = name
@@ -141,7 +141,7 @@ class Process:
     async def _read(self, process: asyncio.subprocess.Process, receive: Receive) -> None:
         if process.stdout is None:
             return
-        begun, moments = bytearray(), Moments(self._in_turn)
+        begun, moments = bytearray(), TimeSlices(self._in_turn)
         while part := await process.stdout.read(CHUNK):
             *lines, rest = part.split(b"\n")
             if lines and begun:
@@ -156,7 +156,7 @@ class Process:
                 raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
             await asyncio.sleep(0)  # reading available data does not yield by itself
 
-    async def _line(self, line: bytes, receive: Receive, moments: Moments) -> bool:
+    async def _line(self, line: bytes, receive: Receive, moments: TimeSlices) -> bool:
         if len(line) > self._limit:
             raise UpstreamLost(f"the process sent a message of more than {self._limit} bytes")
         if not line.strip():
@@ -173,7 +173,11 @@ class Process:
         """Keep the process's standard error for the log and for error messages."""
         if process.stderr is None:
             return
-        echo, moments, logged = SecretRedactor(self._secrets), Moments(self._in_turn), log.isEnabledFor(logging.DEBUG)
+        echo, moments, logged = (
+            SecretRedactor(self._secrets),
+            TimeSlices(self._in_turn),
+            log.isEnabledFor(logging.DEBUG),
+        )
         while part := await process.stderr.read(SAID if logged else CHUNK):
             began = perf_counter()
             said = echo.part(part)

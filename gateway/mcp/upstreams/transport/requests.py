@@ -19,7 +19,7 @@ from gateway.backends.http import http_client, split_url
 from gateway.backends.http1 import BodyReader, Lost, Malformed, ResponseReader
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import Event, EventReader
-from gateway.eventloop.fair_share import Moments
+from gateway.eventloop.fair_share import TimeSlices
 from gateway.exchange.authenticate import Injected
 from gateway.exchange.filter import SecretRedactor
 from gateway.jsontext.messages import LONG, decode, read
@@ -67,7 +67,7 @@ class HttpAnswer:
         stream: StreamPosition,
         take: Receive,
         credentials: Credentials,
-        moments: Moments,
+        moments: TimeSlices,
         other: Callable[[Event], None] | None = None,
     ) -> None:
         self.reading = ResponseReader(method, limit, self._open_body)
@@ -271,7 +271,7 @@ _SHOWN: Final = 200
 """Characters of a foreign address in a message."""
 
 
-class Trail:
+class RedirectTrail:
     """The addresses of one request, which began at `url`; credentials stay within its origin."""
 
     def __init__(self, url: str) -> None:
@@ -351,14 +351,14 @@ class Requests:
         `UpstreamLost`, and `Lost` if nothing came back.
         """
         begun = url = url or self._url
-        trail: Trail | None = None
+        trail: RedirectTrail | None = None
         while True:
             answer, changed = await self._once(method, body, fields, make(url), url)
             if changed and answer.status >= 300:
                 answer, _ = await self._once(method, body, fields, make(url), url)
             if answer.status not in REDIRECTS:
                 return answer
-            trail = trail or Trail(begun)
+            trail = trail or RedirectTrail(begun)
             try:
                 url = trail.follow(answer.status, answer.header("location"))
             except UpstreamLost as lost:

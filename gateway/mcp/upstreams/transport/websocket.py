@@ -12,11 +12,11 @@ import aiohttp
 from gateway.backends.connect import OpenSession, Redirected
 from gateway.backends.websocket_frames import NORMAL, Handler
 from gateway.errors import Refusal
-from gateway.eventloop.fair_share import InTurn, Moments
+from gateway.eventloop.fair_share import RoundRobin, TimeSlices
 from gateway.jsontext.messages import encoded, read
 from gateway.mcp.upstreams.catalog.listing import LISTS
 from gateway.mcp.upstreams.transport.conversation import Flooded, Message, Receive, Unreadable, UpstreamLost
-from gateway.mcp.upstreams.transport.requests import Credentials, Trail
+from gateway.mcp.upstreams.transport.requests import Credentials, RedirectTrail
 
 HEARTBEAT = 30.0
 """Seconds between two pings of the connection; a missing pong ends it."""
@@ -32,7 +32,7 @@ class WebSocket:
     """Carries messages in frames of the subprotocol `mcp`. The credential is sent when the connection opens."""
 
     def __init__(
-        self, session: OpenSession, url: str, *, credentials: Credentials, limit: int, in_turn: InTurn
+        self, session: OpenSession, url: str, *, credentials: Credentials, limit: int, in_turn: RoundRobin
     ) -> None:
         self._open = session
         self._in_turn = in_turn
@@ -77,7 +77,7 @@ class WebSocket:
 
     async def _opened(self) -> aiohttp.ClientWebSocketResponse:
         """Return the connection, after redirects within the origin (RFC 6455, 4.1)."""
-        trail, url = Trail(self._url), self._url
+        trail, url = RedirectTrail(self._url), self._url
         while True:
             try:
                 return await self._open().ws_connect(
@@ -92,7 +92,7 @@ class WebSocket:
                 url = trail.follow(led.code, led.location)
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, handler: Handler | None, receive: Receive) -> None:
-        moments = Moments(self._in_turn)
+        moments = TimeSlices(self._in_turn)
         async for frame in socket:
             began = perf_counter()
             awaited = False
@@ -114,7 +114,7 @@ class WebSocket:
         if handler is not None and handler.flooded:
             raise Flooded("the upstream sent a message of too many fragments")
 
-    async def _message(self, said: str, moments: Moments) -> object:
+    async def _message(self, said: str, moments: TimeSlices) -> object:
         with self._credentials.hiding() as echo:
             try:
                 return await read(said, moments, LISTS, echo)
