@@ -62,11 +62,10 @@ from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Principal
-from gateway.stores.issued import IssuedTokens
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
-from gateway.stores.sessions import DatabaseSessions
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 from gateway.stores.taints import DatabaseTaints
 from gateway.stores.upstream_tools import UpstreamTools

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.places import Text
-from gateway.documents.files import read_bytes
+from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError
 from gateway.model import Response
 

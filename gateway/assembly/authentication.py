@@ -15,8 +15,7 @@ from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor, Visits
-from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import DatabaseSessions, Hints
+from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
 from gateway.stores.sql import Database
 
 

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from gateway.backends.connect import Connections
+from gateway.backends.connect import Connections, tls_context
 from gateway.backends.http import HttpBackend
-from gateway.backends.tls import tls_context
 from gateway.config import Config, EncryptionKey
 from gateway.config.secrets import PendingSecret
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec

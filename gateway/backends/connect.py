@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import lru_cache, partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -22,8 +23,32 @@ from yarl import URL
 from gateway import __version__
 from gateway.backends.reaper import Reaper
 from gateway.backends.websocket_frames import Handler
-from gateway.errors import Reason, Refusal
+from gateway.errors import Reason, Refusal, StartError
 from gateway.eventloop.fair_share import RoundRobin
+
+
+def tls_context(authorities: Path | None, chain: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Return a context that also trusts `authorities`, and sends the certificate in `chain`; None for neither.
+
+    Raises StartError for invalid files.
+    """
+    if authorities is None and chain is None:
+        return None
+    context = ssl.create_default_context()
+    try:
+        if authorities is not None:
+            context.load_verify_locations(authorities)
+        if chain is not None:
+            context.load_cert_chain(chain, key, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        files = ", ".join(str(file) for file in (authorities, chain, key) if file is not None)
+        raise StartError(f"no TLS certificate and key in PEM, without a password, can be read of {files}") from error
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
 
 USER_AGENT = f"webmcp-gateway/{__version__}"
 """The gateway's user agent, unless the app's request has one."""

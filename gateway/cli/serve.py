@@ -23,7 +23,7 @@ from gateway.app import RELOAD, build_app
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
-from gateway.cli.token.database import login_link
+from gateway.cli.token.commands import login_link
 from gateway.config import Config, Reading, load_config, read_config
 from gateway.doors.runner import GatewayRunner
 from gateway.errors import StartError

@@ -15,7 +15,7 @@ from gateway.config.addresses import network
 from gateway.config.secrets import UNSET, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, Section, load, parse_size
-from gateway.documents.files import read_bytes, unreadable
+from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 from gateway.policy import Network

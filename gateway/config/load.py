@@ -34,7 +34,7 @@ from gateway.config.values import (
 from gateway.config.watch import stamp
 from gateway.credentials import Spec
 from gateway.documents import Section, read_document, suggestion
-from gateway.documents.files import read_bytes, unreadable
+from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.policy import Policy, load_policy
 

@@ -10,7 +10,7 @@ from gateway.config.secrets import PendingSecret
 from gateway.config.upstreams import UpstreamSettings
 from gateway.config.values import Config
 from gateway.documents import load
-from gateway.documents.files import read_bytes
+from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.documents import Node, Section
-from gateway.documents.files import read_bytes
+from gateway.documents.reader import read_bytes
 from gateway.model import Secret
 
 UNSET: Final = "x" * 64

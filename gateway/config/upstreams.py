@@ -17,7 +17,7 @@ from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.credentials import OAuth, Plugged, Spec
 from gateway.documents import Node, Section, parse_duration
-from gateway.documents.units import parse_size
+from gateway.documents.nodes import parse_size
 from gateway.model import Secret
 from gateway.policy import Network, Policy
 

@@ -1,6 +1,6 @@
 """The `http_request` contract, without I/O: decodes arguments, encodes results."""
 
-from gateway.contract.arguments import parse_arguments
+from gateway.contract.arguments import INPUT_SCHEMA, OUTPUT_SCHEMA, parse_arguments
 from gateway.contract.request_bodies import Handed, default_type
 from gateway.contract.results import (
     TEXT_BLOCK_LIMIT,
@@ -11,7 +11,6 @@ from gateway.contract.results import (
     text_of_json,
     whole_characters,
 )
-from gateway.contract.tool_schemas import INPUT_SCHEMA, OUTPUT_SCHEMA
 
 __all__ = [
     "INPUT_SCHEMA",

@@ -4,9 +4,8 @@ YAML 1.2 core types (so `no` and `on` are text); tags, aliases, duplicate keys a
 `${env:NAME}` and the like are not interpreted here.
 """
 
-from gateway.documents.nodes import Node, load
+from gateway.documents.nodes import Node, load, parse_duration, parse_size
 from gateway.documents.reader import Report, Section, read_document, read_parsed, suggestion
-from gateway.documents.units import parse_duration, parse_size
 
 __all__ = [
     "Node",

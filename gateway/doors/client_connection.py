@@ -13,8 +13,7 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound, size
 from gateway.doors.client_limits import REFUSAL, Peers, Unread, peer_of
-from gateway.doors.event_ids import escape_ids
-from gateway.doors.request_framing import HEAD_END, is_one_request
+from gateway.doors.raw_requests import HEAD_END, escape_ids, is_one_request
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 
 HEAD_BYTES: Final = 64 * 1024

@@ -24,8 +24,8 @@ from gateway.callers.issuer_tokens import (
     roles_in,
     verify,
 )
-from gateway.callers.login import LoginAttempt
 from gateway.callers.methods import OAuthIssuer, Roles
+from gateway.callers.people import LoginAttempt
 from gateway.errors import Unidentified
 from gateway.exchange.oauth_tokens import run_flow
 from gateway.model import Backend, Json, Principal, Secret

@@ -18,8 +18,8 @@ from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.doors.access import VISIT
 from gateway.doors.authorization import refuse_without
-from gateway.doors.event_ids import received_headers
 from gateway.doors.guard import PRINCIPAL
+from gateway.doors.raw_requests import received_headers
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN

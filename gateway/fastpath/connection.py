@@ -18,11 +18,11 @@ from multidict import CIMultiDict
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
 from gateway.doors.client_connection import HttpConnection, ServerState
-from gateway.doors.request_framing import HEAD_END
+from gateway.doors.raw_requests import HEAD_END
 from gateway.eventloop.immediate_future import ImmediateFuture
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head
-from gateway.fastpath.route import FastRoute, RouteFinder
+from gateway.fastpath.routes import FastRoute, RouteFinder
 from gateway.model import Principal
 
 HEADS: Final = 16

@@ -1,22 +1,214 @@
-"""Finds the door of a request on the fast path, by host and path as aiohttp's router does."""
+"""The doors of the fast path, `/mcp` and the sites of apps, and the choice between them by host and path."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
+from gateway.doors.access import IncomingRequest
 from gateway.doors.client_limits import InFlight
 from gateway.doors.guard import Guard
 from gateway.doors.mcp import Mounts
+from gateway.doors.raw_requests import received_headers
 from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor
-from gateway.fastpath.mcp_route import McpRoute
+from gateway.errors import Refusal
+from gateway.eventloop.shared_timeouts import SharedTimeouts
+from gateway.exchange.streams import Stream
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.route import FastRoute
-from gateway.fastpath.site_route import SiteRoute
-from gateway.mcp.fast import Fast
+from gateway.fastpath.responses import LAST_CHUNK, JsonAnswer, chunk, site_head
+from gateway.mcp.fast import Fast, Traced
 from gateway.mcp.server import McpMount
+from gateway.model import BodyType, Principal, Request
+from gateway.shares import Shares
+from gateway.traces import continue_trace
+
+R = TypeVar("R")
+
+
+class ResponseWriter(Protocol):
+    """The connection that takes one answer: `gateway.fastpath.connection.FastConnection`."""
+
+    def alarms(self, seconds: float) -> SharedTimeouts:
+        """Return the shared timeouts of this duration."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Write a part of an answer."""
+        ...
+
+    def write(self, data: bytes, person: str) -> None:
+        """Write a complete answer to a request of `person`."""
+        ...
+
+    async def write_parts(self, parts: Iterable[bytes], person: str, count: int) -> None:
+        """Write a long answer of `count` bytes with backpressure, in turns with other connections."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait while the write buffer is full."""
+        ...
+
+    def abort(self) -> None:
+        """Abort the connection in the middle of an answer."""
+        ...
+
+
+class FastRoute(Protocol[R]):
+    """The requests with one head, at one door; `R` is a request that was read."""
+
+    def is_current(self) -> bool:
+        """Whether the configuration that it was made for is still in use."""
+        ...
+
+    def read(self, body: bytes) -> R | None:
+        """Return the request with this body; None, without a side effect, if aiohttp must serve it."""
+        ...
+
+    async def caller(self, request: IncomingRequest) -> Principal | None:
+        """Return the authorized caller; None if the guard or the door would refuse."""
+        ...
+
+    async def answer(self, request: R, principal: Principal, writer: ResponseWriter) -> None:
+        """Run the request, and write its answer."""
+        ...
+
+
+class RouteFinder(Protocol):
+    """Finds routes, and guards their requests: `gateway.fastpath.routes.FastRoutes`."""
+
+    places: Shares
+    """The places of all requests that are in flight, by person."""
+
+    def find(self, head: RequestHead) -> FastRoute[Any] | None:
+        """Return the route of a head, None if the fast path has none."""
+        ...
+
+    def client(self, request: IncomingRequest) -> str | None:
+        """Return the address of the client, as reported by trusted proxies."""
+        ...
+
+    def generation(self) -> int:
+        """Return a number that changes when callers must be identified again, such as after a logout."""
+        ...
+
+    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `end` when the credential of `principal` is revoked or expires while the block runs."""
+        ...
+
+
+C = TypeVar("C", bound=Traced)
+
+
+class McpRoute(Generic[C]):
+    """Calls of `tool` at the MCP server `mount`; `current` returns the fast path that the mount has now."""
+
+    def __init__(
+        self,
+        head: RequestHead,
+        mount: str,
+        fast: Fast[C],
+        tool: bytes,
+        current: Callable[[], Fast[Any] | None],
+        identify: Callable[[IncomingRequest, str], Awaitable[Principal | None]],
+    ) -> None:
+        self._mount = mount
+        self._fast = fast
+        self._tool = tool
+        self._current = current
+        self._identify = identify
+        self._last = head.last
+        self._traced = head.headers if "traceparent" in head.headers else None
+
+    def is_current(self) -> bool:
+        """Whether the mount still has this fast path."""
+        return self._current() is self._fast
+
+    def read(self, body: bytes) -> C | None:
+        """Return the call; None if the SDK has to judge it."""
+        return self._fast.read(self._tool, body)
+
+    async def caller(self, request: IncomingRequest) -> Principal | None:
+        """Return the authorized caller, or None."""
+        principal = await self._identify(request, self._mount)
+        return principal if principal is not None and principal.may("mcp") else None
+
+    async def answer(self, request: C, principal: Principal, writer: ResponseWriter) -> None:
+        """Call the tool, and write the JSON-RPC message that answers."""
+        fast = self._fast
+        answer = JsonAnswer(writer.send, writer.alarms(fast.silence), last=self._last)
+        try:
+            with continue_trace(request.trace or self._traced):
+                text, status = await fast.message(request, principal)
+        finally:
+            answer.end()
+        if isinstance(text, str):
+            writer.write(answer.rest(text, status), principal.person)
+        else:
+            await writer.write_parts(answer.pieces(text, status), principal.person, sum(map(len, text)))
+
+
+class SiteRoute:
+    """Requests with one head at the site `door`; `current` returns the site that the host has now."""
+
+    def __init__(
+        self,
+        head: RequestHead,
+        door: SiteDoor,
+        current: Callable[[], SiteDoor | None],
+        identify: Callable[[IncomingRequest], Awaitable[Principal | None]],
+    ) -> None:
+        self._head = head
+        self._door = door
+        self._current = current
+        self._identify = identify
+        self._request = Request(head.method, head.target, received_headers(head.fields), stream=True, leads=True)
+
+    def is_current(self) -> bool:
+        """Whether the site is still served."""
+        return self._current() is self._door
+
+    def read(self, body: bytes) -> Request | None:
+        """Return the request; None if it may be for a file of the site, or its body is too large."""
+        head = self._head
+        if not self._door.is_plain_call(head.method, head.path, head.headers) or len(body) > self._door.largest():
+            return None
+        return replace(self._request, body=body, body_type=BodyType.BASE64) if body else self._request
+
+    async def caller(self, request: IncomingRequest) -> Principal | None:
+        """Return the authorized caller, or None."""
+        principal = await self._identify(request)
+        return principal if principal is not None and self._door.admits(principal) else None
+
+    async def answer(self, request: Request, principal: Principal, writer: ResponseWriter) -> None:
+        """Run the exchange, and write the backend's answer."""
+        outcome = await self._door.open(request, principal)
+        last = self._head.last
+        if isinstance(outcome, Stream):
+            await _stream(outcome, writer, last=last)
+        else:
+            writer.write(site_head(outcome, len(outcome.body), last=last) + outcome.body, principal.person)
+
+
+async def _stream(stream: Stream, writer: ResponseWriter, *, last: bool) -> None:
+    """Write each part as it comes, with the browser's backpressure."""
+    try:
+        # Redaction may change the length of the body, which a browser would reject.
+        writer.send(site_head(replace(stream.head, length=None), None, last=last))
+        async for part in stream:
+            if part:
+                writer.send(chunk(part))
+                await writer.drain()
+        writer.send(LAST_CHUNK)
+    except Refusal:
+        writer.abort()  # the browser must not take a truncated body for a whole one
+    finally:
+        await stream.aclose()
+
 
 _MCP: Final = re.compile(r"/mcp(?:/([A-Za-z0-9_-]{1,64}))?")
 

@@ -18,8 +18,7 @@ from gateway.policy.bodies import canonical_json
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.headers import filter_request_headers
 from gateway.policy.overrides import method_override
-from gateway.policy.policy import Policy
-from gateway.policy.routes import opaque_segments
+from gateway.policy.policy import Policy, opaque_segments
 from gateway.policy.rules import METHODS, Route
 
 MAX_URL: Final = 8 * 1024

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.documents import Section, read_document
-from gateway.documents.files import read_bytes, unreadable
+from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem, Reason
 from gateway.model import Json
 from gateway.policy.confirm import reads_body
@@ -32,9 +32,8 @@ from gateway.policy.obligations import (
     read_quotas,
     read_rates,
 )
-from gateway.policy.policy import Policy, read_mode
+from gateway.policy.policy import Policy, Routes, read_mode
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
-from gateway.policy.routes import Routes
 from gateway.policy.rules import METHODS, BackendSpec, Route
 from gateway.policy.testing import TestFile, parse_tests, read_tests
 from gateway.policy.tools import read_tools

@@ -1,20 +1,185 @@
-"""A policy, compiled."""
+"""A policy, compiled: its rules by name, and its routes in a trie of segments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
 from gateway.model import CanonicalRequest
+from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.links import NO_LINKS, Links
 from gateway.policy.obligations import Obligations, parse_text
-from gateway.policy.routes import Routes
-from gateway.policy.rules import BackendSpec, PolicyTest, ToolRule
+from gateway.policy.rules import BackendSpec, PolicyTest, Route, ToolRule
+from gateway.policy.templates import Template
+
+_place = attrgetter("index")
+
+REMEMBERED: Final = 1024
+"""Lookups in the route cache: a path may have 8 KiB."""
+
+
+_NOWHERE: Final[dict[str, _Branch]] = {}
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A node of the trie; `first` is the smallest index of a route at or below it.
+
+    Empty values are shared, for memory locality with many routes.
+    """
+
+    first: int
+    literals: dict[str, _Branch] = field(default_factory=lambda: _NOWHERE)
+    parameter: _Branch | None = None
+    ends: tuple[Route, ...] = ()
+    rests: tuple[Route, ...] = ()
+
+
+class Routes:
+    """All routes of a policy, in the order of the file.
+
+    `find(method, path, backend)` returns the first matching route in the file; `backend` None matches any.
+    """
+
+    __slots__ = ("_root", "all", "find")
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.all = tuple(routes)
+        self._root = _Branch(first=0)
+        for route in self.all:
+            self._add(route)
+        self.find: Callable[[str, str, str | None], Route | None] = lru_cache(maxsize=REMEMBERED)(self._find)
+
+    def _find(self, method: str, path: str, backend: str | None) -> Route | None:
+        best: Route | None = None
+        for route in self._only(path) if "%" not in path else self._matching(path):
+            if (
+                (route.methods is None or method in route.methods)
+                and (backend is None or route.backend is None or route.backend == backend)
+                and (best is None or route.index < best.index)
+            ):
+                best = route
+        return best
+
+    def matching(self, path: str) -> list[Route]:
+        """Return all routes that match the path, for any method and backend, in the order of the file."""
+        return sorted(self._matching(path), key=_place)
+
+    def begins(self, path: str) -> bool:
+        """Return whether a route may match `path`, by its first segment."""
+        root = self._root
+        return root.parameter is not None or bool(root.rests) or paths.fold(path.split("/")[1]) in root.literals
+
+    def nearest(self, path: str) -> Route | None:
+        """Return a route that shares a longest prefix of segments with the path."""
+        branch = self._root
+        for segment in path.split("/")[1:]:
+            below = branch.literals.get(paths.fold(segment)) or branch.parameter
+            if below is None:
+                break
+            branch = below
+        return self.all[branch.first] if self.all else None
+
+    def covering(self, template: Template) -> list[Route]:
+        """Return the routes that match every path of `template`, itself included, in the order of the file."""
+        found: list[Route] = []
+        branches = [self._root]
+        for segment in template.segments:
+            below: list[_Branch] = []
+            for branch in branches:
+                found += branch.rests
+                if segment is not None and segment in branch.literals:
+                    below.append(branch.literals[segment])
+                # Parameters do not match an empty segment, as after a trailing slash.
+                if branch.parameter is not None and segment != "":
+                    below.append(branch.parameter)
+            branches = below
+        for branch in branches:
+            found += branch.rests if template.rest else (*branch.ends, *branch.rests)
+        return sorted(found, key=_place)
+
+    def _add(self, route: Route) -> None:
+        branch = self._root
+        for segment in route.template.segments:
+            below = branch.parameter if segment is None else branch.literals.get(segment)
+            if below is None:
+                below = _Branch(first=route.index)
+                if segment is None:
+                    branch.parameter = below
+                elif branch.literals:
+                    branch.literals[segment] = below
+                else:
+                    branch.literals = {segment: below}
+            branch = below
+        if route.template.rest:
+            branch.rests += (route,)
+        else:
+            branch.ends += (route,)
+
+    def _only(self, path: str) -> Sequence[Route]:
+        """Return the same as `_matching`, without its lists as long as only one branch matches."""
+        branch = self._root
+        rests: tuple[Route, ...] = ()
+        segments = path.split("/")
+        del segments[0]
+        for segment in segments:
+            if branch.rests:
+                rests += branch.rests
+            literal = branch.literals.get(segment)
+            if literal is None:
+                if branch.parameter is None or not segment:
+                    return rests
+                branch = branch.parameter
+            elif branch.parameter is None:
+                branch = literal
+            else:
+                return self._matching(path)
+        if branch.rests:
+            rests += branch.rests
+        return branch.ends + rests if rests else branch.ends
+
+    def _matching(self, path: str) -> list[Route]:
+        segments = path.split("/")
+        opaque: tuple[int, ...] = ()
+        if "%" in path:
+            opaque = tuple(place for place, segment in enumerate(segments[1:]) if paths.is_ambiguous(segment))
+            segments = [paths.fold(segment) for segment in segments]
+        found: list[Route] = []
+        branches = [self._root]
+        for segment in segments[1:]:
+            below: list[_Branch] = []
+            for branch in branches:
+                found += branch.rests
+                literal = branch.literals.get(segment)
+                if literal is not None:
+                    below.append(literal)
+                if branch.parameter is not None and segment:
+                    below.append(branch.parameter)
+            if not below:
+                return _opaque_allowed(found, opaque) if opaque else found
+            branches = below
+        for branch in branches:
+            found += branch.ends
+            found += branch.rests
+        return _opaque_allowed(found, opaque) if opaque else found
+
+
+def _opaque_allowed(routes: list[Route], opaque: tuple[int, ...]) -> list[Route]:
+    """Keep the routes that may match an ambiguous segment: `{name:encoded}`, and rules that deny."""
+    return [route for route in routes if route.deny is not None or route.template.encoded.issuperset(opaque)]
+
+
+def opaque_segments(path: str) -> Iterator[str]:
+    """Return the ambiguous segments of a canonical path."""
+    return (segment for segment in path.split("/") if paths.is_ambiguous(segment))
+
 
 MAX_DAYS: Final = 30
 _LONGEST: Final = MAX_DAYS * 86400.0

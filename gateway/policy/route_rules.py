@@ -28,7 +28,7 @@ from gateway.policy.obligations import (
     read_quotas,
     read_rates,
 )
-from gateway.policy.routes import Routes
+from gateway.policy.policy import Routes
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_name
 from gateway.policy.schemas import BodySchema, parse_schema
 from gateway.policy.templates import Template, parse_template

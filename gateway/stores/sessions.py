@@ -1,24 +1,99 @@
-"""Logins of people in the database, and the one-time codes that lead to one: stored as hashes only."""
+"""Logins of people, their one-time codes and ID tokens, and the gateway's own tokens, in the database."""
 
 from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+import string
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Row, delete, func, select, update
 
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_fields, principal_of
+from gateway.callers.tokens import TokenGrant, token_text
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
 from gateway.proving import digest
-from gateway.stores.schema import SECRETS, SESSIONS
+from gateway.stores.schema import ISSUED, SECRETS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, insert, whole
+
+_ID = string.ascii_letters + string.digits
+
+
+class NameTaken(ValueError):
+    """A valid token has this name already."""
+
+
+class IssuedTokens:
+    """The tokens of a gateway, in `database`. Each method raises OSError while that is down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self, name: str, capabilities: Collection[str], person: str | None, *, now: float, expires: float
+    ) -> Secret:
+        """Create a token, which is returned only here. Raises `NameTaken`. Times are in seconds since the epoch."""
+        id = "".join(secrets.choice(_ID) for _ in range(12))
+        token = token_text(id, secrets.token_urlsafe(32))
+        row = {
+            "id": id,
+            "name": name,
+            "digest": digest(token.reveal()),
+            "capabilities": " ".join(sorted(capabilities)),
+            "person": person,
+            "created": now,
+            "expires": expires,
+        }
+        async with self._database.connect() as connection:
+            used = select(ISSUED.c.id).where(ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
+            if (await connection.execute(used)).first() is not None:
+                raise NameTaken(name)
+            await connection.execute(ISSUED.insert().values(row))
+            await connection.commit()
+        return token
+
+    async def find(self, id: str) -> TokenGrant | None:
+        """Return the grant of the token `id`, valid or not."""
+        return await whole(self._find(id))
+
+    async def listed(self) -> list[TokenGrant]:
+        """Return all tokens, the newest first."""
+        async with self._database.connect() as connection:
+            rows = await connection.execute(select(ISSUED).order_by(ISSUED.c.created.desc(), ISSUED.c.id))
+            return [_grant(row) for row in rows]
+
+    async def revoke(self, name: str, now: float) -> int:
+        """Revoke the tokens of this name; return how many were valid."""
+        async with self._database.connect() as connection:
+            wanted = (ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
+            ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))
+            await connection.commit()
+            return ended.rowcount
+
+    async def _find(self, id: str) -> TokenGrant | None:
+        async with self._database.connect() as connection:
+            row = (await connection.execute(select(ISSUED).where(ISSUED.c.id == id))).first()
+            return _grant(row) if row is not None else None
+
+
+def _grant(row: Row[Any]) -> TokenGrant:
+    return TokenGrant(
+        id=row.id,
+        name=row.name,
+        capabilities=frozenset(row.capabilities.split()),
+        person=row.person,
+        created=row.created,
+        expires=row.expires,
+        revoked=row.revoked,
+        digest=bytes(row.digest),
+    )
+
 
 EACH: Final = 64
 """Logins of one person, and codes and sessions of sites that come of one login."""

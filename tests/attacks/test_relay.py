@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.attack.cases import answer_in
-from gateway.stores.issued import IssuedTokens
+from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.attacks.calls import WAIT
 from tests.attacks.corpus import family

@@ -11,9 +11,16 @@ import pytest
 from gateway.callers.issuer_requests import Metadata, logout_url
 from gateway.callers.issuer_requests import read_metadata as asked_for
 from gateway.callers.issuer_tokens import of_access_token, of_id_token, roles_in
-from gateway.callers.login import LoginAttempt, start_attempt
 from gateway.callers.methods import OAuthIssuer, Roles
-from gateway.callers.people import CLAIMS, as_client, on_console, principal_fields, principal_of
+from gateway.callers.people import (
+    CLAIMS,
+    LoginAttempt,
+    as_client,
+    on_console,
+    principal_fields,
+    principal_of,
+    start_attempt,
+)
 from gateway.credentials import ALGORITHMS
 from gateway.doors.issuers import EARLY_FETCH_SPACING, EARLY_FETCHES, FRESH, PAUSE, STALE, Freshness
 from gateway.errors import Unidentified

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from gateway.cli.token.database import login_link
-from gateway.stores.issued import IssuedTokens
+from gateway.cli.token.commands import login_link
+from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.world import World
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.audit.shown import table
+from gateway.cli.audit.source import table
 from gateway.model import AuditRecord, Json
 from gateway.stores.heads import key_in
 from gateway.stores.journal import Journal

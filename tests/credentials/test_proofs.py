@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from joserfc.jwk import ECKey
 
-from gateway.backends.connect import Connections
+from gateway.backends.connect import Connections, tls_context
 from gateway.backends.http import HttpBackend
-from gateway.backends.tls import tls_context
 from gateway.credentials import (
     Certificate,
     Client,

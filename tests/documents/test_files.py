@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.apps.files import own_file
-from gateway.documents.files import read_bytes
+from gateway.documents.reader import read_bytes
 
 
 def test_a_file_is_read_up_to_what_is_wanted(tmp_path: Path) -> None:

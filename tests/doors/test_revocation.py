@@ -22,8 +22,7 @@ from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 from gateway.policy import Network, parse_network
 from gateway.ports.sessions import SessionKind
-from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import DatabaseSessions
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 from tests.callers.issuer import issuer
 from tests.clock import Clock

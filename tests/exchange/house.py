@@ -28,7 +28,7 @@ from gateway.exchange.streams import Streams
 from gateway.hooks import Hooks
 from gateway.model import LOCAL, Arriving, Caller, Door, Initiator, Outbound, Principal, Response, Secret
 from gateway.policy import Policy, parse_policy
-from gateway.policy.routes import Routes
+from gateway.policy.policy import Routes
 from gateway.stores.journal import Journal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.quotas import DatabaseQuotas

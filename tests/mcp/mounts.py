@@ -19,8 +19,8 @@ from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.responses import name_server, nameless
 from gateway.doors.runner import CONNECTION, LIMITS, GatewayRunner
 from gateway.fastpath.connection import FastConnection
-from gateway.fastpath.mcp_route import McpRoute
 from gateway.fastpath.request_head import RequestHead
+from gateway.fastpath.routes import McpRoute
 from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool

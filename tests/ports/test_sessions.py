@@ -11,8 +11,7 @@ import pytest
 from gateway.model import LOCAL
 from gateway.ports.sessions import ApiTokens, SessionKind, Sessions
 from gateway.stores import sessions as module
-from gateway.stores.issued import IssuedTokens
-from gateway.stores.sessions import DatabaseSessions
+from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
 
 ADA, BOB = (replace(LOCAL, subject=name, roles=frozenset({"staff"})) for name in ("ada", "bob"))

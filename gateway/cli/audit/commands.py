@@ -11,17 +11,20 @@ from typing import IO, Final
 
 import click
 
-from gateway.cli.audit.shown import as_json, row, table, visible
 from gateway.cli.audit.source import (
     RecordSource,
+    as_json,
     every,
     filter_of,
     filter_options,
     newest,
+    row,
     segments_of,
     source,
     source_options,
+    table,
     trusted_keys,
+    visible,
 )
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import write_json

@@ -12,8 +12,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.audit.shown import visible, what, when
-from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options
+from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options, visible, what, when
 from gateway.cli.private import output
 from gateway.exchange.refusals import CALLER
 from gateway.model import Json

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from gateway.assembly.credentials import Accounts
-from gateway.cli.credential.accounts import run
+from gateway.cli.credential.commands import run
 from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json
 from gateway.stores.page_storage import StoredPage

@@ -12,9 +12,8 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.login import LoginAttempt, issuer_names, start_attempt
 from gateway.callers.methods import Method, NoAuth, OAuthIssuer, Roles, TokenAuth
-from gateway.callers.people import is_open, on_console
+from gateway.callers.people import LoginAttempt, is_open, issuer_names, on_console, start_attempt
 from gateway.doors.access import VISIT, Access, Site
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.pages import local, onwards, page

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.doors.bridge.outbox import Outbox
+from gateway.doors.bridge.host_page import Outbox
 
 LARGE = "x" * 8 * 1024 * 1024
 """More than a connection buffers while its peer reads nothing."""

@@ -15,7 +15,7 @@ from mcp import Client
 
 from gateway import mux
 from gateway.doors.bridge.bridge import close_all as bridge_ends
-from gateway.doors.bridge.outbox import Outbox
+from gateway.doors.bridge.host_page import Outbox
 from gateway.model import Channel
 from tests.doors.bridge.test_bridge import Host, connected, console
 from tests.views.pages import until

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.callers.login import issuer_names
+from gateway.callers.people import issuer_names
 from tests.callers.people import CROSSING, NAVIGATION, Town, get, town
 from tests.oidc.sign_in import sign_in
 from tests.world import served

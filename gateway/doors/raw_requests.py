@@ -1,6 +1,4 @@
-"""Header fields as browsers send them: a `Last-Event-ID` may have control characters, which aiohttp's parser rejects.
-Such an id (HTML, 9.2.2) is therefore passed through the parser in hexadecimal, in a private field.
-"""
+"""The bytes of a request as browsers send them: exactly one request, and the fields that aiohttp's parser rejects."""
 
 from __future__ import annotations
 
@@ -39,3 +37,27 @@ def _field(name: str, value: str) -> tuple[str, str]:
     if name == _ESCAPED and _HEX.fullmatch(value):
         return "last-event-id", bytes.fromhex(value).decode("latin-1")
     return name, value
+
+
+HEAD_END: Final = b"\r\n\r\n"
+"""The end of a head."""
+
+_HEAD: Final = re.compile(
+    rb"(?!CONNECT )[A-Z]{3,7} [\x21-\x7e]+ HTTP/1\.1\r\n"
+    rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}:[\t\x20-\x7e\x80-\xff]*\r\n)+)\Z"
+)
+_LENGTH: Final = re.compile(rb"(?i)(?:^|\n)content-length: ?([0-9]{1,7})\r\n")
+_ELSEWHERE: Final = re.compile(rb"(?i)(?:^|\n)(?:transfer-encoding|upgrade|expect):")
+"""Fields with which the end of a request depends on more than its length."""
+
+
+def is_one_request(data: bytes) -> bool:
+    """Whether `data` is exactly one request: the next byte begins another. False if in doubt."""
+    end = data.find(HEAD_END) + 4
+    found = _HEAD.match(data[: end - 2]) if end >= 4 else None
+    if found is None or _ELSEWHERE.search(found[1]):
+        return False
+    length, declared = _LENGTH.search(found[1]), found[1].lower().count(b"content-length:")
+    if declared != (length is not None):
+        return False
+    return len(data) - end == (int(length[1]) if length is not None else 0)
