@@ -57,9 +57,9 @@ class _Open:
         self.places = InFlight().requests
 
     def find(self, head: RequestHead) -> McpRoute[Any] | None:
-        """Return the route of a call that the face takes."""
+        """Return the route of a call that the mount's fast path accepts."""
         fast = self._face.fast
-        tool = fast.tool(head.fields) if fast is not None and head.target == "/mcp" else None
+        tool = fast.tool(head.fields) if fast is not None and (head.method, head.target) == ("POST", "/mcp") else None
         return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified) if fast and tool else None
 
     def client(self, request: IncomingRequest) -> str | None:

@@ -145,7 +145,7 @@ async def test_a_large_result_of_an_upstream_is_written_in_pieces() -> None:
         async def carry(self, client: UpstreamClient, params: object) -> dict[str, Any]:
             return result
 
-    described = SimpleNamespace(capabilities={}, info=None, said="", is_app=False)
+    described = SimpleNamespace(capabilities={}, info=None, info_text="", is_app=False)
     call = FastToolCall("7", {"name": "tool"}, cast(Any, described))
     pieces, status = await UpstreamFast(cast(Any, Large()), [], []).message(call, LOCAL)
     assert isinstance(pieces, list)
