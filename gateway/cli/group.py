@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -45,6 +47,9 @@ class CommandGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # names of files may be no valid text
         try:
             return super().invoke(ctx)
         except DocumentError as error:

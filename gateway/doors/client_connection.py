@@ -36,7 +36,7 @@ _TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What all connections share: `peers` limits their number, `unread` the large answers that wait for clients.
+    """The limits that all connections share: `peers` counts them, `unread` counts the bytes that clients have not read.
 
     `malformed` counts a request of an address that no parser can read.
     """

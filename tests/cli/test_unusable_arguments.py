@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +49,15 @@ def test_an_address_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     done = CliRunner().invoke(main, ["stdio", "--url", url])
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert f"--url {url!r} is not a URL such as" in done.output
+
+
+def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
+    """Bytes of a file name that are not UTF-8 are shown as escapes."""
+    config = tmp_path / os.fsdecode(b"\xff.yaml")
+    config.write_text("apps: {}\n", "utf-8")
+    config.chmod(0o666)
+    command = [sys.executable, "-m", "gateway", "doctor", "-c", config]
+    environ = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert b"\\udcff.yaml" in done.stdout

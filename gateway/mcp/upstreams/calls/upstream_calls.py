@@ -87,7 +87,7 @@ class RepeatedCalls:
 
 @dataclass(frozen=True, slots=True)
 class CallServices:
-    """What the calls of all upstreams share. `settings` returns an upstream's current settings, None if it is gone.
+    """The services of the calls of all upstreams. `settings` returns an upstream's settings, None if it is gone.
 
     `eliciting` are the calls whose clients can ask a person, `shown_in` finds the view that shows what a tool opens;
     `revocation` watches over calls that continue without a connection.
