@@ -14,7 +14,7 @@ import gateway
 from gateway.assembly.approvals import ApprovalParts
 from gateway.assembly.apps import BODY, Apps, Backends, Changing, EnteredContexts, Serving, in_one_task
 from gateway.assembly.audit import AuditParts
-from gateway.assembly.authentication import Admission, admission, issuers_of, proxies_of
+from gateway.assembly.authentication import AuthenticationParts, build_authentication, issuers_of, proxies_of
 from gateway.assembly.credentials import Accounts, audience
 from gateway.assembly.metrics import gauge_callback
 from gateway.assembly.reload import Reloader
@@ -26,14 +26,14 @@ from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
+from gateway.doors.accounts import AccountsDoor
 from gateway.doors.admin import Health, MetricsDoor
 from gateway.doors.bridge.bridge import BridgeDoor
+from gateway.doors.bridge.bridge_state import BridgeState, Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
-from gateway.doors.bridge.shared import Bridged, Tickets
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
-from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
@@ -120,25 +120,25 @@ class _Gateway:
         self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
-        self._standing = Revocations(
+        self._revocations = Revocations(
             IssuedTokens(self._database), DatabaseSessions(self._database), tuple(self._issuers.values())
         )
         self._approving = ApprovalParts(
-            config, self._recorder, hooks, self._connections, self._database, self._standing.still
+            config, self._recorder, hooks, self._connections, self._database, self._revocations.still
         )
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
         limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
-        asking = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
-        calls = ToolCalls(asking, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences)
+        step = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
+        calls = ToolCalls(step, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences)
         self._apps = Apps()
         self._packed = self._apps.part(lambda app: app.packed)
         self._exchange = Exchange(
             self._apps.part(lambda app: app.guarded),
             limiter=limiter,
             idempotency=Idempotency(IdempotencyKeys(self._database)),
-            waiting=RequestApprovals(asking),
+            waiting=RequestApprovals(step),
             recorder=self._recorder,
             sender=Sender(
                 self._accounts.authenticator, self._accounts.jars, circuits, absences=self._accounts.absences
@@ -204,7 +204,7 @@ class _Gateway:
             tools=UpstreamTools(self._database),
             asking=self._approving.elicitation(),
             shown_in=self._shown_in,
-            revocation=self._standing.held,
+            revocation=self._revocations.held,
             runtime=self._built.everything,
             tasks=self._tasks,
             notices=self._notices,
@@ -237,7 +237,7 @@ class _Gateway:
             take_upstreams=changing.upstreams,
             notices=self._notices,
             recorder=self._recorder,
-            asking=self._approving.asked_of_policies,
+            approvals=self._approving.asked_of_policies,
         )
         self._health = Health()
 
@@ -247,11 +247,11 @@ class _Gateway:
         faces = self._apps.part(lambda app: app.face)
         resources = self._apps.part(lambda app: app.packed.resource)
         answers = self._apps.part(lambda app: app.answers)
-        bridged = Bridged(
-            self._views, self._approvals, answers, resources, self._streams, self._standing, bodies=self._bodies
+        bridge_state = BridgeState(
+            self._views, self._approvals, answers, resources, self._streams, self._revocations, bodies=self._bodies
         )
-        bridge = BridgeDoor(bridged, self._connections.in_turn)
-        admitted = admission(
+        bridge = BridgeDoor(bridge_state, self._connections.in_turn)
+        authentication = build_authentication(
             self._config,
             self._database,
             self._apps,
@@ -261,21 +261,21 @@ class _Gateway:
         )
         guard = Guard(
             self._listener,
-            admitted.identify,
-            admitted.challenges,
-            self._standing,
+            authentication.identify,
+            authentication.challenges,
+            self._revocations,
             self._refused_callers,
             self._in_flight,
-            apps=admitted.apps,
+            apps=authentication.apps,
             console=origins.console,
         )
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
-        mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *admitted.challenges.routes()]
+        mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *authentication.challenges.routes()]
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *entrances(origins.console)]
-        inner = self._console(bridge, bridged.tickets, admitted).application()
-        inner.router.add_routes([*bridge.routes(), *mcp_routes, *admitted.login.routes()])
+        inner = self._console(bridge, bridge_state.tickets, authentication).application()
+        inner.router.add_routes([*bridge.routes(), *mcp_routes, *authentication.login.routes()])
         root.add_domain(netloc(origins.console), inner)
         root.add_domain(netloc(origins.sandbox), self._sandbox.application())
         public, sites = netloc(self._config.server.public_url), netloc(origins.app("*"))
@@ -283,7 +283,7 @@ class _Gateway:
             shown = web.Application(client_max_size=BODY)
             shown.router.add_routes(plain)
             root.add_domain(public, shown)
-        root.add_domain(sites, app_sites(self._apps, admitted.visits.routes()))
+        root.add_domain(sites, app_sites(self._apps, authentication.visits.routes()))
         root.router.add_routes(plain)
         root.cleanup_ctx.append(self._lifetime)
         root.on_response_prepare.append(name_server)
@@ -297,14 +297,14 @@ class _Gateway:
                 face.drain()
 
         root.on_shutdown.append(drain)
-        root[RELOAD] = self._reloader.at_once
+        root[RELOAD] = self._reloader.request_reload
         server = self._config.server
         peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
         unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
         if server.fast_path:
             mounts = (self._everything, faces, self._upstreams)
-            routes = FastRoutes(guard, self._standing, self._in_flight, self._site, *mounts)
+            routes = FastRoutes(guard, self._revocations, self._in_flight, self._site, *mounts)
 
             def connection(server: ServerState) -> HttpConnection:
                 return FastConnection(server, routes)
@@ -317,7 +317,7 @@ class _Gateway:
         app = self._apps.at(host)
         return app.site if app is not None else None
 
-    def _console(self, bridge: BridgeDoor, tickets: Tickets, admitted: Admission) -> ConsoleDoor:
+    def _console(self, bridge: BridgeDoor, tickets: Tickets, authentication: AuthenticationParts) -> ConsoleDoor:
         return ConsoleDoor(
             folder=self._built.folder / "console",
             sandbox=self._config.server.origins.sandbox,
@@ -332,16 +332,16 @@ class _Gateway:
             links=LinkDoor(self._views, self._recorder),
             downloads=DownloadDoor(self._views, self._recorder),
             live=self._live,
-            logout=self._logout(bridge, admitted),
-            connections=ConnectionsDoor(self._accounts.connecting, self._recorder, audience),
+            logout=self._logout(bridge, authentication),
+            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience),
         )
 
-    def _logout(self, bridge: BridgeDoor, admitted: Admission) -> Logout:
+    def _logout(self, bridge: BridgeDoor, authentication: AuthenticationParts) -> Logout:
         """Return the logout handler: it ends a person's connections here and empties the cookie jars of backends."""
 
         async def logout(request: web.Request, answer: web.StreamResponse) -> str:
             principal = request[PRINCIPAL]
-            to = await admitted.login.end(request, answer)
+            to = await authentication.login.end(request, answer)
             self._accounts.jars.empty_person(principal.person)
             self._events.end(principal)
             await bridge.end_all(principal)
@@ -411,5 +411,5 @@ class _Gateway:
             self._upstreams.start()
             stack.callback(tasks.create_task(self._upstreams.keep()).cancel)
             stack.callback(tasks.create_task(self._reloader.run()).cancel)
-            stack.callback(tasks.create_task(self._standing.run()).cancel)
+            stack.callback(tasks.create_task(self._revocations.run()).cancel)
             yield

@@ -8,7 +8,7 @@ from gateway.config import ApprovalWay as Named
 from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
 from gateway.doors.approvals import ApprovalDoor
-from gateway.doors.touch_keys import TouchKeyDoor
+from gateway.doors.security_keys import SecurityKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
 from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover
@@ -16,8 +16,8 @@ from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
 from gateway.hooks import Hooks
 from gateway.mcp.elicitation import Asking
+from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
-from gateway.stores.touch_keys import TouchKeys
 
 
 class ApprovalParts:
@@ -43,9 +43,9 @@ class ApprovalParts:
         self.questions = MemoryApprovals(settings.timeout, still=still)
         self.grants = MemoryGrants()
         needed = settings.presence is Touch.WEBAUTHN
-        self.presence = Presence(TouchKeys(database), config.server.origins.console) if needed else None
+        self.presence = Presence(SecurityKeys(database), config.server.origins.console) if needed else None
         self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence)
-        self.keys = TouchKeyDoor(self.presence, recorder)
+        self.keys = SecurityKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
         self.ways = Approvers(self.questions, self.answers, self._ways())
 

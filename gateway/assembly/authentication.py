@@ -14,19 +14,19 @@ from gateway.config import Config
 from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
-from gateway.doors.login.login import LoginDoor, Visits
+from gateway.doors.login.login import LoginDoor, SiteLogins
 from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
 from gateway.stores.sql import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AuthenticationParts:
     """The parts of caller authentication; `apps` maps the host of each site to its app id."""
 
     identify: Identify
     challenges: Challenges
     login: LoginDoor
-    visits: Visits
+    visits: SiteLogins
     apps: Mapping[str, str]
 
 
@@ -53,14 +53,14 @@ def proxies_of(config: Config) -> Blocks:
     return (*config.server.trusted_proxies, *chain.from_iterable(named))
 
 
-def admission(
+def build_authentication(
     config: Config,
     database: Database,
     apps: Apps,
     mounts: Callable[[str], bool],
     issuers: Mapping[OAuthIssuer, Issuer],
     hints: Hints,
-) -> Admission:
+) -> AuthenticationParts:
     """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""
     sessions = DatabaseSessions(database)
     identify = Identify(
@@ -77,7 +77,7 @@ def admission(
         app = apps.at(host)
         return (app.config.id, app.card.site) if app is not None and app.card.site is not None else None
 
-    return Admission(
+    return AuthenticationParts(
         identify=identify,
         challenges=Challenges(config.auth, config.server.public_url, mounts),
         login=LoginDoor(
@@ -90,6 +90,6 @@ def admission(
             sites=apps.part(lambda app: config.server.origins.app(app.config.id)),
             hints=hints,
         ),
-        visits=Visits(sessions, site),
+        visits=SiteLogins(sessions, site),
         apps=apps.hosts({}, lambda app: app.config.id),
     )

@@ -38,7 +38,7 @@ AGAIN = 5.0
 """Seconds after which files with errors are read again: a missing file may have appeared."""
 
 SHOWN = 100
-"""Changes of one policy listed in the record."""
+"""Changes of one policy that one entry of the record lists."""
 
 GATEWAY = Principal(issuer="gateway", client="gateway", subject="reload")
 """The recorded author of policy changes: the file does not show who wrote it."""
@@ -49,9 +49,10 @@ log = logging.getLogger(__name__)
 class Reloader:
     """Keeps the running configuration equal to its files.
 
-    `reread` reads them again; without it nothing changes. `take` replaces the apps all at once and changes nothing if
-    it raises `StartError` or `DocumentError`; `take_upstreams` replaces the upstreams. With `asking` a person must
-    first approve what a policy opens.
+    `reread`: reads them again; without it nothing changes.
+    `take`: replaces the apps all at once; changes nothing if it raises `StartError` or `DocumentError`.
+    `take_upstreams`: replaces the upstreams.
+    `approvals`: a person must first approve what a policy opens.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Reloader:
         take_upstreams: Callable[[Mapping[str, UpstreamSettings]], Awaitable[None]],
         notices: Notices,
         recorder: Recorder,
-        asking: Approvals | None = None,
+        approvals: Approvals | None = None,
     ) -> None:
         self._running = config
         self._reread = reread
@@ -72,41 +73,41 @@ class Reloader:
         self._notices = notices
         self._recorder = recorder
         self._watch = Watch(_files(config))
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._problems: tuple[Notice, ...] = ()
-        self._told = False
+        self._warned = False
         self._next = 0.0
-        self._loosening = Loosening(asking, self.at_once) if asking is not None else None
+        self._loosening = Loosening(approvals, self.request_reload) if approvals is not None else None
 
-    def at_once(self) -> None:
-        """Read the files now, as after SIGHUP."""
-        self._asked.set()
+    def request_reload(self) -> None:
+        """Request that the files are read now, as after SIGHUP."""
+        self._requested.set()
 
     async def run(self) -> None:
         """Check the files every second, until cancelled."""
-        self._say()
+        self._publish_notices()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
-                    await self._asked.wait()
+                    await self._requested.wait()
             if self._reread is None:
-                self._asked.clear()
-                self._say()
+                self._requested.clear()
+                self._publish_notices()
                 continue
             changed = self._watch.look()
             broken = any(notice.kind is NoticeKind.BROKEN for notice in self._problems)
             due = broken and time.monotonic() >= self._next
-            if changed or due or self._asked.is_set():
-                self._asked.clear()
+            if changed or due or self._requested.is_set():
+                self._requested.clear()
                 await self._read(self._reread)
-            self._say()  # report mode ends by itself
+            self._publish_notices()  # report mode ends by itself
 
     async def _read(self, reread: Callable[[], Reading]) -> None:
         """Read the files and apply what can be applied. If they change meanwhile they are read again."""
         stamps = self._watch.stamps()
         reading = await asyncio.to_thread(reread)
         if self._watch.stamps() != stamps:
-            self.at_once()
+            self.request_reload()
             return
         self._next = time.monotonic() + AGAIN
         problems = [Notice(NoticeKind.BROKEN, problem) for problem in reading.problems]
@@ -117,7 +118,7 @@ class Reloader:
         self._recorder.metrics.reloads.labels("broken" if broken else "taken").inc()
         named = {Path(notice.problem.file) for notice in problems}
         self._watch.took(stamps, {*_files(self._running), *_files(reading.config or self._running), *named})
-        self._say()
+        self._publish_notices()
 
     async def _compare(self, found: Config, reading: Reading) -> list[Notice]:
         """Apply the upstreams and apps that can change now; return notices for the rest."""
@@ -134,23 +135,24 @@ class Reloader:
                 apps |= {name: old[name]} if name in old else {}
         notices = [Notice(NoticeKind.RESTART, problem) for problem in waiting]
         notices += refused + await self._held_back(apps)
-        return notices + await self._put_all(apps, reading.file)
+        return notices + await self._apply_all(apps, reading.file)
 
-    async def _put_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+    async def _apply_all(self, apps: Mapping[str, App], file: str) -> list[Notice]:
         """Apply the apps; if one fails, each of the others separately. Return the refusals as notices.
 
         No app is removed while another one is refused: it may be the same app under a new name.
         """
-        refused = await self._tried(apps, file)
+        refused = await self._try_apply(apps, file)
         changed = {name: app for name, app in apps.items() if app != self._running.apps.get(name)}
         if not refused or len(changed) < 2:
             return refused
-        each = [await self._tried({**self._running.apps, name: app}, file) for name, app in changed.items()]
+        each = [await self._try_apply({**self._running.apps, name: app}, file) for name, app in changed.items()]
         return [notice for notices in each for notice in notices]
 
-    async def _tried(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+    async def _try_apply(self, apps: Mapping[str, App], file: str) -> list[Notice]:
+        """Apply the apps, and return a failure as notices."""
         try:
-            await self._put(apps)
+            await self._apply(apps)
         except (StartError, Refusal) as error:
             return [Notice(NoticeKind.BROKEN, Problem(file, 1, 1, f"not taken: {error}"))]
         except DocumentError as error:
@@ -179,7 +181,7 @@ class Reloader:
         if not changed and list(taken) == list(old):
             return []
         try:
-            await self._put_upstreams(taken, changed)
+            await self._apply_upstreams(taken, changed)
         except Refusal as refusal:
             return [Notice(NoticeKind.BROKEN, Problem(reading.file, 1, 1, f"not taken: {refusal.detail}"))]
         return []
@@ -194,7 +196,7 @@ class Reloader:
             return None
         return Problem(file, 1, 1, f"upstream {now.name}: {why}: it takes effect at the next start")
 
-    async def _put_upstreams(self, taken: Mapping[str, UpstreamSettings], changed: Sequence[str]) -> None:
+    async def _apply_upstreams(self, taken: Mapping[str, UpstreamSettings], changed: Sequence[str]) -> None:
         """Write the record, then apply the upstreams. Nothing is applied without a record."""
         old, records = self._running.upstreams, []
         for name in changed:
@@ -246,7 +248,7 @@ class Reloader:
                 return Problem(app.policy.file, 1, 1, message)
         return None
 
-    async def _put(self, apps: Mapping[str, App]) -> None:
+    async def _apply(self, apps: Mapping[str, App]) -> None:
         """Write the record, then apply the apps. A policy that opens something is not applied without a record."""
         old = self._running.apps
         if apps == old:
@@ -262,7 +264,7 @@ class Reloader:
             for (name, before, after), changed in zip(renewed, changes, strict=True):
                 opens = any(change.turn is Turn.OPENED for change in changed)
                 record = self._recorder.start("policy", _caller(name), safe=not opens)
-                record.note(**_told(before, after, changed))
+                record.note(**_change_fields(before, after, changed))
                 await record.open()
                 records.append(record)
             await self._take(apps)
@@ -277,16 +279,17 @@ class Reloader:
             shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
             log.warning("app %s: %s", name, shown)
 
-    def _say(self) -> None:
+    def _publish_notices(self) -> None:
+        """Publish the current problems and active report modes, and log them if they changed."""
         notices = [*self._problems, *_reports(self._running, time.time())]
         if not self._notices.say(notices):
             return
         wrong = [notice for notice in notices if notice.kind is not NoticeKind.REPORT]
         for notice in wrong:
             log.warning("%s", notice.problem)
-        if self._told and not wrong:
+        if self._warned and not wrong:
             log.info("nothing is wrong any more: the files are in effect as they are")
-        self._told = bool(wrong)
+        self._warned = bool(wrong)
 
 
 def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:
@@ -328,7 +331,7 @@ def _caller(app: str) -> Caller:
     return Caller(GATEWAY, app, Door.SITE, Initiator.PAGE, "file")
 
 
-def _told(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
+def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
     """Return the fields of the record of a change."""
     listed: list[Json] = [
         {"turn": change.turn, "kind": change.kind, "subjects": list(change.subjects[:SHOWN]), "detail": change.detail}

@@ -12,8 +12,8 @@ from authlib.oauth2.rfc7009 import prepare_revoke_token_request
 from gateway.callers.issuer_tokens import PublicKey, public_keys, texts
 from gateway.callers.methods import OAuthIssuer
 from gateway.callers.people import LoginAttempt
+from gateway.credentials.flow_steps import ANSWER_BYTES, Flow, json_object, number
 from gateway.credentials.metadata import ACCEPT_JSON, endpoint_url, fetch_metadata, sends_issuer
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, json_object, number
 from gateway.credentials.specs import Client, ClientAuthentication
 from gateway.credentials.token_requests import form_request
 from gateway.errors import Refusal, Unidentified

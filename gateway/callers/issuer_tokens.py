@@ -12,7 +12,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from gateway.callers.methods import NOT_AT_MCP, OAuthIssuer, Roles
-from gateway.credentials.server_answers import check_id_token, parse_jwt_part, parse_object
+from gateway.credentials.flow_steps import check_id_token, parse_jwt_part, parse_object
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
 

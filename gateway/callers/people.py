@@ -1,4 +1,4 @@
-"""The capabilities of a logged-in person, and the form in which the person of a login is stored."""
+"""Logged-in persons: their login attempt, their capabilities at each door, and the stored form of their login."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from typing import Self
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from gateway.callers.methods import NOT_AT_MCP, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
+from gateway.digests import equals_secret
 from gateway.errors import Unidentified
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
-from gateway.proving import shows
 from gateway.randomness import base64url
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """`cookie` is stored in the browser, `issuer` is the issuer's name, `to` the final destination.
+    """One login at an issuer, from its start to the callback.
 
-    With `fresh` the issuer must authenticate the person again. State, nonce and PKCE verifier are derived from the
-    cookie under a key of the gateway: creating them needs both, and abandoned attempts take no memory.
+    State, nonce and PKCE verifier are derived from the cookie under a key of the gateway: creating them needs both, and
+    abandoned attempts take no memory.
+
+    `cookie`: the value that the browser stores.
+    `issuer`: the issuer's name.
+    `fresh`: the issuer must authenticate the person again.
+    `to`: the final destination.
     """
 
     cookie: str
@@ -41,7 +46,7 @@ class LoginAttempt:
         """Return the attempt of a cookie that this gateway issued less than `life` seconds ago."""
         payload, _, signature = (cookie or "").rpartition(".")
         parts = payload.split(".")
-        if len(parts) != 5 or not shows(signature, _derive(key, "cookie", payload)):
+        if len(parts) != 5 or not equals_secret(signature, _derive(key, "cookie", payload)):
             return None
         _, begun, issuer, fresh, to = parts
         if not 0 <= now - int(begun) <= life:
@@ -71,7 +76,7 @@ class LoginAttempt:
 
     def has_state(self, given: str) -> bool:
         """Return whether a callback's state belongs to this attempt."""
-        return shows(given, self.state)
+        return equals_secret(given, self.state)
 
 
 def start_attempt(key: bytes, issuer: str, to: str, now: float, *, fresh: bool = False) -> LoginAttempt:
@@ -106,7 +111,7 @@ def proxy_issuer(method: ProxyAuth) -> str:
     return f"proxy:{method.name}"
 
 
-def on_console(principal: Principal, methods: Sequence[Method], roles: Roles) -> Principal:
+def person_on_console(principal: Principal, methods: Sequence[Method], roles: Roles) -> Principal:
     """Return the person of a login with their capabilities under this configuration.
 
     Raises `Unidentified` if the configuration no longer has the issuer of the login.
@@ -123,12 +128,12 @@ def on_console(principal: Principal, methods: Sequence[Method], roles: Roles) ->
     raise Unidentified("This login is no longer known here. Log in again.")
 
 
-def on_site(principal: Principal, app: str) -> Principal:
+def person_on_site(principal: Principal, app: str) -> Principal:
     """Return the same person on the site of an app: with no capability but that app."""
     return replace(principal, capabilities=frozenset({f"app:{app}"} if principal.may("app", app) else ()))
 
 
-def as_client(principal: Principal) -> Principal:
+def without_console_rights(principal: Principal) -> Principal:
     """Return the same caller without the capabilities that a model's client must not have."""
     if principal.session or principal.capabilities & NOT_AT_MCP:
         return replace(principal, capabilities=principal.capabilities - NOT_AT_MCP, session=False)

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP
+from gateway.digests import digest
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
-from gateway.proving import digest
 
 PREFIX = "wmg_"
 ISSUER = LOCAL.issuer

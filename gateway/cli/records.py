@@ -1,4 +1,4 @@
-"""Reads the outcomes of a record one at a time: from a journal, or from the SQLite database filled from it."""
+"""Reads the outcomes in a copy of the record one at a time: a journal, or the SQLite database filled from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNT: Final = "select count(*) from audit where phase = 'outcome'"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One step through a record: `done` of the whole, and an outcome, or None for a damaged line."""
+    """One step through the record: the position `done` of `total`, and an outcome, or None for a damaged line."""
 
     done: int
     record: AuditRecord | None
@@ -34,8 +34,8 @@ def is_record(path: Path) -> bool:
     return start.startswith(_SQLITE) or start.startswith(LINE_START)
 
 
-def whole(path: Path) -> int:
-    """Return the size of a record in the unit of `Read.done`. Raises `Unusable` if it is not a record."""
+def total(path: Path) -> int:
+    """Return the size of the record, in the unit of `Read.done`. Raises `Unusable` if the file is neither kind."""
     start = _start(path)
     if start.startswith(_SQLITE):
         with closing(_database(path)) as database:

@@ -1,5 +1,6 @@
 """Auth flows as generators: `response = yield request`; the driver does the I/O."""
 
+from gateway.credentials.flow_steps import Flow as Flow
 from gateway.credentials.grants import ConnectAttempt as ConnectAttempt
 from gateway.credentials.grants import authorization_url as authorization_url
 from gateway.credentials.grants import client_credentials as client_credentials
@@ -9,7 +10,6 @@ from gateway.credentials.grants import refresh as refresh
 from gateway.credentials.grants import revoke as revoke
 from gateway.credentials.grants import start_attempt as start_attempt
 from gateway.credentials.grants import token_exchange as token_exchange
-from gateway.credentials.server_answers import Flow as Flow
 from gateway.credentials.signing import ALGORITHMS as ALGORITHMS
 from gateway.credentials.signing import offered_nonce as offered_nonce
 from gateway.credentials.signing import proof as proof

@@ -12,8 +12,8 @@ from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_r
 from authlib.oauth2.rfc7009 import prepare_revoke_token_request
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
+from gateway.credentials.flow_steps import Flow, ask, check_id_token, failure, parse_jwt_part
 from gateway.credentials.metadata import Endpoints, discover_endpoints, find_endpoints
-from gateway.credentials.server_answers import Flow, ask, check_id_token, failure, parse_jwt_part
 from gateway.credentials.signing import assertion, new_key
 from gateway.credentials.specs import Account, JwtBearer, OAuth, Token, TokenExchange
 from gateway.credentials.token_requests import client_request, request_token

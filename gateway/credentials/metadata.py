@@ -8,7 +8,7 @@ from typing import Final
 from authlib.oauth2.rfc8414 import get_well_known_url
 from authlib.oidc.discovery import get_well_known_url as get_openid_well_known_url
 
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, failure, is_secure, json_object
+from gateway.credentials.flow_steps import ANSWER_BYTES, Flow, failure, is_secure, json_object
 from gateway.credentials.specs import ClientAuthentication, OAuth
 from gateway.errors import Refusal
 from gateway.model import Json, Outbound

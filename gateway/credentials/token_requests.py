@@ -13,8 +13,8 @@ from urllib.parse import quote
 from authlib.common.urls import add_params_to_qs
 from authlib.oauth2.auth import ClientAuth
 
+from gateway.credentials.flow_steps import ANSWER_BYTES, Flow, ask, failure, json_object, number, origin_of
 from gateway.credentials.metadata import Endpoints
-from gateway.credentials.server_answers import ANSWER_BYTES, Flow, ask, failure, json_object, number, origin_of
 from gateway.credentials.signing import assertion, offered_nonce, proof
 from gateway.credentials.specs import Client, ClientAuthentication, OAuth, Token
 from gateway.errors import GrantEnded

@@ -16,20 +16,20 @@ from aiohttp import web
 
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
+from gateway.digests import equals_secret
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
+from gateway.doors.accounts import AccountsDoor
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.assets import asset, assets, file_response
 from gateway.doors.authorization import refuse_without, sees_record
+from gateway.doors.bridge.bridge_state import Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
-from gateway.doors.bridge.shared import Tickets
-from gateway.doors.connections import ConnectionsDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response
-from gateway.doors.touch_keys import TouchKeyDoor
+from gateway.doors.security_keys import SecurityKeyDoor
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
-from gateway.proving import shows
 from gateway.stores.records import Filter, Records, StoredRecord
 
 CSRF = "webmcp-gateway-csrf"
@@ -71,7 +71,7 @@ class ConsoleDoor:
         version: str,
         apps: Mapping[str, AppCard],
         approvals: ApprovalDoor,
-        keys: TouchKeyDoor,
+        keys: SecurityKeyDoor,
         tickets: Tickets,
         events: Events,
         database: Records,
@@ -80,7 +80,7 @@ class ConsoleDoor:
         downloads: DownloadDoor,
         live: bool,
         logout: Logout,
-        connections: ConnectionsDoor,
+        connections: AccountsDoor,
     ) -> None:
         self._index = asset(folder / "index.html")
         self._assets = assets(folder / "assets")
@@ -209,7 +209,7 @@ class ConsoleDoor:
 
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
-            if not shows(given, self._token(request[PRINCIPAL])):
+            if not equals_secret(given, self._token(request[PRINCIPAL])):
                 return refusal_response(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)

@@ -51,7 +51,7 @@ class Guard:
         listener: Listener,
         identify: Identify,
         challenges: Challenges,
-        standing: Revocations,
+        revocations: Revocations,
         refused_callers: RefusedCallers,
         in_flight: InFlight,
         *,
@@ -63,7 +63,7 @@ class Guard:
         self._challenges = challenges
         self._apps = apps
         self._console = console
-        self._standing = standing
+        self._revocations = revocations
         self._refused = refused_callers
         self._in_flight = in_flight
 
@@ -107,7 +107,7 @@ class Guard:
                 return refusal
             with (
                 self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
-                self._standing.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
+                self._revocations.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
                 watch_progress(request, lambda: _cut_off(request)),
             ):
                 if too_many is not None:

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
-from gateway.callers.people import as_client, is_open, on_console, on_site, proxy_issuer
+from gateway.callers.people import is_open, person_on_console, person_on_site, proxy_issuer, without_console_rights
 from gateway.callers.proxies import Address, address_of, client_of, is_here, within
+from gateway.digests import digest
 from gateway.doors.access import Access, IncomingRequest, Site
 from gateway.doors.issuers import UNAVAILABLE, RecentLookups
 from gateway.doors.login.session_cookies import SessionCookies
@@ -19,7 +20,6 @@ from gateway.doors.token_lookup_limits import Lookup, LookupLimits
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal
 from gateway.ports.sessions import ApiTokens, SessionKind, Sessions, StoredSession
-from gateway.proving import digest
 
 REMEMBERED = 4.0
 """Seconds for which a valid token or session is not looked up again."""
@@ -104,7 +104,7 @@ class Identify:
                 continue
             if found is not None:
                 guess.right()
-                return as_client(found) if place.access is Access.MCP else found
+                return without_console_rights(found) if place.access is Access.MCP else found
         if guess.refused:
             raise Unidentified("Too many invalid tokens came from this address.", "rate_limited", status=429)
         if away is not None:
@@ -147,8 +147,8 @@ class Identify:
             kept = await self.session(request, place)
             if kept is None:
                 return None
-            known = on_console(kept.principal, self._methods, self._roles)
-            known = on_site(known, place.app) if place.app is not None else known
+            known = person_on_console(kept.principal, self._methods, self._roles)
+            known = person_on_site(known, place.app) if place.app is not None else known
             self._recent.put(key, known, min(REMEMBERED, kept.expires - self._clock()), known.id)
         return known
 

@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.digests import equals_secret
 from gateway.doors.assets import assets, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
-from gateway.proving import shows
 
 _ORIGIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _SUBDOMAINS = re.compile(r"https?://\*(\.[A-Za-z0-9-]+){2,}(:[0-9]{1,5})?")
@@ -60,7 +60,7 @@ class SandboxDoor:
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         policy, host = request.query.get("csp", ""), request.query.get("host", "")
         signature = request.query.get("sig", "")
-        if not shows(signature, self._signature(policy, host)):
+        if not equals_secret(signature, self._signature(policy, host)):
             return refusal_response(
                 403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
             )

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from gateway.contract import problem
+from gateway.digests import framed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.decided_request import DecidedRequest
 from gateway.exchange.record import Record
@@ -22,7 +23,6 @@ from gateway.jsontext.writing import plain_json
 from gateway.model import Caller, Question, Request, Response, Tell, Visit
 from gateway.policy import Policy
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
-from gateway.proving import framed
 
 PATIENCE: Final = 50.0
 """Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""

@@ -23,7 +23,8 @@ from gateway.credentials import (
     revoke,
     start_attempt,
 )
-from gateway.credentials.server_answers import failure
+from gateway.credentials.flow_steps import failure
+from gateway.digests import digest
 from gateway.errors import Reason, Refusal, StartError
 from gateway.exchange.authenticate import MissingAccounts
 from gateway.exchange.cookies import CookieJars
@@ -32,7 +33,6 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret
 from gateway.policy import Rate, take
-from gateway.proving import digest
 from gateway.stores.sealing import SealBroken
 from gateway.stores.tokens import ListedToken, TokenStore
 from gateway.throttle import Buckets

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.digests import framed
 from gateway.errors import Reason, Refusal
 from gateway.exchange.record import Record
 from gateway.model import Caller, CanonicalRequest, Effect, Request, Response
 from gateway.policy import SAFE_METHODS, Decision, Obligations, Policy, canonicalise, canonicalise_in_steps, decide
-from gateway.proving import framed
 
 
 async def do_nothing() -> None:

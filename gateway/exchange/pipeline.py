@@ -97,7 +97,7 @@ class Exchange:
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
     ) -> Response | Stream:
         """Run a request for a caller that can read a stream itself, and closes it."""
-        outcome = await self._carry(self._without_proof(request), caller, None, tell)
+        outcome = await self._run_steps(self._without_proof(request), caller, None, tell)
         if isinstance(outcome, Pending):
             try:
                 return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
@@ -125,7 +125,7 @@ class Exchange:
 
     async def _take_up(self, request: Request, parked: Parked) -> Response:
         """Resume a request after a person has answered."""
-        outcome = await self._carry(request, parked.caller, parked)
+        outcome = await self._run_steps(request, parked.caller, parked)
         if isinstance(outcome, Response):
             return outcome
         raise Refusal(Reason.APPROVAL_EXPIRED, "The call needs another approval than the one that it had.")
@@ -136,7 +136,7 @@ class Exchange:
             return request
         return replace(request, headers=without(request.headers, self._proof))
 
-    async def _carry(
+    async def _run_steps(
         self, request: Request, caller: Caller, parked: Parked | None, tell: Tell | None = None
     ) -> Response | Stream | Pending:
         """Run every step of one request; with `parked`, resume it after a person answered."""

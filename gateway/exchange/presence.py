@@ -26,12 +26,12 @@ from webauthn.helpers.structs import (
 )
 
 from gateway.bounds import Area, Bound
+from gateway.digests import framed
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal, Question
-from gateway.proving import framed
-from gateway.stores.touch_keys import TouchKey, TouchKeys
+from gateway.stores.security_keys import SecurityKey, SecurityKeys
 
 LIFE = 120.0
 """Seconds to finish adding or removing a key."""
@@ -64,14 +64,14 @@ class LoginTooOld(Exception):
 class Presence:
     """The security keys of persons (WebAuthn Level 3). `console` is the origin of the page that shows approvals."""
 
-    def __init__(self, keys: TouchKeys, console: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, keys: SecurityKeys, console: str, clock: Callable[[], float] = time.time) -> None:
         self._keys = keys
         self._console = console
         self._site = urlsplit(console).hostname or ""
         self._clock = clock
         self._begun: dict[tuple[str, str], tuple[bytes, float]] = {}
 
-    async def keys(self, by: Principal) -> list[TouchKey]:
+    async def keys(self, by: Principal) -> list[SecurityKey]:
         """The keys of a person."""
         return await self._keys.of(by.person)
 
@@ -100,7 +100,7 @@ class Presence:
         touch = self._options(known, _over("add", challenge)) if known else None
         return {"create": parse_json(options_to_json(options)), "touch": touch}
 
-    async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> TouchKey:
+    async def add(self, by: Principal, name: str, credential: Json, assertion: Json) -> SecurityKey:
         """Store a new key; a person who already has one must touch it. Raises `Refusal`, and `LoginTooOld`."""
         challenge = self._end(by, "add")
         known = await self.keys(by)
@@ -116,7 +116,7 @@ class Presence:
             )
         except (WebAuthnException, ValueError) as error:
             raise _refused(f"This is no new key of this site: {error}") from error
-        key = TouchKey(
+        key = SecurityKey(
             id=bytes_to_base64url(made.credential_id),
             person=by.person,
             name=name[:NAME],
@@ -153,7 +153,7 @@ class Presence:
         """Verify an assertion for exactly this question. Raises `Refusal`."""
         await self._verify(await self.keys(by), challenge_of(by, question, lasting=lasting), assertion)
 
-    async def _verify(self, known: Sequence[TouchKey], challenge: bytes, assertion: Json) -> None:
+    async def _verify(self, known: Sequence[SecurityKey], challenge: bytes, assertion: Json) -> None:
         id = assertion.get("id") if isinstance(assertion, dict) else None
         key = next((key for key in known if key.id == id), None)
         if key is None:
@@ -171,7 +171,7 @@ class Presence:
             raise _refused(f"The key has not signed this: {error}") from error
         await self._keys.used(key.id, done.new_sign_count)
 
-    def _options(self, known: Sequence[TouchKey], challenge: bytes) -> Json:
+    def _options(self, known: Sequence[SecurityKey], challenge: bytes) -> Json:
         options = generate_authentication_options(
             rp_id=self._site,
             challenge=challenge,
@@ -181,7 +181,7 @@ class Presence:
         values: Json = parse_json(options_to_json(options))
         return values
 
-    def _hold_to_login(self, by: Principal, known: Sequence[TouchKey]) -> None:
+    def _hold_to_login(self, by: Principal, known: Sequence[SecurityKey]) -> None:
         """Require a recent login for a first key: a session may be stolen. Without logins there is no such check."""
         seen = by.claims.get("auth_time")
         seen = seen if isinstance(seen, int | float) else 0.0
@@ -214,7 +214,7 @@ def _over(what: str, *parts: bytes) -> bytes:
     return hashlib.sha256(framed("webmcp-gateway", what, *parts)).digest()
 
 
-def _named(keys: Sequence[TouchKey]) -> list[PublicKeyCredentialDescriptor]:
+def _named(keys: Sequence[SecurityKey]) -> list[PublicKeyCredentialDescriptor]:
     return [PublicKeyCredentialDescriptor(id=base64url_to_bytes(key.id)) for key in keys]
 
 

@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 S = TypeVar("S")
 
-Carry = Callable[[Coroutine[Any, Any, T]], Awaitable[T]]
-"""Awaits a running call, or what its client gets in place of the result while the call goes on in the background."""
+Deliver = Callable[[Coroutine[Any, Any, T]], Awaitable[T]]
+"""Awaits a running call, or returns what its client gets while the call continues in the background."""
 
 
 class ToolCall(Protocol[T]):
-    """One call of a tool, as `views` or `mcp.upstreams` carries it out. Its steps raise `Refusal`."""
+    """One call of a tool, as `views` or `mcp.upstreams` runs it. Its steps raise `Refusal`."""
 
     @property
     def name(self) -> str:
@@ -128,11 +128,11 @@ class ToolCalls:
         self._recorder = recorder
         self._absences = absences if absences is not None else MissingAccounts()
 
-    async def call(self, call: ToolCall[T], tell: Tell | None = None, *, carry: Carry[T] | None = None) -> T:
+    async def call(self, call: ToolCall[T], tell: Tell | None = None, *, deliver: Deliver[T] | None = None) -> T:
         """Return the result of a call. Every refusal is a result, too, and whatever happens is recorded.
 
         `tell` notifies the client of each question to a person that the call leads to; such a call waits until the
-        question is over. `carry` awaits the call once it is admitted. Raises the errors that the tool's owner reports.
+        question is over. `deliver` awaits the admitted call. Raises the errors that the tool's owner reports.
         """
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], **call.fields)
@@ -141,7 +141,7 @@ class ToolCalls:
             if result is not None:
                 return result
             running = self._close_on_error(call, record, self._run(call, record))
-            return await (running if carry is None else carry(running))
+            return await (running if deliver is None else deliver(running))
 
     def asks_about(self, view: str) -> bool:
         """Whether a person is asked about a request of `view`."""

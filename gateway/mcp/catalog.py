@@ -18,7 +18,7 @@ from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, PATIENCE
 from gateway.mcp import arguments as read
 from gateway.mcp import own_tools
 from gateway.mcp import tools as define
-from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Push, Views
+from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Push, Views
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.ports.views import LiveView

@@ -21,9 +21,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gateway.bounds import Area, Bound
+from gateway.digests import equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Tell, Visit
-from gateway.proving import shows
 from gateway.shares import Shares
 
 ROUND = 50.0
@@ -353,7 +353,7 @@ async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
         return None  # the person opens the page, where the answer is given
     code = (said.content or {}).get("code")
     typed = code.strip().upper() if isinstance(code, str) else ""
-    if shows(typed, ask.code):
+    if equals_secret(typed, ask.code):
         await _typed(run, ask, ask.takes, approve=True)
         return None
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None

@@ -22,7 +22,7 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import DEL, compact, compact_ascii, escaped, gathered, quoted, written
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.envelope import TOOL, EnvelopeReader, FastCall, Fields, Heads
-from gateway.mcp.ports import MountClient
+from gateway.mcp.mount_interfaces import MountClient
 from gateway.mcp.results import LONG, content_of, is_failure, text_of, values_of
 from gateway.model import Json, Principal, Response
 from gateway.traces import continue_trace

@@ -14,7 +14,7 @@ from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.writing import encodable
 from gateway.mcp import arguments as read
-from gateway.mcp.ports import MountClient, Views
+from gateway.mcp.mount_interfaces import MountClient, Views
 from gateway.mcp.results import of_values
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response

@@ -30,9 +30,9 @@ from gateway.mcp.changes import Changes
 from gateway.mcp.elicitation import Asking, ElicitingCalls
 from gateway.mcp.fast import SILENCE, Fast, FastPath, answer_fast
 from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, Worded
+from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
-from gateway.mcp.ports import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.results import of_refusal
 from gateway.mcp.resume import ResumableSessions
 from gateway.mcp.standard_answers import NAME

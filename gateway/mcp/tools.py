@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gateway.contract import INPUT_SCHEMA, OUTPUT_SCHEMA
 from gateway.jsontext.writing import encodable
-from gateway.mcp.ports import PackedApp
+from gateway.mcp.mount_interfaces import PackedApp
 from gateway.model import ViewTool
 
 UI_EXTENSION = "io.modelcontextprotocol/ui"

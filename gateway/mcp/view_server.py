@@ -20,7 +20,7 @@ from gateway.contract import Handed
 from gateway.errors import Refusal
 from gateway.mcp import standard_answers
 from gateway.mcp.catalog import Catalog
-from gateway.mcp.ports import MountClient, Push
+from gateway.mcp.mount_interfaces import MountClient, Push
 from gateway.mcp.results import Aside
 from gateway.mcp.standard_answers import GREETINGS, greet, version_of
 from gateway.model import Caller, Door, Json

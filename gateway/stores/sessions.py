@@ -13,11 +13,11 @@ from sqlalchemy import Row, delete, func, select, update
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_fields, principal_of
 from gateway.callers.tokens import TokenGrant, token_text
+from gateway.digests import digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
-from gateway.proving import digest
 from gateway.stores.schema import ISSUED, SECRETS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, insert, whole

@@ -189,11 +189,11 @@ class Forwarder:
         if relay is None:
             return await self._calls.call(call, tell)
 
-        def carry(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
+        def deliver(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
             asks = partial(self._calls.asks_about, target.id)
             return self._later.run(principal, relay, running, asks, typed=tool.output_schema is not None)
 
-        return await self._calls.call(call, tell, carry=carry)
+        return await self._calls.call(call, tell, deliver=deliver)
 
     async def collect(self, principal: Principal, call: str) -> mcp.CallToolResult:
         """Return the result of a call that still ran when it was answered; failures as in `call`."""

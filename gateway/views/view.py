@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from mcp import types as mcp
 
+from gateway.digests import equals_secret
 from gateway.model import Principal, ViewTool
 from gateway.policy import Policy
-from gateway.proving import shows
 from gateway.randomness import base64url
 from gateway.views.initiator import Taint
 from gateway.views.relay import Relay
@@ -48,7 +48,7 @@ class ViewKey:
         signing = self._signing.copy()  # a copy of the keyed state: half the cost of a new HMAC
         signing.update(sequence.encode())
         expected = base64url(signing.digest())
-        return shows(signature, expected) and self._use(int(sequence))
+        return equals_secret(signature, expected) and self._use(int(sequence))
 
     def _use(self, number: int) -> bool:
         if number > self._newest:

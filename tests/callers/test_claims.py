@@ -15,11 +15,11 @@ from gateway.callers.methods import OAuthIssuer, Roles
 from gateway.callers.people import (
     CLAIMS,
     LoginAttempt,
-    as_client,
-    on_console,
+    person_on_console,
     principal_fields,
     principal_of,
     start_attempt,
+    without_console_rights,
 )
 from gateway.credentials import ALGORITHMS
 from gateway.doors.issuers import EARLY_FETCH_SPACING, EARLY_FETCHES, FRESH, PAUSE, STALE, Freshness
@@ -67,12 +67,12 @@ def test_access_tokens_never_answer_or_administer() -> None:
     claims = {**GOOD, "realm_access": {"roles": ["staff", "ops", "root"]}}
     token = of_access_token(SPEC, ROLES, claims, frozenset(), 0.0)
     assert token.capabilities == {"mcp", "bridge", "app", "audit:read"}
-    person = on_console(
+    person = person_on_console(
         of_id_token(SPEC, {**LOGIN, **{"realm_access": claims["realm_access"]}}, "n", 0.0), [SPEC], ROLES
     )
     assert person.capabilities == {"bridge", "app", "audit:read", "approve", "admin"}
-    assert as_client(person).capabilities == {"bridge", "app", "audit:read"}
-    assert not as_client(LOCAL).may("approve")
+    assert without_console_rights(person).capabilities == {"bridge", "app", "audit:read"}
+    assert not without_console_rights(LOCAL).may("approve")
 
 
 def test_an_id_token_opens_no_door() -> None:
@@ -134,7 +134,7 @@ def test_an_id_token_may_be_unusual(unusual: dict[str, Any]) -> None:
 def test_a_login_of_a_method_that_is_gone_is_none() -> None:
     """The configuration may have changed since the login."""
     with pytest.raises(Unidentified):
-        on_console(Principal("https://old.test", "console", "a", session=True), [SPEC], ROLES)
+        person_on_console(Principal("https://old.test", "console", "a", session=True), [SPEC], ROLES)
 
 
 def test_an_attempt_is_read_back_from_its_cookie_alone() -> None:

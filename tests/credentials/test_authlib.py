@@ -31,7 +31,7 @@ def test_basic_authentication_is_not_encoded() -> None:
 
 
 def test_its_secure_urls_are_more_than_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`server_answers.is_secure` refuses them all."""
+    """`flow_steps.is_secure` refuses them all."""
     assert is_secure_transport("https://login.example@evil.example/token#x")
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     assert is_secure_transport("http://evil.example/token")
@@ -67,7 +67,7 @@ def test_its_access_tokens_are_stricter_and_looser() -> None:
 
 @pytest.mark.parametrize("unusual", [{"amr": "pwd"}, {"auth_time": "900"}, {"nbf": None}])
 def test_its_id_tokens_are_stricter(unusual: dict[str, Any]) -> None:
-    """`server_answers.check_id_token` leaves such claims out."""
+    """`flow_steps.check_id_token` leaves such claims out."""
     with pytest.raises(InvalidClaimError):
         CodeIDToken({**TOKEN, **unusual}, {}, {}, {}).validate(50, 0)
 

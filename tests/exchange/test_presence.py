@@ -10,10 +10,10 @@ import pytest
 from gateway.errors import Refusal
 from gateway.exchange.presence import MOST, Presence
 from gateway.model import LOCAL
+from gateway.stores.security_keys import SecurityKeys
 from gateway.stores.sql import Database
-from gateway.stores.touch_keys import TouchKeys
 from tests.clock import Clock
-from tests.touch_key import TouchKey
+from tests.software_key import SoftwareKey
 
 CONSOLE = "http://console.localhost:8080"
 
@@ -22,15 +22,15 @@ CONSOLE = "http://console.localhost:8080"
 async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> None:
     """A new challenge replaces the one before."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        presence = Presence(TouchKeys(database), CONSOLE, Clock())
-        keys: list[TouchKey] = []
+        presence = Presence(SecurityKeys(database), CONSOLE, Clock())
+        keys: list[SoftwareKey] = []
         for number in range(MOST):
             begun: dict[str, Any] = {}
             for _ in range(3):
                 before, begun = begun, await presence.begin_adding(LOCAL)
                 assert len(presence._begun) == 1
             assert before["create"]["challenge"] != begun["create"]["challenge"]
-            key = TouchKey("console.localhost", CONSOLE)
+            key = SoftwareKey("console.localhost", CONSOLE)
             touched = keys[0].get(begun["touch"]) if keys else None
             await presence.add(LOCAL, f"key {number}", key.create(begun["create"]), touched)
             keys.append(key)
@@ -47,9 +47,9 @@ async def test_a_person_has_so_many_keys_and_one_challenge(tmp_path: Path) -> No
 async def test_a_challenge_that_another_one_replaced_is_good_for_nothing(tmp_path: Path) -> None:
     """The earlier attempt fails."""
     async with Database(f"sqlite:///{tmp_path}/gateway.db") as database:
-        presence = Presence(TouchKeys(database), CONSOLE, Clock())
+        presence = Presence(SecurityKeys(database), CONSOLE, Clock())
         first, _ = await presence.begin_adding(LOCAL), await presence.begin_adding(LOCAL)
-        key, create = TouchKey("console.localhost", CONSOLE), first["create"]
+        key, create = SoftwareKey("console.localhost", CONSOLE), first["create"]
         assert isinstance(create, dict)
         with pytest.raises(Refusal, match="no new key of this site"):
             await presence.add(LOCAL, "key", key.create(create), None)

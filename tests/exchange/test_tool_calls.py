@@ -319,11 +319,11 @@ async def test_a_call_may_go_on_in_the_background(house: House) -> None:
     async def run(id: str) -> None:
         await goes_on.wait()
 
-    async def carry(running: Coroutine[Any, Any, str]) -> str:
+    async def deliver(running: Coroutine[Any, Any, str]) -> str:
         tasks.append(asyncio.create_task(running))
         return "later"
 
-    assert await house.calls.call(Tool(running=run), carry=carry) == "later"
+    assert await house.calls.call(Tool(running=run), deliver=deliver) == "later"
     assert [phase for phase, _ in house.lines()] == ["intent"]
     goes_on.set()
     assert await tasks[0] == "done"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.ports import MountClient
+from gateway.mcp.mount_interfaces import MountClient
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import SealBroken

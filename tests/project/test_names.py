@@ -12,10 +12,10 @@ GATEWAY = Path(__file__).parents[2] / "gateway"
 
 PROTOCOLS: Final = {
     "Collector": "gateway.stores.otlp_logs",
-    "Exchange": "gateway.mcp.ports",
-    "Forwarder": "gateway.mcp.ports",
+    "Exchange": "gateway.mcp.mount_interfaces",
+    "Forwarder": "gateway.mcp.mount_interfaces",
     "Network": "gateway.backends.connect",
-    "Views": "gateway.mcp.ports",
+    "Views": "gateway.mcp.mount_interfaces",
 }
 """The names that several classes share, and the module of the protocol that they are of."""
 

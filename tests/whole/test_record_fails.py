@@ -23,7 +23,7 @@ from tests.approvals.test_ways import granted, removed, sent
 from tests.credentials.house import house
 from tests.doors.upstream_view import shop
 from tests.interop.serving import over_http
-from tests.touch_key import TouchKey
+from tests.software_key import SoftwareKey
 from tests.whole.test_main_job import person, questions
 from tests.world import EXAMPLE, Server, World, running
 
@@ -308,7 +308,7 @@ async def test_keys_without_a_record(tmp_path: Path) -> None:
     """A new one is refused until the record can be written; removing one always works."""
     async with running(tmp_path, extra="approvals: {presence: webauthn}\n") as world, person(world) as ann:
         journal, url = world.config.journal, f"{world.console}/api/keys"
-        key = TouchKey("gateway.localhost", world.console)
+        key = SoftwareKey("gateway.localhost", world.console)
         _, begun = await asked_for(ann, f"{url}/begin", {})
         new = {"name": "mine", "credential": key.create(begun["create"])}
         with closed(journal):
@@ -331,7 +331,7 @@ async def test_keys_without_a_record(tmp_path: Path) -> None:
             assert written(journal, "key")[before:] == lines
             if not broken:
                 _, begun = await asked_for(ann, f"{url}/begin", {})
-                key = TouchKey("gateway.localhost", world.console)
+                key = SoftwareKey("gateway.localhost", world.console)
                 new = {"name": "mine", "credential": key.create(begun["create"])}
                 assert (await asked_for(ann, url, new))[0] == 200
 

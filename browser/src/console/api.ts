@@ -1,7 +1,7 @@
 /** The gateway's REST interface, as the console uses it. */
 import { isObject, text } from "./json";
 import { create, touch } from "./touch";
-import type { Account, Accounts, Answer, GatewayState, JsonObject, LinkDecision, TouchKey } from "./types";
+import type { Account, Accounts, Answer, GatewayState, JsonObject, LinkDecision, SecurityKey } from "./types";
 
 /** An error answer of the gateway; `status` 0 means that there was no answer. */
 export class ApiError extends Error {
@@ -50,8 +50,8 @@ export class Api {
   }
 
   /** Whether an approval requires the touch of a key, and the person's keys. */
-  async keys(): Promise<{ presence: boolean; keys: TouchKey[] }> {
-    return (await (await this.send("api/keys", {})).json()) as { presence: boolean; keys: TouchKey[] };
+  async keys(): Promise<{ presence: boolean; keys: SecurityKey[] }> {
+    return (await (await this.send("api/keys", {})).json()) as { presence: boolean; keys: SecurityKey[] };
   }
 
   /** Add a key; a person who has one touches it first. */

@@ -5,7 +5,7 @@ import { type Api, ApiError } from "./api";
 import { dateTime } from "./format";
 import { icon } from "./icons";
 import { base, buttons } from "./styles";
-import type { TouchKey } from "./types";
+import type { SecurityKey } from "./types";
 
 @customElement("gateway-keys")
 export class SecurityKeys extends LitElement {
@@ -55,7 +55,7 @@ export class SecurityKeys extends LitElement {
   ];
 
   @property({ attribute: false }) api: Api | undefined;
-  @state() private keys: readonly TouchKey[] = [];
+  @state() private keys: readonly SecurityKey[] = [];
   @state() private needed = false;
   @state() private busy = false;
   @state() private problem = "";
@@ -94,7 +94,7 @@ export class SecurityKeys extends LitElement {
     </div>`;
   }
 
-  private line(key: TouchKey): TemplateResult {
+  private line(key: SecurityKey): TemplateResult {
     return html`<li data-testid="key">
       ${icon("shield")}<span>${key.name}</span><span class="muted">${dateTime(key.created)}</span>
       <button class="bare" ?disabled=${this.busy} @click=${() => void this.run((api) => api.removeKey(key.id))}>

@@ -77,7 +77,7 @@ export interface Grant {
 }
 
 /** A security key of the person. */
-export interface TouchKey {
+export interface SecurityKey {
   id: string;
   name: string;
   created: number;

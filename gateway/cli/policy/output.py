@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.cli.group import UNUSABLE
-from gateway.cli.records import Read, outcomes, whole
+from gateway.cli.records import Read, outcomes, total
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import indented_json
 from gateway.model import Json
@@ -67,12 +67,12 @@ STEP: Final = 256
 
 def shown_outcomes(record: Path, description: str, *, quiet: bool) -> Iterator[Read]:
     """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
-    total = whole(record)
+    size = total(record)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *times)
     out = console(err=True)
     with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task(description, total=size)
         for number, read in enumerate(outcomes(record)):
             if number % STEP == 0:
                 progress.update(task, completed=read.done)

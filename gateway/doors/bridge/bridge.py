@@ -13,8 +13,8 @@ from gateway import mux
 from gateway.arriving import NoRoom
 from gateway.backends.websocket_frames import read_in_turn
 from gateway.doors.authorization import lacking_any
+from gateway.doors.bridge.bridge_state import BridgeState
 from gateway.doors.bridge.host_page import HostPage
-from gateway.doors.bridge.shared import Bridged
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import MuxError
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 class BridgeDoor:
     """The WebSocket of each host page, and the bodies that its frames name."""
 
-    def __init__(self, bridged: Bridged, in_turn: RoundRobin) -> None:
-        self._bridged = bridged
+    def __init__(self, state: BridgeState, in_turn: RoundRobin) -> None:
+        self._state = state
         self._in_turn = in_turn
         self._pages: dict[web.WebSocketResponse, HostPage] = {}
 
@@ -52,13 +52,13 @@ class BridgeDoor:
     async def close(self) -> None:
         """Close every connection at shutdown; the views end with them."""
         await close_all(list(self._pages), 1001, b"the gateway stops")
-        self._bridged.end_lost()
+        self._state.end_lost()
 
     async def end_all(self, principal: Principal) -> None:
         """End every connection and view of a person who logs out."""
         mine = [socket for socket, page in self._pages.items() if page.principal == principal]
         await close_all(mine, 1008, b"logged out")
-        self._bridged.end_lost(principal)
+        self._state.end_lost(principal)
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
         # No compression: content of pages and models is mixed with secrets here, and latency matters more than size.
@@ -73,7 +73,7 @@ class BridgeDoor:
             return refusal_response(426, "websocket-needed", "The bridge is a WebSocket.", {"upgrade": "websocket"})
         await socket.prepare(request)
         read_in_turn(request.protocol, self._in_turn)
-        page = self._pages[socket] = HostPage(self._bridged, socket, request)
+        page = self._pages[socket] = HostPage(self._state, socket, request)
         try:
             await page.run()
         finally:
@@ -84,9 +84,9 @@ class BridgeDoor:
         if (refusal := lacking_any(request, "bridge")) is not None:
             return refusal
         principal = request[PRINCIPAL].id
-        rest = partial(self._bridged.views.precedence.rest, principal)
+        rest = partial(self._state.views.precedence.rest, principal)
         try:
-            kept = await self._bridged.bodies.receive(request.match_info["id"], request, principal, rest)
+            kept = await self._state.bodies.receive(request.match_info["id"], request, principal, rest)
         except NoRoom:
             answer = refusal_response(503, "no-room", _NO_ROOM, {"retry-after": "1"})
             answer.force_close()  # the rest of the body is not read
@@ -107,10 +107,10 @@ class BridgeDoor:
         if (refusal := lacking_any(request, "bridge")) is not None:
             return refusal
         id = request.match_info["id"]
-        content = self._bridged.bodies.take(id, request[PRINCIPAL].id)
+        content = self._state.bodies.take(id, request[PRINCIPAL].id)
         if content is None:
             return refusal_response(404, "unknown-body", "No such body waits; each can be taken once.")
-        self._bridged.bodies.release(id)
+        self._state.bodies.release(id)
         headers = {**SECURE, "cache-control": "no-store"}
         if isinstance(content, bytes):
             return web.Response(body=content, content_type="application/octet-stream", headers=headers)

@@ -18,7 +18,8 @@ from gateway import mux
 from gateway.backends.websocket_frames import NORMAL
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
-from gateway.doors.bridge.shared import CONNECTIONS, Bridged, Ticket
+from gateway.digests import digest
+from gateway.doors.bridge.bridge_state import CONNECTIONS, BridgeState, Ticket
 from gateway.doors.refused_callers import REFUSED
 from gateway.doors.responses import refusal_response
 from gateway.errors import MuxError, Refusal
@@ -27,7 +28,6 @@ from gateway.jsontext.writing import is_large
 from gateway.mcp import results
 from gateway.mcp.view_server import Beside, UiPeer
 from gateway.model import Caller, Channel, Door, Json, Principal
-from gateway.proving import digest
 from gateway.views.view import View
 
 UNSENT = 128 * 1024
@@ -130,8 +130,8 @@ class _Seat:
 class HostPage:
     """The views on one WebSocket."""
 
-    def __init__(self, bridged: Bridged, socket: web.WebSocketResponse, request: web.Request) -> None:
-        self._bridged = bridged
+    def __init__(self, state: BridgeState, socket: web.WebSocketResponse, request: web.Request) -> None:
+        self._state = state
         self._socket = socket
         self._origin = request.headers.get("origin")
         self._transport = request.transport
@@ -162,8 +162,8 @@ class HostPage:
 
     async def _serve(self, principal: Principal) -> None:
         with (
-            self._bridged.places.place(principal.person) as free,
-            self._bridged.standing.held(principal, self._cut_off),
+            self._state.places.place(principal.person) as free,
+            self._state.revocations.held(principal, self._cut_off),
         ):
             if not free:
                 CONNECTIONS.exceeded(principal.id)
@@ -219,7 +219,7 @@ class HostPage:
     async def _take(self, event: mux.Frame) -> None:
         match event:
             case mux.Hello(ticket):
-                self._ticket = self._bridged.tickets.redeem(ticket, self._origin)
+                self._ticket = self._state.tickets.redeem(ticket, self._origin)
                 if self._ticket is None:
                     self._request[REFUSED] = refusal_response(
                         403, "bad-ticket", "This ticket is unknown, used or expired."
@@ -233,19 +233,19 @@ class HostPage:
                 await self._route(event)
             case mux.Gesture(view, age):
                 if self._ticket is not None and self._ticket.attest:
-                    self._bridged.views.gesture(self._seats[view].view, age / 1000)
+                    self._state.views.gesture(self._seats[view].view, age / 1000)
             case mux.Close(view, _):
                 await self._close(view)
             case _:
                 pass
 
     async def _open(self, ref: str, app: str) -> None:
-        resource = self._bridged.resources.get(app)
+        resource = self._state.resources.get(app)
         if self._ticket is None or resource is None or app not in self._ticket.apps:
             await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
             return
         try:
-            view = self._bridged.views.open_bridged(self._ticket.principal, app)
+            view = self._state.views.open_bridged(self._ticket.principal, app)
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
             return
@@ -254,7 +254,7 @@ class HostPage:
 
     async def _resume(self, id: str, token: str) -> None:
         ticket = self._ticket
-        view = self._bridged.take_up(id, token, ticket.principal, self._origin) if ticket is not None else None
+        view = self._state.take_up(id, token, ticket.principal, self._origin) if ticket is not None else None
         if view is None:
             await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
             return
@@ -266,7 +266,7 @@ class HostPage:
         try:
             await self._say(said)
         except BaseException:  # on cancellation too: the page could not resume it
-            self._bridged.end(view)
+            self._state.end(view)
             raise
         await self._seat(view, token)
 
@@ -279,7 +279,7 @@ class HostPage:
         async def on_webmcp(message: dict[str, Json]) -> None:
             await self._say_message(mux.Message(view.id, Channel.WEBMCP, message))
 
-        views = self._bridged.views
+        views = self._state.views
         ending = AsyncExitStack()
 
         def caller(reported_model: bool) -> Caller:
@@ -288,7 +288,7 @@ class HostPage:
         def turn() -> Awaitable[None]:
             return views.precedence.turn(view.principal.id)
 
-        peer = UiPeer(self._bridged.answers[view.app], caller, on_ui, self._aside, turn, view.principal.id)
+        peer = UiPeer(self._state.answers[view.app], caller, on_ui, self._aside, turn, view.principal.id)
         await ending.enter_async_context(peer)
         self._seats[view.id] = _Seat(view, peer, ending, digest(token))
         views.connect(view, on_webmcp, on_ui)
@@ -306,16 +306,16 @@ class HostPage:
             await seat.peer.receive(message, beside)
             return
         if "result" in message:
-            self._bridged.views.precedence.come(seat.view.principal.id)
+            self._state.views.precedence.come(seat.view.principal.id)
         if seat.view.session is not None and not seat.view.session.receive(message):
-            self._bridged.views.disconnect(seat.view)
+            self._state.views.disconnect(seat.view)
 
     def _whole(self, message: dict[str, Json]) -> dict[str, Json]:
         """Return the message with the body that it names. Raises `MuxError` for an unknown body or invalid JSON."""
         body = mux.named_body(message)
         if body is None or self._ticket is None:
             return message
-        text = self._bridged.bodies.take(body, self._ticket.principal.id)
+        text = self._state.bodies.take(body, self._ticket.principal.id)
         if not isinstance(text, str):
             raise MuxError("unknown-body", "the message names a body that was not put")
         return mux.join_body(message, text)
@@ -325,7 +325,7 @@ class HostPage:
         params = message.get("params")
         if not isinstance(params, dict) or BYTES not in params or self._ticket is None:
             return message, None
-        id, bodies = params[BYTES], self._bridged.bodies
+        id, bodies = params[BYTES], self._state.bodies
         message = {**message, "params": {name: value for name, value in params.items() if name != BYTES}}
         if id == TOO_LARGE:
             return message, Beside(Handed(None), lambda: None)
@@ -351,7 +351,7 @@ class HostPage:
             try:
                 await seat.ending.aclose()
             finally:
-                self._bridged.end(seat.view)
+                self._state.end(seat.view)
 
     async def _leave(self) -> None:
         """End the calls in flight after a disconnect; the views wait to be resumed.
@@ -361,7 +361,7 @@ class HostPage:
         async with AsyncExitStack() as endings:
             for seat in self._seats.values():
                 endings.push_async_exit(seat.ending)
-                self._bridged.lose(seat.view, seat.token, self._origin)
+                self._state.lose(seat.view, seat.token, self._origin)
             self._seats.clear()
 
     async def _say_message(
@@ -374,7 +374,7 @@ class HostPage:
         split = await asyncio.to_thread(_split, message, own) if is_large(message) else _split(message, own)
         if split is not None:
             id, named, text = split
-            if self._bridged.bodies.put(id, self._ticket.principal.id, text):
+            if self._state.bodies.put(id, self._ticket.principal.id, text):
                 frame = mux.Message(frame.view, frame.channel, named)
         leaving()
         await self._say(frame)
@@ -382,7 +382,7 @@ class HostPage:
     def _aside(self, body: bytes) -> str | None:
         """Store the bytes of an answer for the host page; return their name, None if there is no room."""
         id, ticket = secrets.token_urlsafe(24), self._ticket
-        return id if ticket is not None and self._bridged.bodies.put(id, ticket.principal.id, body) else None
+        return id if ticket is not None and self._state.bodies.put(id, ticket.principal.id, body) else None
 
     async def _say(self, frame: mux.Frame) -> None:
         for answer in self._mux.send(frame):

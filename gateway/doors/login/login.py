@@ -13,7 +13,8 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from gateway.callers.methods import Method, NoAuth, OAuthIssuer, Roles, TokenAuth
-from gateway.callers.people import LoginAttempt, is_open, issuer_names, on_console, start_attempt
+from gateway.callers.people import LoginAttempt, is_open, issuer_names, person_on_console, start_attempt
+from gateway.digests import equals_secret
 from gateway.doors.access import VISIT, Access, Site
 from gateway.doors.identify import CallPlace, Identify
 from gateway.doors.login.pages import local, onwards, page
@@ -22,7 +23,6 @@ from gateway.doors.responses import refusal_response
 from gateway.errors import StartError, Unidentified
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, LogoutHints, SessionKind, Sessions, StoredSession
-from gateway.proving import shows
 
 WAY = 600.0
 """Seconds that a person may take on the login pages of the console and of their issuer."""
@@ -241,7 +241,7 @@ class LoginDoor:
                 return onwards(request.raw_path)
             return web.Response(status=302, headers={"location": f"/login?{urlencode({'to': request.raw_path})}"})
         try:
-            person = on_console(session.principal, self._methods, self._roles)
+            person = person_on_console(session.principal, self._methods, self._roles)
         except Unidentified as error:
             return page("Not logged in", error.detail, 403)
         if not person.may("app", app):
@@ -297,8 +297,8 @@ def to_console(request: web.Request, origin: str, app: str, console: str) -> web
     return answer
 
 
-class Visits:
-    """Accepts logins on the sites of apps; `sites` returns an app's id and origin by host."""
+class SiteLogins:
+    """Completes logins on the sites of apps; `sites` returns an app's id and origin by host."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class Visits:
         app, origin = site
         cookies = SessionCookies(origin)
         expected, state = cookies.read(request, "state"), request.query.get("state", "")
-        if expected is None or not shows(state, expected):
+        if expected is None or not equals_secret(state, expected):
             return page("Not logged in", "This login was not begun in this browser, or cookies are off.", 403)
         now = self._clock()
         session = await self._sessions.take(SessionKind.CODE, request.query.get("code", ""), now)

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from gateway import mux
-from gateway.doors.bridge.shared import Tickets
+from gateway.doors.bridge.bridge_state import Tickets
 from gateway.doors.bridge.uploads import LIFE, Bodies
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.jsontext.sizes import AT_ONCE

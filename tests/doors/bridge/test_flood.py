@@ -10,7 +10,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from gateway import mux
-from gateway.doors.bridge import host_page, shared
+from gateway.doors.bridge import bridge_state, host_page
 from gateway.doors.bridge.host_page import BATCH
 from tests.doors.bridge.test_bridge import PROTOCOL, connected, console
 from tests.world import World, running
@@ -96,7 +96,7 @@ async def test_who_does_not_end_the_connection_is_heard_no_more(world: World) ->
 @pytest.mark.bound("bridge connections")
 async def test_a_person_has_so_many_host_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is closed with a reason; a page that closes frees its place."""
-    monkeypatch.setattr(shared, "EACH", 2)
+    monkeypatch.setattr(bridge_state, "EACH", 2)
     async with running(tmp_path) as world, console(world) as client, AsyncExitStack() as pages:
         first = await pages.enter_async_context(connected(world, client))
         await first.open()

@@ -1,4 +1,4 @@
-"""The state shared by all connections of the bridge, and the views of lost connections."""
+"""The state of the bridge that all its connections share: the tickets that open them, and the views of lost ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.bounds import Area, Bound
+from gateway.digests import digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
 from gateway.mcp.view_server import ViewServer
 from gateway.model import Principal, Resource
 from gateway.ports.approvals import Approvals
-from gateway.proving import digest
 from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import View
@@ -43,7 +43,7 @@ _UNUSED: Final = Bound(
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The principal, apps, page origin and expiry of an admission. With `attest`, its gestures are trusted."""
+    """The principal, apps, page origin and expiry of one ticket. `attest`: the page's reports of gestures count."""
 
     origin: str | None
     principal: Principal
@@ -112,15 +112,19 @@ class _Lost:
 
 
 @dataclass(slots=True)
-class Bridged:
-    """`answers` (the servers of views' calls) and `resources` are keyed by app."""
+class BridgeState:
+    """The state that all connections of the bridge share.
+
+    `answers`: the servers of views' calls, by app.
+    `resources`: the packed pages, by app.
+    """
 
     views: Views
     approvals: Approvals
     answers: Mapping[str, ViewServer]
     resources: Mapping[str, Resource]
     streams: Streams
-    standing: Revocations
+    revocations: Revocations
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))

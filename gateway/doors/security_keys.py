@@ -17,7 +17,7 @@ from gateway.model import Caller, Door, Initiator, Json, Principal
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class TouchKeyDoor:
+class SecurityKeyDoor:
     """The endpoints of security keys; with `presence` None no keys are used."""
 
     def __init__(self, presence: Presence | None, recorder: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""Common parts of the auth flows: sending a request, parsing an answer, checking an ID token, wording a failure."""
+"""The steps that the OAuth flows share: send a request, parse the answer, check an ID token, raise a failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\]")
 
 
 def ask(credential: str, request: Outbound) -> Flow[Response]:
-    """Send one request; a refused connection becomes a refusal of the credential."""
+    """Send one request. Raises `Refusal` (`credential-failed`) that names the credential if it cannot be sent."""
     try:
         return (yield request)
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Comparison and digests of what callers present, for any string.
+"""Digests of secrets, and their comparison in constant time, for any string.
 
 The string may have no encoding: headers that are not UTF-8, JSON with a lone surrogate.
 """
@@ -9,7 +9,7 @@ import hashlib
 import hmac
 
 
-def shows(given: str, known: str) -> bool:
+def equals_secret(given: str, known: str) -> bool:
     """Return whether `given` equals the secret `known`, in constant time."""
     return hmac.compare_digest(_raw(given), _raw(known))
 

@@ -1,4 +1,4 @@
-"""The interfaces that a mount of the MCP server needs from the layers below, and the client that calls through it."""
+"""The interfaces of the layers below that a mount of the MCP server calls, and the client for which it calls them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ Push = Callable[[dict[str, Json]], Awaitable[None]]
 
 class MountClient(Struct, frozen=True):
     """The caller of a mount.
-    `is_app` means that the client shows MCP Apps, so that its calls may come from one. `caller` returns the calling
-    view if the connection itself proves it; its argument is whether the view reports a model, and it raises `Refusal`
-    once that view is gone. `handed` is the body of its request that came beside the call, `aside` stores that of an
-    answer there. `push` sends a part of a stream before the call is answered. `tell` sends the client's person to a
-    page of the console, if the client can do that.
+
+    `is_app`: the client shows MCP Apps, so its calls may come from one.
+    `caller`: returns the calling view if the connection itself proves it. Its argument is whether the view reports a
+    model; it raises `Refusal` once that view is gone.
+    `tell`: sends the client's person to a page of the console, if the client can do that.
+    `handed`: the request's body that was sent beside the call.
+    `aside`: stores the answer's body beside the answer.
+    `push`: sends a part of a stream before the call is answered.
     """
 
     principal: Principal

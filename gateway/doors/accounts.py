@@ -8,21 +8,21 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from gateway.digests import equals_secret
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import fresh, object_of, refusal_response
 from gateway.errors import Refusal
 from gateway.exchange.connecting import AccountConnection, Connecting
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Door, Initiator, Json, Principal
-from gateway.proving import shows
 
 _ANSWER: Final = ("code", "state", "iss", "error")
 LONGEST: Final = 4096
 _DOWN = "The database does not answer: nothing was changed."
 
 
-class ConnectionsDoor:
-    """The REST API of connections. `audience` returns a principal's token in links to it."""
+class AccountsDoor:
+    """The REST API of connected accounts. `audience` returns a principal's token in links to it."""
 
     def __init__(self, connecting: Connecting, recorder: Recorder, audience: Callable[[Principal], str]) -> None:
         self._connecting = connecting
@@ -62,7 +62,7 @@ class ConnectionsDoor:
         if not principal.session:
             return _not_a_person()
         meant = (await object_of(request)).get("for")
-        if isinstance(meant, str) and meant and not shows(meant, self._audience(principal)):
+        if isinstance(meant, str) and meant and not equals_secret(meant, self._audience(principal)):
             return refusal_response(
                 403, "other-person", "This link belongs to another person: request one of your own."
             )

@@ -12,7 +12,7 @@ from gateway.stores.sql import Database, whole
 
 
 @dataclass(frozen=True, slots=True)
-class TouchKey:
+class SecurityKey:
     """A key of one person. `count` is its signature counter; `created` is in seconds since the epoch."""
 
     id: str
@@ -23,19 +23,19 @@ class TouchKey:
     created: float
 
 
-class TouchKeys:
+class SecurityKeys:
     """The keys of all people, in `database`. Each method raises OSError while that is down."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def of(self, person: str) -> list[TouchKey]:
+    async def of(self, person: str) -> list[SecurityKey]:
         """Return the keys of a person, oldest first."""
         wanted = select(TOUCH_KEYS).where(TOUCH_KEYS.c.person == person).order_by(TOUCH_KEYS.c.created)
         async with self._database.connect() as connection:
-            return [TouchKey(**row._mapping) for row in await connection.execute(wanted)]
+            return [SecurityKey(**row._mapping) for row in await connection.execute(wanted)]
 
-    async def add(self, key: TouchKey) -> bool:
+    async def add(self, key: SecurityKey) -> bool:
         """Store a new key. Return False if it is registered already, by any person."""
         return await whole(self._add(key))
 
@@ -47,7 +47,7 @@ class TouchKeys:
         """Delete a key. Return False if this person has no such key."""
         return await whole(self._remove(person, id))
 
-    async def _add(self, key: TouchKey) -> bool:
+    async def _add(self, key: SecurityKey) -> bool:
         row = {name: getattr(key, name) for name in ("id", "person", "name", "public", "count", "created")}
         async with self._database.connect() as connection:
             try:

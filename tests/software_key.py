@@ -16,7 +16,7 @@ PRESENT = 0x01
 ATTESTED = 0x40
 
 
-class TouchKey:
+class SoftwareKey:
     """A key for the site `site`, whose pages are of `origin`."""
 
     def __init__(self, site: str, origin: str) -> None:
