@@ -56,7 +56,7 @@ def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
     config = tmp_path / os.fsdecode(b"\xff.yaml")
     config.write_text("apps: {}\n", "utf-8")
     config.chmod(0o666)
-    command = [sys.executable, "-m", "gateway", "doctor", "-c", config]
+    command = [sys.executable, "-m", "gateway", "doctor", "-c", str(config)]
     environ = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(command, env=environ, capture_output=True, check=False)
     assert done.returncode == 1, done.stderr
