@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
-ROOMS = $(wildcard gateway plugins examples tests benchmarks scripts)
+SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
 .PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql
@@ -27,7 +27,7 @@ help:
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
-	@echo "make fuzz   throw made-up inputs at the pure rooms for TIME=60 seconds, at TARGETS (all)"
+	@echo "make fuzz   throw made-up inputs at the packages without I/O for TIME=60 seconds, at TARGETS (all)"
 	@echo "make wpt    run Web Platform Tests of the checkout WPT=… natively and in a view, and print what differs"
 	@echo "make lock   resolve the lock files anew"
 	@echo "make clean  remove what the other targets made"
@@ -71,11 +71,11 @@ lint: $(VENV)/.built
 	@$(AT_ONCE) $(LINTERS)
 
 lint-types: $(VENV)/.built
-	mypy $(ROOMS) hatch_build.py
+	mypy $(SOURCES) hatch_build.py
 
 lint-style: $(VENV)/.built
-	ruff check $(ROOMS) hatch_build.py
-	ruff format --check $(ROOMS) hatch_build.py
+	ruff check $(SOURCES) hatch_build.py
+	ruff format --check $(SOURCES) hatch_build.py
 
 lint-layers: $(VENV)/.built
 	lint-imports

@@ -1,4 +1,4 @@
-"""The grants as flows: from a login, a credential or another token to a token (RFC 6749, 7523, 7636, 8693, 9207)."""
+"""OAuth grants as flows: from a login, a credential or another token to a token (RFC 6749, 7523, 7636, 8693, 9207)."""
 
 from __future__ import annotations
 

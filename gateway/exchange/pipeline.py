@@ -1,4 +1,7 @@
-"""The steps of a request: canonicalise, decide, limit, approve, record, authenticate, send, filter, close record."""
+"""The steps of a request: canonicalise, decide, limit, add the idempotency key, approve, ask plugins, send, filter.
+
+Its entry in the record is opened before anything is sent, and closed whatever happens.
+"""
 
 from __future__ import annotations
 

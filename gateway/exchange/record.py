@@ -1,4 +1,7 @@
-"""The record of one exchange or tool call: the intent is written before anything is sent, then the outcome."""
+"""The record (the audit log), and the entry in it of one exchange or tool call: its intent, then its outcome.
+
+The intent is written before anything is sent.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from gateway.traces import Span, Trace, Tracer, current
 
 
 class Measure:
-    """Counts records in `metrics`, after their answers.
+    """Counts entries in `metrics`, after their answers.
 
     All labels are names of the configuration or of this program, so that their number is bounded.
     """
@@ -39,7 +42,7 @@ class Measure:
         self._metrics.journal_lines.add(kind, phase)
 
     def closed(self, kind: str, fields: Mapping[str, Json], timing: Mapping[str, float], seconds: float) -> None:
-        """Count one record by its kind, in the next iteration of the event loop; `timing` is in seconds by step."""
+        """Count one entry by its kind, in the next iteration of the event loop; `timing` is in seconds by step."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._count)
         self._closed.append((kind, fields, timing, seconds))
@@ -81,7 +84,7 @@ log = logging.getLogger(__name__)
 
 
 class OnFailure(StrEnum):
-    """The treatment of a request whose record cannot be written."""
+    """The treatment of a request whose entry cannot be written."""
 
     REFUSE_UNSAFE = "refuse-unsafe"
     REFUSE = "refuse"
@@ -109,14 +112,14 @@ WAITS: Final = 202
 
 
 class Writer(Protocol):
-    """The output of records; `OSError` means that a line was not written."""
+    """The output of entries; `OSError` means that a line was not written."""
 
     def append(self, record: AuditRecord) -> AuditRecord:
-        """Write one line, and return the record as it was written."""
+        """Write one line, and return it as it was written."""
         ...
 
     def redacted(self, record: AuditRecord) -> AuditRecord:
-        """Return the record after redaction, as it may be written or passed on."""
+        """Return the line after redaction, as it may be written or passed on."""
         ...
 
     async def synced(self) -> None:
@@ -125,9 +128,9 @@ class Writer(Protocol):
 
 
 class Record:
-    """The fields of one exchange so far; `mark` ends a step and notes its duration.
+    """The entry of one exchange or tool call: its fields so far.
 
-    `span` is its place in a trace.
+    `span`: its place in a trace.
     """
 
     def __init__(self, recorder: Recorder, id: str, kind: str, caller: Caller, safe: bool, span: Span) -> None:
@@ -225,7 +228,7 @@ class Record:
 
 
 class Recorder:
-    """Starts records and writes them to the journal, then to the plugins; counts them in `metrics`."""
+    """Starts entries and writes them to the journal, then to the plugins; counts them in `metrics`."""
 
     def __init__(
         self,
@@ -250,12 +253,12 @@ class Recorder:
         self._hooks = hooks
         self._on_failure = on_failure
         self.tells_all = on_failure is OnFailure.REFUSE or hooks.hear_records
-        """Whether every intent is written: if none may be missing, or a plugin receives records."""
+        """Whether every intent is written: if none may be missing, or a plugin receives entries."""
 
     def start(
         self, kind: str, caller: Caller, *, safe: bool, came: Trace | None = None, after: str | None = None
     ) -> Record:
-        """Return a new record. `safe`: the call changes nothing (RFC 9110, 9.2.1).
+        """Return a new entry. `safe`: the call changes nothing (RFC 9110, 9.2.1).
 
         It belongs to the trace of its cause, or of the question `after` whose answer it continues; else to the trace of
         its arrival, else to `came`. Calls with the same cause that has no trace yet, such as a person's gesture, share
@@ -309,7 +312,7 @@ class Recorder:
             await self._line(self._randomness.id(), str(fields["kind"]), fields)
 
     async def write(self, record: Record, phase: str, *, binding: bool = True) -> None:
-        """Write one line of `record`. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
+        """Write one line of an entry. Raises `Refusal` if a `binding` intent fails and the configuration demands it."""
         entry = AuditRecord(record.id, phase, time.time(), record.fields.copy())
         try:
             line = self._journal.append(entry)

@@ -21,7 +21,7 @@ LARGEST = 4096
 
 def main() -> int:
     """Return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the gateway's pure rooms.")
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the packages without I/O.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="time for all targets together (default 60)")
     options = parser.parse_args()

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.policy import METHODS, Policy, parse_policy
-from gateway.policy.diff import Turn, diff
+from gateway.policy.diff import Turn, diff, routes_differ
+from gateway.policy.gcra import Rate
+from gateway.policy.masks import parse_json_path
+from gateway.policy.obligations import (
+    Circuit,
+    Cookies,
+    Limit,
+    Obligations,
+    Per,
+    Quota,
+    Redirects,
+    Retry,
+    Window,
+)
 
 HEAD = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
 
@@ -204,3 +219,33 @@ def test_thousands_of_routes_are_compared() -> None:
     before, after = policy(routes), policy(routes, "limits: {response: 9MiB}\n")
     (change,) = diff(before, after)
     assert len(change.subjects) == 3000
+
+
+SET_OTHERWISE = {"confirm", "grant", "patience", "no_store", "description", "reads_body", "report", "reported"}
+"""Obligations that follow from the keys `confirm`, `when`, `body` and `mode`, which are compared, or of tools only."""
+
+OTHER: dict[str, Any] = {
+    "limits": (Limit(Rate(3, 60.0), Per.APP),),
+    "quotas": (Quota(3, Window.DAY, Per.APP),),
+    "timeout": 3.0,
+    "request_limit": 3,
+    "response_limit": 3,
+    "response_headers": frozenset({"x-more"}),
+    "idempotent": True,
+    "retry": Retry(3, frozenset({503}), 0.1),
+    "circuit": Circuit(3, 1.0),
+    "cookies": Cookies.JAR,
+    "redirects": Redirects.NONE,
+    "stream": True,
+    "mask": (parse_json_path("$.secret"),),
+}
+"""Another value than by default for each of the other obligations."""
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Obligations) if one.name not in SET_OTHERWISE])
+def test_each_obligation_is_compared(name: str) -> None:
+    """`policy diff` would call a field that it does not know unchanged."""
+    usual = policy(CART).routes.all[0]
+    obligations = replace(usual.decided.obligations, **{name: OTHER[name]})
+    other = replace(usual, decided=replace(usual.decided, obligations=obligations))
+    assert len(list(routes_differ(usual, other))) > 0
