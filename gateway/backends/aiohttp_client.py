@@ -66,7 +66,7 @@ class AiohttpClient:
                     await self.send(data, reading, body)
             except Lost as error:
                 if attempt or method not in RETRIED:
-                    detail = f"{self._origin.place} closed the connection without an answer"
+                    detail = f"{self._origin.authority} closed the connection without an answer"
                     raise Refusal(Reason.BACKEND_UNREACHABLE, detail) from error
             except Malformed as error:
                 detail = f"backend {self._name!r} broke off, or answered with something that is not HTTP: {error}"

@@ -94,22 +94,22 @@ class AddressDenied(PermissionError):
 class Redirected(Refusal):
     """A redirect that was not followed: `code` is its status, `location` its target."""
 
-    def __init__(self, place: str, code: int, location: str | None) -> None:
-        super().__init__(Reason.BACKEND_PROTOCOL, f"{place} leads elsewhere: HTTP status {code}")
+    def __init__(self, authority: str, code: int, location: str | None) -> None:
+        super().__init__(Reason.BACKEND_PROTOCOL, f"{authority} leads elsewhere: HTTP status {code}")
         self.code = code
         self.location = location
 
 
 class Origin(NamedTuple):
-    """The target of connections: `host` is an ASCII name or an address, `place` its form in messages."""
+    """The target of connections: `host` is an ASCII name or an address, `authority` its form in messages."""
 
     scheme: str
     host: str
     port: int
 
     @property
-    def place(self) -> str:
-        """Host and port."""
+    def authority(self) -> str:
+        """Host and port (RFC 3986, 3.2)."""
         return f"{self.host}:{self.port}"
 
 
@@ -265,8 +265,8 @@ def _no_redirects() -> aiohttp.TraceConfig:
 
     async def refuse(_: aiohttp.ClientSession, __: object, led: aiohttp.TraceRequestRedirectParams) -> None:
         led.response.close()
-        place, location = f"{led.url.raw_host}:{led.url.port}", led.response.headers.get("location")
-        raise Redirected(place, led.response.status, location)
+        authority, location = f"{led.url.raw_host}:{led.url.port}", led.response.headers.get("location")
+        raise Redirected(authority, led.response.status, location)
 
     config = aiohttp.TraceConfig()
     config.on_request_redirect.append(refuse)
@@ -318,9 +318,9 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
     except AddressDenied as error:
         raise _not_connected(origin, error) from error
     except OSError as error:
-        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: the name does not resolve") from error
+        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: the name does not resolve") from error
     if not found:
-        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: the name does not resolve")
+        raise Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: the name does not resolve")
     return [
         (entry["family"], socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (entry["host"], entry["port"])) for entry in found
     ]
@@ -328,13 +328,13 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
 
 def _not_connected(origin: Origin, error: OSError) -> Refusal:
     if isinstance(error, AddressDenied):
-        return _denied(origin.place)
+        return _denied(origin.authority)
     kind = "no TLS connection" if isinstance(error, ssl.SSLError) else "no connection"
-    return Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.place}: {kind}: {_words(error)}")
+    return Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: {kind}: {_words(error)}")
 
 
-def _denied(place: str) -> Refusal:
-    return Refusal(Reason.ADDRESS_DENIED, f"{place} is at an address that its `network` does not allow")
+def _denied(authority: str) -> Refusal:
+    return Refusal(Reason.ADDRESS_DENIED, f"{authority} is at an address that its `network` does not allow")
 
 
 @lru_cache(maxsize=1)
@@ -370,22 +370,22 @@ def _never_connected(error: aiohttp.ClientConnectionError) -> bool:
 
 def refusal(url: URL, error: aiohttp.ClientError | OSError) -> Refusal:
     """Return the caller's refusal; it contains the configured host, never the address that it resolved to."""
-    place = f"{url.raw_host}:{url.port}"
+    authority = f"{url.raw_host}:{url.port}"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
-            return _denied(place)
+            return _denied(authority)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: no TLS connection: {_words(error.os_error)}")
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{authority}: no TLS connection: {_words(error.os_error)}")
         case aiohttp.ClientConnectorDNSError():
-            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: the name does not resolve")
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{authority}: the name does not resolve")
         case aiohttp.ClientConnectorError():
-            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place}: no connection: {_words(error.os_error)}")
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{authority}: no connection: {_words(error.os_error)}")
         case TimeoutError():
-            return Refusal(Reason.BACKEND_TIMEOUT, f"{place}: no answer in time")
+            return Refusal(Reason.BACKEND_TIMEOUT, f"{authority}: no answer in time")
         case aiohttp.ClientConnectionError() | OSError():
-            return Refusal(Reason.BACKEND_UNREACHABLE, f"{place} closed the connection without an answer")
+            return Refusal(Reason.BACKEND_UNREACHABLE, f"{authority} closed the connection without an answer")
         case _:
-            return Refusal(Reason.BACKEND_PROTOCOL, f"{place} answered with something that is not HTTP")
+            return Refusal(Reason.BACKEND_PROTOCOL, f"{authority} answered with something that is not HTTP")
 
 
 def _words(error: OSError) -> str:

@@ -180,7 +180,7 @@ class ConnectionPool:
             return await self._connections.dial(self._network, self._origin, connection, self._tls)
 
     def _no_answer(self) -> Refusal:
-        detail = f"{self._origin.place} closed the connection without an answer"
+        detail = f"{self._origin.authority} closed the connection without an answer"
         return Refusal(Reason.BACKEND_UNREACHABLE, detail)
 
 

@@ -1,6 +1,6 @@
 """The approval step that requests, tools of views and tools of upstreams share: grant, park, notify, wait, dispatch.
 
-A question stays open for exactly as long as its person is told, however its caller waits.
+A question stays open until the time that its person is shown, however long its caller waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.model import Caller, Question, Request, Response, Tell, Visit
 from gateway.policy import Policy
 from gateway.ports.approvals import Approvals, ApprovalState, Ask, Grants, Parked, Pending
 
-PATIENCE: Final = 50.0
+CALLER_WAIT: Final = 50.0
 """Seconds that a call waits for a person if its caller's own deadline is unknown; a repeated call continues to wait."""
 
 AS_LONG_AS_IT_IS_OPEN: Final = math.inf
@@ -106,7 +106,7 @@ class ApprovalStep:
         if await self.is_granted(ask, caller, record):
             return
         question = await self.park(ask, caller, record)
-        seconds = PATIENCE if tell is None else AS_LONG_AS_IT_IS_OPEN
+        seconds = CALLER_WAIT if tell is None else AS_LONG_AS_IT_IS_OPEN
         parked = await self.wait(question, caller, seconds, tell, typed=typed)
         if parked.state is ApprovalState.OPEN:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, STILL_WAITS, status=202)
@@ -224,6 +224,6 @@ def _ask(message: str, decided: DecidedRequest, policy: Policy) -> Ask:
         headers=canonical.headers,
         body=canonical.body,
         grant=decided.obligations.grant,
-        patience=decided.obligations.patience,
+        question_timeout=decided.obligations.question_timeout,
         rule=f"{canonical.method} {decided.decision.route or ''}",
     )

@@ -129,7 +129,7 @@ class MemoryApprovals:
                 Reason.APPROVAL_UNAVAILABLE, "Too many calls wait for an approval already. Answer those first."
             )
         self._refuse_the_hasty(caller.principal.id, steady)
-        patience = self.timeout if ask.patience is None else ask.patience
+        seconds = self.timeout if ask.question_timeout is None else ask.question_timeout
         question = Question(
             id=secrets.token_hex(16),  # typed at a command line, where a leading dash would be an option
             principal=caller.principal.id,
@@ -146,12 +146,12 @@ class MemoryApprovals:
             initiator=caller.initiator,
             evidence=caller.evidence,
             created=now,
-            expires=now + patience,
+            expires=now + seconds,
             cause=caller.cause,
             grant=ask.grant,
             rule=ask.rule,
         )
-        self._parked[question.id] = Parked(question, caller, request, steady + patience, asked=steady)
+        self._parked[question.id] = Parked(question, caller, request, steady + seconds, asked=steady)
         self._notify()
         return Pending(question)
 

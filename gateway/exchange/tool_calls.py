@@ -193,7 +193,7 @@ class ToolCalls:
             version,
             body=body.encode("utf-8", "replace"),
             grant=decision.obligations.grant if rule else None,
-            patience=decision.obligations.patience,
+            question_timeout=decision.obligations.question_timeout,
             rule=rule,
         )
 

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
-from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, PATIENCE
+from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
 from gateway.mcp import arguments as read
 from gateway.mcp import own_tools
 from gateway.mcp import tools as define
@@ -205,7 +205,7 @@ class Catalog:
         if caller.proven:  # the page polls by itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)
-        wait = PATIENCE if client.tell is None else AS_LONG_AS_IT_IS_OPEN
+        wait = CALLER_WAIT if client.tell is None else AS_LONG_AS_IT_IS_OPEN
         return await self._exchange.run(request, caller, wait=wait, tell=client.tell)
 
     async def relayed(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:

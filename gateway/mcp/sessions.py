@@ -8,7 +8,11 @@ from gateway.ports.sessions import TooManySessions
 
 
 class MemoryMcpSessions:
-    """The port `McpSessions` of one process: at most `each` sessions of a principal and `most` of all, per mount."""
+    """Implements the port `McpSessions` for one process.
+
+    `most`: the limit of sessions at one mount.
+    `each`: the limit of sessions of one principal at one mount.
+    """
 
     def __init__(self, most: int, each: int) -> None:
         self._most = most

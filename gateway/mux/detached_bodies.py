@@ -1,8 +1,8 @@
 """Large bodies outside the frames: `params` or `result` of a message is sent by HTTP and named `{"$body": id}`.
 
 The sender of a large message calls `split_body`, uploads or offers the text under `/bridge/bodies/<id>`, then sends the
-message that names it; the receiver gets the text and calls `join_body`. A value that merely looks like such a name is
-always split, so that a page cannot name a body that it did not send.
+message that names it; the receiver gets the text and calls `join_body`. A value of the page that itself has the form
+`{"$body": id}` is always split, however short, so that a page cannot name a body that it did not send.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from gateway.policy.expressions import (
     ListExpression,
     Literal,
     Macro,
-    Mapped,
+    MapExpression,
     Name,
     Operation,
     Select,
@@ -142,7 +142,7 @@ class CelWriter:
                 return f"{self.text(target, several=True)}[{self.text(key)}]"
             case ListExpression(items):
                 return f"[{', '.join(map(self.text, items))}]"
-            case Mapped(entries):
+            case MapExpression(entries):
                 return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in entries)}}}"
             case CallExpression():
                 return self._call(tree)

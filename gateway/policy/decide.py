@@ -149,5 +149,7 @@ def _tool_obligations(rule: ToolRule) -> Obligations:
 
 def _asking(decision: Decision, confirm: Confirm, source: FactSource, reason: str) -> Decision:
     asked, lasting = confirm.question(source), confirm.grant
-    obligations = replace(decision.obligations, confirm=asked, grant=lasting, patience=confirm.timeout, no_store=True)
+    obligations = replace(
+        decision.obligations, confirm=asked, grant=lasting, question_timeout=confirm.timeout, no_store=True
+    )
     return replace(decision, reasons=(*decision.reasons, reason), obligations=obligations)

@@ -28,7 +28,7 @@ _TOKEN = re.compile(
       | (?P<raw>r(?:"[^"\r\n]*"|'[^'\r\n]*'))
       | (?P<text>"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')
       | (?P<name>[A-Za-z_][A-Za-z0-9_]*)(?!["'])
-      | (?P<sign>&&|\|\||<=|>=|==|!=|[-+*/%<>!?:.,()\[\]{}])""",
+      | (?P<symbol>&&|\|\||<=|>=|==|!=|[-+*/%<>!?:.,()\[\]{}])""",
     re.ASCII | re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.ASCII | re.DOTALL)
@@ -101,20 +101,20 @@ class ListExpression:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MapExpression:
     """`{a: b}`."""
 
     entries: tuple[tuple[Tree, Tree], ...]
 
 
-Tree: TypeAlias = Literal | Name | Select | Index | CallExpression | Macro | Operation | ListExpression | Mapped
+Tree: TypeAlias = Literal | Name | Select | Index | CallExpression | Macro | Operation | ListExpression | MapExpression
 
 
 def parse_expression(source: str) -> Tree:
     """Parse `source`. Raises ValueError with the remedy."""
     if len(source.encode()) > MAX_SOURCE:
         raise ValueError(f"a condition may have {MAX_SOURCE} bytes at most")
-    return _Parser(source).whole()
+    return _Parser(source).expression()
 
 
 class _Parser:
@@ -126,7 +126,7 @@ class _Parser:
         self.place = 0
         self.depth = 0
 
-    def whole(self) -> Tree:
+    def expression(self) -> Tree:
         """Parse the whole text."""
         tree = self.choice()
         if self.tokens[self.place][0] != "end":
@@ -139,7 +139,7 @@ class _Parser:
         if self.depth > MAX_NESTING:
             raise ValueError(f"the condition is nested deeper than {MAX_NESTING} levels")
         tree = self.binary(0)
-        if self.taken("?"):
+        if self.consume("?"):
             chosen = self.binary(0)
             self.expect(":")
             tree = Operation("?:", (tree, chosen, self.choice()))
@@ -160,7 +160,7 @@ class _Parser:
     def operator(self, operators: tuple[str, ...]) -> str | None:
         """Consume and return the next token if it is one of `operators`."""
         kind, text = self.tokens[self.place]
-        if text not in operators or kind not in ("sign", "name"):
+        if text not in operators or kind not in ("symbol", "name"):
             return None
         self.place += 1
         return text
@@ -168,10 +168,10 @@ class _Parser:
     def unary(self) -> Tree:
         """Parse `!a`, `-a`, or a member."""
         kind, text = self.tokens[self.place]
-        if kind != "sign" or text not in ("!", "-"):
+        if kind != "symbol" or text not in ("!", "-"):
             return self.member()
         self.place += 1
-        if self.tokens[self.place] in (("sign", "!"), ("sign", "-")):
+        if self.tokens[self.place] in (("symbol", "!"), ("symbol", "-")):
             raise ValueError(f"{text} in a row needs parentheses")
         operand = self.member()
         if text == "-" and isinstance(operand, Literal) and type(operand.value) in (int, float):
@@ -182,19 +182,19 @@ class _Parser:
         """Parse a value with its `.field`, `.method(…)` and `[key]`."""
         tree = self.primary()
         while True:
-            if self.taken("."):
-                tree = self.selected(tree, self.name())
-            elif self.taken("["):
+            if self.consume("."):
+                tree = self.selector(tree, self.name())
+            elif self.consume("["):
                 tree = Index(tree, self.choice())
                 self.expect("]")
             else:
                 return tree
 
-    def selected(self, tree: Tree, name: str) -> Tree:
+    def selector(self, tree: Tree, name: str) -> Tree:
         """Parse `.name` of a tree: a field, a method, or a macro."""
-        if not self.taken("("):
+        if not self.consume("("):
             return Select(tree, name)
-        arguments = self.listed(")", self.choice)
+        arguments = self.items(")", self.choice)
         if name not in MACROS:
             return CallExpression(name, tree, arguments)
         variable = arguments[0] if arguments else None
@@ -214,19 +214,19 @@ class _Parser:
             case "raw":
                 return Literal(text[2:-1])
             case "text":
-                return Literal(_ESCAPE.sub(_unescaped, text[1:-1]))
+                return Literal(_ESCAPE.sub(_unescape, text[1:-1]))
             case "name" if text in ("true", "false", "null"):
                 return Literal({"true": True, "false": False, "null": None}[text])
             case "name" if text not in RESERVED:
-                return CallExpression(text, None, self.listed(")", self.choice)) if self.taken("(") else Name(text)
-            case "sign" if text == "(":
+                return CallExpression(text, None, self.items(")", self.choice)) if self.consume("(") else Name(text)
+            case "symbol" if text == "(":
                 tree = self.choice()
                 self.expect(")")
                 return tree
-            case "sign" if text == "[":
-                return ListExpression(self.listed("]", self.choice))
-            case "sign" if text == "{":
-                return Mapped(self.listed("}", self.entry))
+            case "symbol" if text == "[":
+                return ListExpression(self.items("]", self.choice))
+            case "symbol" if text == "{":
+                return MapExpression(self.items("}", self.entry))
         self.place -= 1
         raise self.unexpected()
 
@@ -236,10 +236,10 @@ class _Parser:
         self.expect(":")
         return key, self.choice()
 
-    def listed(self, end: str, one: Callable[[], T]) -> tuple[T, ...]:
+    def items(self, end: str, one: Callable[[], T]) -> tuple[T, ...]:
         """Parse a comma-separated list up to `end`."""
         found: list[T] = []
-        while not self.taken(end):
+        while not self.consume(end):
             if found:
                 self.expect(",")
             found.append(one())
@@ -253,16 +253,16 @@ class _Parser:
         self.place += 1
         return text
 
-    def taken(self, text: str) -> bool:
-        """Consume the sign `text` if it is next; return whether it was."""
-        if self.tokens[self.place] != ("sign", text):
+    def consume(self, text: str) -> bool:
+        """Consume the symbol `text` if it is next; return whether it was."""
+        if self.tokens[self.place] != ("symbol", text):
             return False
         self.place += 1
         return True
 
     def expect(self, text: str) -> None:
-        """Consume the sign `text`. Raises ValueError if it is not next."""
-        if not self.taken(text):
+        """Consume the symbol `text`. Raises ValueError if it is not next."""
+        if not self.consume(text):
             raise self.unexpected(f', "{text}" is expected')
 
     def unexpected(self, expected: str = "") -> ValueError:
@@ -297,7 +297,7 @@ def _float(text: str) -> float:
     return number
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     digits = match[1] or match[2] or match[3]
     if digits is None:
         if match[4] not in _CONTROLS:

@@ -131,19 +131,23 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class Obligations:
-    """The obligations of an allowed call. `confirm` is the question to a person, None if none is needed.
+    """The obligations of an allowed call.
 
-    `grant` is for how many seconds that person may allow all calls under the rule, None for this one only; `patience`
-    how many seconds the question stays open, None for the configured time. `timeout` is in seconds, the other limits
-    are in bytes. `no_store` means that the rule may ask for approval. `retry` applies to the methods it names.
-    `reads_body` means that the request's body was parsed and must be buffered; `mask` redacts values of a JSON answer.
-    `report` means that report mode is on: exceeded limits and quotas are recorded, not refused; `reported` that only
-    report mode allows this call, with the denial in the reasons.
+    `confirm`: the question to a person; None if none is needed.
+    `grant`: the seconds for which that person may allow all calls under the rule; None for this call only.
+    `question_timeout`: the seconds for which the question stays open; None for the configured time.
+    `timeout`: in seconds. `request_limit`, `response_limit`: in bytes.
+    `no_store`: the answer must not be cached, since the rule asks for an approval of some calls.
+    `retry`: the retries; they apply to the methods that it names.
+    `mask`: the values of a JSON answer that are redacted.
+    `reads_body`: the request's body was parsed and must be buffered.
+    `report`: report mode is on: exceeded limits and quotas are recorded, not refused.
+    `reported`: only report mode allows this call; the reasons contain the denial.
     """
 
     confirm: str | None = None
     grant: float | None = None
-    patience: float | None = None
+    question_timeout: float | None = None
     limits: tuple[Limit, ...] = ()
     quotas: tuple[Quota, ...] = ()
     timeout: float = 10.0

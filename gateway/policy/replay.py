@@ -58,7 +58,7 @@ class Replayed:
 
 
 def replay_decision(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
-    """Decide the outcome's `fields` again; None if they are not a separate call. Report mode is off."""
+    """Decide the call whose outcome has these `fields` again, without report mode; None if it repeats another call."""
     kind = fields.get("kind")
     if kind == "http" and "answered_by" not in fields:  # a call that a person answered is recorded a second time
         return _request(policy, fields)

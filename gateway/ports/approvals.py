@@ -29,7 +29,7 @@ class ApprovalState(StrEnum):
 class Ask:
     """A call for which an approval is needed: the words for the person, and the raw call, bound by its digest.
 
-    `patience` is for how many seconds the question stays open; None for the configured time.
+    `question_timeout`: the seconds for which the question stays open; None for the configured time.
     """
 
     message: str
@@ -40,7 +40,7 @@ class Ask:
     headers: Headers = ()
     body: bytes = b""
     grant: float | None = None
-    patience: float | None = None
+    question_timeout: float | None = None
     rule: str = ""
 
 

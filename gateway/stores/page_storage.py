@@ -72,7 +72,7 @@ class PageStorage:
         return await whole(self._delete(person, app))
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal everything with the newest key; return how many entries were, and how many no key opens."""
+        """Seal everything with the newest key; return how many entries were, and how many no key decrypts."""
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:

@@ -243,7 +243,7 @@ class Hints:
             return None
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal all of them with the newest key; return how many were, and how many no key opens. Raises OSError."""
+        """Seal all of them with the newest key; return how many were, and how many no key decrypts. Raises OSError."""
         newest = self._ring.ids[0]
         done = lost = 0
         async with self._database.connect() as connection:

@@ -40,7 +40,7 @@ class StoredToken:
 
 @dataclass(frozen=True, slots=True)
 class ListedToken:
-    """A stored token in a list; `kept` is None if no key opens it."""
+    """A stored token in a list; `kept` is None if no key decrypts it."""
 
     credential: str
     principal: str
@@ -162,7 +162,7 @@ class TokenStore:
         return self._ring.open(row.key, bytes(row.sealed), f"connect\n{state}")
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal everything with the newest key; return how many rows were, and how many no key opens."""
+        """Seal everything with the newest key; return how many rows were, and how many no key decrypts."""
         newest = self._ring.ids[0]
         done = lost = 0
         for listed in await self.list():

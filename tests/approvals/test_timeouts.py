@@ -153,7 +153,7 @@ async def test_a_rule_gives_less_time_than_the_configuration(tmp_path: Path) -> 
 
 async def test_a_request_that_is_repeated_goes_on_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client with an unknown deadline is told in time to repeat the call; one question is asked, one request sent."""
-    monkeypatch.setattr("gateway.mcp.catalog.PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.mcp.catalog.CALLER_WAIT", 0.2)
     async with room(tmp_path, "2m", "7m") as place, place.client("/mcp/cart", "plain") as client:
         first = await client.call_tool("http_request", DELETE)
         assert first.structured_content is not None

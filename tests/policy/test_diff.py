@@ -221,7 +221,7 @@ def test_thousands_of_routes_are_compared() -> None:
     assert len(change.subjects) == 3000
 
 
-SET_OTHERWISE = {"confirm", "grant", "patience", "no_store", "description", "reads_body", "report", "reported"}
+SET_OTHERWISE = {"confirm", "grant", "question_timeout", "no_store", "description", "reads_body", "report", "reported"}
 """Obligations that follow from the keys `confirm`, `when`, `body` and `mode`, which are compared, or of tools only."""
 
 OTHER: dict[str, Any] = {

@@ -177,14 +177,14 @@ async def test_a_question_ends_when_its_person_was_told(make: Make, timeout: flo
     """With a rule's timeout that is longer or shorter than the configured one; also while a caller waits."""
     clock = Clock()
     approvals = make(timeout, clock, clock)
-    call = await parked(approvals, ask=replace(ASK, patience=patience))
+    call = await parked(approvals, ask=replace(ASK, question_timeout=patience))
     call.holding = 1
     assert call.question.expires - call.question.created == patience
     clock.now += patience - 0.5
     approvals.sweep()
     assert call.state is ApprovalState.OPEN
     assert await approvals.answer(call.question.id, True, "ann") is ApprovalState.APPROVED
-    late = await parked(approvals, ask=replace(ASK, patience=patience, digest="late"))
+    late = await parked(approvals, ask=replace(ASK, question_timeout=patience, digest="late"))
     late.holding = 1
     clock.now += patience
     assert await approvals.answer(late.question.id, True, "ann") is None
