@@ -26,12 +26,30 @@ LARGEST_BODY: Final = 64 * 1024 * 1024
 
 
 class Door(StrEnum):
-    """The door through which a request came in."""
+    """The door through which a request came in, by its name in the record and the metrics."""
 
     MCP = "mcp"
+    """`/mcp`: models, also over stdio."""
     BRIDGE = "bridge"
+    """`/bridge`: the views in a host page."""
     SITE = "site"
+    """An app's own web site."""
+    CONSOLE = "console"
+    """The console's pages and REST API, which the command line uses too."""
+    WEBHOOK = "webhook"
+    """Signed answers to questions."""
+    SANDBOX = "sandbox"
+    """The proxy pages of the frames of apps."""
+    METRICS = "metrics"
+    """The scraped metrics."""
+    PLAIN = "plain"
+    """The other paths of the plain address, such as the probes."""
+    UNKNOWN = "unknown"
+    """A foreign `Host`, or a request that could not be read."""
     SNAPSHOT = "snapshot"
+    """The gateway itself, which reads what it packs into a page."""
+    PLUGIN = "plugin"
+    """An approver of a plugin, which answers within the gateway."""
 
 
 class Channel(StrEnum):
@@ -159,12 +177,13 @@ class Caller(Struct, frozen=True):
     """The origin of one request or tool call, as established by the door and the view.
 
     `view` is the id of a live view, or None. `proven` means that the view itself made the call. `cause` is the audit id
-    of the tool call, or the id of the gesture, that the record shows as its cause.
+    of the tool call, or the id of the gesture, that the record shows as its cause. The gateway has no `door` when it
+    acts by itself, as after a change of a file.
     """
 
     principal: Principal
     app: str
-    door: Door
+    door: Door | None
     initiator: Initiator
     evidence: str
     view: str | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 from benchmarks.processes import free_port as free_port  # for tests, too
@@ -202,11 +203,17 @@ def write_config(
     storage: str = "page",
     extra: str = "",
     credentials: str = "",
+    story: bool = False,
 ) -> None:
-    """Write the example's configuration with other ports; policy, source and storage are the cart's by default."""
+    """Write the example's configuration with other ports; policy, source and storage are the cart's by default.
+
+    `story` adds the demo's story."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
     text = text.replace("source: web", f"source: {source}\n    storage: {storage}")
+    if story:
+        told = yaml.safe_load((EXAMPLE / "story.yaml").read_text("utf-8"))
+        text = text.replace("    title: Fennel", f"    story: {json.dumps(told)}\n    title: Fennel")
     text = text.replace("credentials:\n", f"credentials:\n{credentials}")
     (folder / "gateway.yaml").write_text(f"{text}\n{extra}", "utf-8")
     rules = policy if policy is not None else (EXAMPLE / "policy.yaml").read_text("utf-8")
@@ -233,6 +240,7 @@ async def running(
     extra: str = "",
     token_lifetime: int = 300,
     credentials: str = "",
+    story: bool = False,
 ) -> AsyncIterator[World]:
     """Run all servers; `folder` holds their files."""
     auth, shop, door = Server(), Server(), Server()
@@ -247,6 +255,7 @@ async def running(
         storage=storage,
         extra=extra,
         credentials=credentials,
+        story=story,
     )
     config = read_config(folder)
     credential = config.credentials["shop-service"]

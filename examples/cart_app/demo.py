@@ -166,10 +166,11 @@ def check_port(part: Part) -> None:
 
 
 def write_config(data: Path) -> Path:
-    """Copy gateway.yaml to `data`, with absolute paths: the gateway writes its record beside its configuration."""
+    """Copy gateway.yaml to `data`, beside which the gateway writes its record, with absolute paths and the story."""
     config = yaml.safe_load((HERE / "gateway.yaml").read_text(encoding="utf-8"))
     for app in config["apps"].values():
         app |= {key: str(HERE / app[key]) for key in ("source", "policy")}
+    config["apps"]["cart"]["story"] = yaml.safe_load((HERE / "story.yaml").read_text(encoding="utf-8"))
     path = data / "gateway.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return path

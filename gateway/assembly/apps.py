@@ -390,13 +390,14 @@ class Serving:
             room=self._room,
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
-        return packed, site, AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url)
+        card = AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url, story=app.story)
+        return packed, site, card
 
     def _borrowed(self, app: App, source: UpstreamApp) -> tuple[Packed, None, AppCard]:
         """Build the same for an upstream's app: its page is read from the upstream whenever it is shown."""
         packed = Packed(app.id, app.title, Resource(source.resource, "", {}), None)
         sandbox_url = self._sandbox.url(self._config.server.origins.console, {})
-        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream)
+        return packed, None, AppCard(app.id, app.title, None, source.resource, sandbox_url, source.upstream, app.story)
 
     def _shown_by(self, upstream: str) -> Callable[[Mapping[str, Any]], str]:
         """Return a function from `_meta.ui` to the signed URL under which the console shows an app of this upstream."""
@@ -414,7 +415,7 @@ class Serving:
 
 def _page(app: App) -> tuple[object, ...]:
     """Return the settings that the packed page of an app depends on."""
-    return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames
+    return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames, app.story
 
 
 class Changing:

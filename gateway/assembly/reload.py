@@ -26,7 +26,7 @@ from gateway.config import (
 from gateway.errors import DocumentError, Problem, Refusal, StartError
 from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
-from gateway.model import Caller, Door, Initiator, Json, Principal
+from gateway.model import Caller, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
 from gateway.policy.diff import Change, Turn, diff
 from gateway.ports.approvals import Approvals
@@ -203,7 +203,6 @@ class Reloader:
             before, now = old.get(name), taken.get(name)
             record = self._recorder.start("policy", _caller(name), safe=False)
             record.note(
-                door=None,
                 initiator=None,
                 method="upstream",
                 url=now.policy.file if now is not None and now.policy is not None else None,
@@ -328,7 +327,7 @@ def _reports(config: Config, now: float) -> Iterator[Notice]:
 
 
 def _caller(app: str) -> Caller:
-    return Caller(GATEWAY, app, Door.SITE, Initiator.PAGE, "file")
+    return Caller(GATEWAY, app, None, Initiator.PAGE, "file")
 
 
 def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[str, Json]:
@@ -339,7 +338,6 @@ def _change_fields(old: Policy, new: Policy, changes: Sequence[Change]) -> dict[
     ]
     opened = sum(change.turn is Turn.OPENED for change in changes)
     return {
-        "door": None,
         "initiator": None,
         "method": "policy",
         "url": new.file,

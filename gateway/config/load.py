@@ -36,6 +36,7 @@ from gateway.credentials import Spec
 from gateway.documents import Section, read_document, suggestion
 from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
+from gateway.model import Json
 from gateway.policy import Policy, load_policy
 
 SECRETS = (
@@ -197,11 +198,12 @@ class _ConfigReader:
             section.problem("apply to a folder or a file: an upstream declares these for its app", "permissions")
         if isinstance(source, UpstreamApp) and storage is StorageKind.GATEWAY:
             section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
+        story = _story(section) if section.get("story") is not None else None
         if policy is None:
             self.broken.add(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
-        return App(name, source, policy, unproven, title, trusted, state, permissions, storage)
+        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story)
 
     def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> UpstreamSettings | None:
         if problem := app_id_problem(name):
@@ -274,6 +276,26 @@ def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> Upstrea
     if resource and not _APP_ADDRESS.fullmatch(resource):
         section.problem("write the address of an app in ASCII, such as ui://board/app.html", "resource")
     return UpstreamApp(name, resource, section.text("tool") or None)
+
+
+def _story(section: Section) -> Json:
+    """Return the story of an app, as the console reads it."""
+    story = section.section("story")
+    story.require("title", "steps")
+    story.text("title")
+    steps = story.sections("steps")
+    node = story.get("steps")
+    if node is not None and node.value == ():
+        story.problem("must have at least one step", "steps")
+    for step in steps:
+        step.require("caption")
+        for key in ("caption", "tool", "needs", "otherwise"):
+            step.text(key)
+        step.flag("list")
+        arguments = step.get("arguments")
+        if arguments is not None and not isinstance(arguments.value, Mapping):
+            step.problem(f"must be a mapping, not {arguments.kind}", "arguments")
+    return story.node.plain()
 
 
 def _permissions(section: Section) -> tuple[str, ...]:

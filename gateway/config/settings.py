@@ -139,6 +139,18 @@ SETTINGS: Final = (
     Setting(
         "apps.<name>.trust_view_gestures", "false", "Whether a view's own report of a person's gesture is trusted."
     ),
+    Setting("apps.<name>.story.title", None, "A demonstration that the console plays at a click: its title."),
+    Setting("apps.<name>.story.steps", None, "Its steps, each a mapping with these keys:"),
+    Setting("apps.<name>.story.steps[].caption", None, "What people read during the step."),
+    Setting("apps.<name>.story.steps[].list", "false", "Whether a model lists the tools."),
+    Setting("apps.<name>.story.steps[].tool", "", "The tool that a model calls, by the page's name."),
+    Setting("apps.<name>.story.steps[].arguments", "{}", "Its arguments."),
+    Setting("apps.<name>.story.steps[].needs", "", "What the person is asked to do while it waits for approval."),
+    Setting(
+        "apps.<name>.story.steps[].otherwise",
+        "",
+        "What is shown before an error of the tool; by default, that is the end.",
+    ),
     Setting("upstreams.<name>.command", "", "An MCP server as a process: a list of the program and its arguments."),
     Setting("upstreams.<name>.cwd", ".", "The folder in which the command runs."),
     Setting(

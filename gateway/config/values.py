@@ -13,7 +13,7 @@ from gateway.config.audit import Audit, Telemetry
 from gateway.config.upstreams import UpstreamSettings
 from gateway.credentials import Spec
 from gateway.documents import Section
-from gateway.model import LARGEST_BODY, Secret
+from gateway.model import LARGEST_BODY, Json, Secret
 from gateway.policy import Policy
 
 
@@ -124,7 +124,8 @@ class UpstreamApp:
 class App:
     """One app with its policy; `stamp` changes with the files of its folder.
 
-    `source` is a folder, an HTML file, or the app of an upstream.
+    `source` is a folder, an HTML file, or the app of an upstream. `story` is what the console can play: an object with
+    `title` and `steps`, or None.
     """
 
     id: str
@@ -136,6 +137,7 @@ class App:
     stamp: str = ""
     permissions: tuple[str, ...] = ()
     storage: StorageKind = StorageKind.PAGE
+    story: Json = None
 
 
 @dataclass(frozen=True, slots=True)

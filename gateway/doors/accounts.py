@@ -115,9 +115,9 @@ class AccountsDoor:
         return fresh({"revoked": revoked})
 
     def _record(self, principal: Principal, what: str) -> Record:
-        caller = Caller(principal, "", Door.SITE, Initiator.PERSON, "console")
+        caller = Caller(principal, "", Door.CONSOLE, Initiator.PERSON, "console")
         record = self._recorder.start("credential", caller, safe=False)
-        record.note(door="console", method=what, credential=None)
+        record.note(method=what, credential=None)
         return record
 
 

@@ -19,7 +19,7 @@ from gateway.doors.responses import fresh, json_of, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers, NotAllowed
 from gateway.exchange.approvers import SIGNATURE, TIMESTAMP, check_signed_fields, signed_answer
-from gateway.model import Json, Principal, Question
+from gateway.model import Door, Json, Principal, Question
 from gateway.ports.approvals import Grant
 from gateway.shares import Shares
 
@@ -166,7 +166,7 @@ class ApprovalDoor:
                 return _unread(403, "bad-signature", str(error))
         try:
             state = await self._answers.trusted(
-                answer.id, answer.approve, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
+                answer.id, answer.approve, Door.WEBHOOK, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
             )
         except Refusal as refusal:
             return _refused(refusal)

@@ -49,7 +49,7 @@ The answer then drops its cookie.
 @dataclass(frozen=True, slots=True)
 class AppCard:
     """An app on the console; `sandbox_url` is the address of its sandbox proxy. `site` is None for an app without one.
-    `upstream` is the upstream that the app belongs to.
+    `upstream` is the upstream that the app belongs to, `story` what the console can play.
     """
 
     id: str
@@ -58,6 +58,7 @@ class AppCard:
     resource: str
     sandbox_url: str
     upstream: str | None = None
+    story: Json = None
 
 
 class ConsoleDoor:

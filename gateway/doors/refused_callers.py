@@ -12,7 +12,7 @@ from gateway.doors.access import SCRAPED, SIGNED, Site
 from gateway.doors.responses import RefusedResponse
 from gateway.exchange.record import Recorder
 from gateway.exchange.refusals import CALLER
-from gateway.model import Json, Principal
+from gateway.model import Door, Json, Principal
 from gateway.telemetry import Metrics
 from gateway.throttle import ThrottledLog
 
@@ -28,6 +28,8 @@ CODES: Final = (
     *("too-many-streams", "transfer-coding", "unidentified", "unknown-host"),
 )
 """Codes that refuse a caller. "Not found" and "busy" do not; refusals of an exchange have their own record."""
+
+_SITES: Final = {Site.CONSOLE: Door.CONSOLE, Site.SANDBOX: Door.SANDBOX, Site.PLAIN: Door.PLAIN}
 
 SHOWN: Final = 200
 """Characters of a target in the log and the record."""
@@ -74,8 +76,8 @@ class RefusedCallers:
 
     def malformed(self, client: str | None) -> None:
         """Count a malformed request of this address: nothing of it was read, and aiohttp has logged why."""
-        self._metrics.callers_refused.add("unknown", MALFORMED)
-        said: dict[str, Json] = {"principal": None, "door": "unknown", "client": client, "status": 400}
+        self._metrics.callers_refused.add(Door.UNKNOWN, MALFORMED)
+        said: dict[str, Json] = {"principal": None, "door": Door.UNKNOWN, "client": client, "status": 400}
         self._recorder.refusals.add(kind=CALLER, reason=MALFORMED, **said)
 
     def flush(self) -> None:
@@ -83,17 +85,16 @@ class RefusedCallers:
         self._log.flush()
 
 
-def _door(request: web.Request, site: Site | None) -> str:
-    """Return the name of the door, from a fixed set."""
+def _door(request: web.Request, site: Site | None) -> Door:
     path = request.path
     if site is None:
-        return "unknown"
+        return Door.UNKNOWN
     if site is Site.APP:
-        return "site"
+        return Door.SITE
     if path == SIGNED:
-        return "webhook"
+        return Door.WEBHOOK
     if path == "/mcp" or path.startswith("/mcp/"):
-        return "mcp"
+        return Door.MCP
     if path == "/bridge" or path.startswith("/bridge/"):
-        return "bridge"
-    return "metrics" if path == SCRAPED and site is Site.PLAIN else site.value
+        return Door.BRIDGE
+    return Door.METRICS if path == SCRAPED and site is Site.PLAIN else _SITES[site]

@@ -94,8 +94,8 @@ class SecurityKeyDoor:
         return fresh({"removed": id})
 
     def _record(self, by: Principal, what: str, name: str) -> Record:
-        record = self._recorder.start("key", Caller(by, "", Door.SITE, Initiator.PERSON, "console"), safe=False)
-        record.note(door="console", decision=what, name=name)
+        record = self._recorder.start("key", Caller(by, "", Door.CONSOLE, Initiator.PERSON, "console"), safe=False)
+        record.note(decision=what, name=name)
         return record
 
 

@@ -60,7 +60,7 @@ class ApprovalAnswers:
         present = approve and self._presence is not None and assertion is not None
         if present and self._presence is not None:
             await self._presence.verify_touch(by, waiting.question, assertion, lasting=grant)
-        return await self._take(waiting, approve, by, way, grant=grant, present=present)
+        return await self._take(waiting, approve, by, Door.CONSOLE, way, grant=grant, present=present)
 
     async def touch(self, id: str, by: Principal, *, grant: bool) -> Json:
         """Return what a security key must sign for a yes of `by`, None if no touch is needed. Raises `Refusal`."""
@@ -68,7 +68,7 @@ class ApprovalAnswers:
         return None if self._presence is None else await self._presence.challenge(by, waiting.question, lasting=grant)
 
     async def trusted(
-        self, id: str, approve: bool, way: str, name: str = "", *, digest: str | None = None
+        self, id: str, approve: bool, door: Door, way: str, name: str = "", *, digest: str | None = None
     ) -> ApprovalState:
         """Take the answer of a trusted source, such as a plugin; `digest` is of the call that it was shown.
 
@@ -78,21 +78,21 @@ class ApprovalAnswers:
         if digest not in (None, waiting.question.digest):
             raise Refusal(Reason.APPROVAL_EXPIRED, "The question is about another call than the one that was shown.")
         by = Principal("gateway", "approvals", f"{way}:{name[:200]}" if name else way)
-        return await self._take(waiting, approve, by, way, grant=False, present=False)
+        return await self._take(waiting, approve, by, door, way, grant=False, present=False)
 
     async def typed(self, id: str, approve: bool, by: Principal) -> None:
         """Take a yes or no from a trusted client of `by` whose person typed the code of this question."""
         waiting = await self._open(id, None)
         if waiting.principal.id != by.id:
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        await self._take(waiting, approve, by, "elicitation", grant=False, present=False)
+        await self._take(waiting, approve, by, Door.MCP, "elicitation", grant=False, present=False)
 
     async def revoke(self, id: str, by: Principal) -> Grant:
         """End a grant. Raises `KeyError` if there is no such grant, or `by` may not end it."""
         grant = next(grant for grant in (*self.grants(by), None) if grant is None or grant.id == id)
         if grant is None:
             raise KeyError(id)
-        caller = Caller(by, grant.app, Door.SITE, Initiator.PERSON, "console", cause=id)
+        caller = Caller(by, grant.app, Door.CONSOLE, Initiator.PERSON, "console", cause=id)
         record = self._recorder.start("grant", caller, safe=False)
         record.note(grant=id, rule=grant.rule, decision="revoked", message=grant.message)
         await record.open(binding=False)
@@ -112,7 +112,7 @@ class ApprovalAnswers:
         return waiting
 
     async def _take(
-        self, waiting: OpenQuestion, approve: bool, by: Principal, way: str, *, grant: bool, present: bool
+        self, waiting: OpenQuestion, approve: bool, by: Principal, door: Door, way: str, *, grant: bool, present: bool
     ) -> ApprovalState:
         question = waiting.question
         if approve and self._presence is not None and not present:
@@ -121,10 +121,9 @@ class ApprovalAnswers:
             raise Refusal(Reason.APPROVAL_UNAVAILABLE, "The policy does not permit a grant for this.")
         if await self._approvals.question(question.id) is None:  # another answer arrived while the key was verified
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
-        caller = Caller(by, question.app, Door.SITE, Initiator.PERSON, way, question.view, cause=question.id)
+        caller = Caller(by, question.app, door, Initiator.PERSON, way, question.view, cause=question.id)
         record = self._recorder.start("approval", caller, safe=not approve)
         record.note(
-            door=way,
             approval=question.id,
             method=question.method,
             url=question.target,

@@ -20,7 +20,7 @@ from gateway.errors import Refusal
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.model import Backend, Json, Outbound, Question, Secret, with_path
+from gateway.model import Backend, Door, Json, Outbound, Question, Secret, with_path
 from gateway.ports.approvals import Approvals, ApprovalState
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Approvers:
         try:
             answer = await way.ask(question)
             if answer is not None:
-                await self._answers.trusted(question.id, answer, way.name)
+                await self._answers.trusted(question.id, answer, Door.PLUGIN, way.name)
         except Refusal as refusal:
             log.warning("the answer of %s was not taken: %s", way.name, refusal.detail)
         except Exception:

@@ -118,7 +118,7 @@ async def test_a_trusted_client_has_a_code_typed(tmp_path: Path, mode: Any) -> N
         assert typing.forms[0].message.startswith("Order what is in the cart, and pay for it?")
         assert typing.forms[0].message != typing.forms[1].message
         record = next(line["fields"] for line in world.records() if line["fields"].get("kind") == "approval")
-        assert record["door"] == "elicitation"
+        assert (record["door"], record["evidence"]) == ("mcp", "elicitation")
 
 
 async def test_wrong_codes_approve_nothing(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_the_command_line_shows_and_answers(world: World) -> None:
         assert answered.output.strip().endswith("approved"), answered.output
     assert "gateway-reason" not in removing.result()["headers"]
     record = next(line for line in world.records() if line["fields"]["kind"] == "approval")
-    assert record["fields"]["door"] == "cli"
+    assert (record["fields"]["door"], record["fields"]["evidence"]) == ("console", "cli")
     assert "Nothing waits" in (await command(world, "list")).output
 
 
@@ -239,7 +239,7 @@ async def test_the_first_of_all_ways_counts(tmp_path: Path, first: int) -> None:
         (taken,) = [way for way, status in given if status == 200]
         reason = (await removing)["headers"].get("gateway-reason")
     answers = [line["fields"] for line in world.records() if line["fields"]["kind"] == "approval"]
-    assert {fields["door"] for fields in answers if fields.get("status") == 200} == {taken}
+    assert {fields["evidence"] for fields in answers if fields.get("status") == 200} == {taken}
     assert (reason, sent(world)) == (("approval-declined", 0) if taken == "webhook" else (None, 1))
 
 
@@ -280,6 +280,8 @@ async def test_a_grant_covers_its_route_until_it_is_revoked(tmp_path: Path) -> N
         assert "/api/cart/mug" in [fields.get("url") for fields in covered]
         assert "DELETE /api/cart/{item}" in (await command(world, "grants")).output
         assert (await command(world, "revoke", grant["id"][:8])).output == "Revoked.\n"
+        ended = [line["fields"]["door"] for line in world.records() if line["fields"].get("kind") == "grant"]
+        assert set(ended) == {"console"}
         assert await granted(ann, world) == []
         async with asyncio.TaskGroup() as tasks:
             asked = tasks.create_task(removed(world, "bowl"))

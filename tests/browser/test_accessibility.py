@@ -71,15 +71,16 @@ async def test_the_console_at_work(seen: Page, world: World) -> None:
     assert not await findings(seen)
 
 
-async def test_the_story_of_the_example(seen: Page, world: World) -> None:
+async def test_the_story_of_the_example(seen: Page, tmp_path: Path) -> None:
     """The page is checked during the story, and after its stop."""
-    await shown(seen, world)
-    await seen.get_by_test_id("story").click()
-    await expect(seen.get_by_role("img", name="Step 2 of")).to_be_visible()
-    assert not await findings(seen)
-    await seen.get_by_test_id("story-stop").click()
-    await expect(seen.get_by_text("Stopped.")).to_be_visible()
-    assert not await findings(seen)
+    async with running(tmp_path, story=True) as world:
+        await shown(seen, world)
+        await seen.get_by_test_id("story").click()
+        await expect(seen.get_by_role("img", name="Step 2 of")).to_be_visible()
+        assert not await findings(seen)
+        await seen.get_by_test_id("story-stop").click()
+        await expect(seen.get_by_text("Stopped.")).to_be_visible()
+        assert not await findings(seen)
 
 
 async def test_a_question_in_the_console_and_on_its_own_page(seen: Page, world: World) -> None:

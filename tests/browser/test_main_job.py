@@ -384,17 +384,52 @@ async def test_the_cart_is_an_ordinary_web_site_too(page: Page, world: World) ->
     assert (posted["door"], posted["initiator"]) == ("site", "page")
 
 
-async def test_the_story_is_told_without_a_key(page: Page, world: World) -> None:
+async def test_the_story_is_told_without_a_key(page: Page, tmp_path: Path) -> None:
     """The console's scripted model adds an item, and waits for the person before it removes one."""
+    async with running(tmp_path, story=True) as world:
+        await shown(page, world)
+        await page.get_by_test_id("story").click()
+        approve = page.get_by_test_id("approve").first
+        await expect(approve).to_be_enabled(timeout=60_000)
+        await approve.click()
+        async with asyncio.timeout(20):
+            while not outcomes(world, method="DELETE", status=200):
+                await asyncio.sleep(0.1)
+        assert outcomes(world, kind="tool", tool="add_to_cart", status=200)
+
+
+async def test_an_app_has_no_story_unless_its_configuration_has(page: Page, world: World) -> None:
+    """The tools of the demo's story do not make one; a story that is configured at run time is offered at once."""
     await shown(page, world)
-    await page.get_by_test_id("story").click()
-    approve = page.get_by_test_id("approve").first
-    await expect(approve).to_be_enabled(timeout=60_000)
-    await approve.click()
-    async with asyncio.timeout(20):
-        while not outcomes(world, method="DELETE", status=200):
-            await asyncio.sleep(0.1)
-    assert outcomes(world, kind="tool", tool="add_to_cart", status=200)
+    for name in ("get_cart", "add_to_cart", "remove_from_cart"):
+        await expect(page.get_by_test_id(f"tool-{name}")).to_be_visible()
+    await expect(page.get_by_test_id("story-bar")).to_have_count(0)
+    file = world.folder / "gateway.yaml"
+    story = "story: {title: Mine, steps: [{caption: Lists, list: true}]}"
+    file.write_text(file.read_text("utf-8").replace("    title: Fennel", f"    {story}\n    title: Fennel"), "utf-8")
+    await expect(page.get_by_test_id("story-bar")).to_contain_text("Mine", timeout=20_000)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_question_is_shown_once(page: Page, tmp_path: Path, asks: bool) -> None:
+    """The app shows a notice of its own only if the console does not show its questions."""
+    ask = "console, elicitation" if asks else "elicitation, cli"
+    polls = asyncio.Event()  # the page polls once it knows that its request waits; a notice is shown before that
+
+    def sent(frame: str | bytes) -> None:
+        if "http_stream" in str(frame):
+            polls.set()
+
+    page.on("websocket", lambda wire: wire.on("framesent", sent))
+    async with running(tmp_path, extra=f"approvals: {{ask: [{ask}]}}") as world:
+        frame = await shown(page, world)
+        await frame.locator("[data-add]").first.click()
+        await frame.locator("[data-cart-item]").first.wait_for()
+        await frame.locator("body").evaluate("() => { fetch('/api/checkout', {method: 'POST'}); }")
+        async with asyncio.timeout(20):
+            await polls.wait()
+        await expect(page.get_by_test_id("approve")).to_have_count(int(asks))
+        await expect(frame.locator("webmcp-gateway-notice")).to_have_count(int(not asks))
 
 
 def test_the_app_has_no_gateway_code() -> None:

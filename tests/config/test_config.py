@@ -401,6 +401,24 @@ def test_a_policy_that_is_not_there_is_named_where_it_is_asked_for(folder: Path)
     assert found == f"gateway.yaml:1:36: policy: there is no file {folder}/gone.yaml"
 
 
+def test_a_story_is_read_step_by_step(folder: Path) -> None:
+    """Each problem has its line and its key; a good story is handed to the console as it is written."""
+    text = APPS.replace("cart.yaml}", "cart.yaml, story: {title: T, steps: [STEP]}}") + CREDENTIAL
+    step = "{caption: Adds, tool: add, arguments: {n: 1}}"
+    (folder / "gateway.yaml").write_text(text.replace("STEP", step))
+    story = load_config(folder / "gateway.yaml", {"S": "s"}).apps["cart"].story
+    assert story == {"title": "T", "steps": [{"caption": "Adds", "tool": "add", "arguments": {"n": 1}}]}
+    for wrong, said in {
+        "": "steps: must have at least one step",
+        "{tool: add}": '"caption" is missing',
+        "{caption: C, arguments: [1]}": "arguments: must be a mapping, not a list",
+        "{caption: C, call: add}": 'unknown key "call"',
+        "{caption: C, list: perhaps}": "list: must be true or false",
+    }.items():
+        (found,) = problems(folder, text.replace("STEP", wrong))
+        assert said in found
+
+
 def test_plugins_that_are_no_list_are_one_problem(folder: Path) -> None:
     """The reader reads the key several times."""
     (found,) = problems(folder, APPS + CREDENTIAL + "plugins: nope.py\n")

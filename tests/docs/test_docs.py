@@ -12,6 +12,7 @@ import pluggy
 
 from gateway import hookspecs
 from gateway.hooks import Hooks
+from gateway.model import Door
 from gateway.policy import parse_policy
 from scripts.configuration_doc import PAGE, page
 from tests.docs.blocks import ROOT, blocks, lines
@@ -48,6 +49,13 @@ def test_the_links_of_the_documentation_lead_somewhere() -> None:
     for file in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", file.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_the_page_of_the_record_lists_every_door() -> None:
+    """Its table has the values of `Door`, no more and no fewer."""
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    table = text.partition("### Doors\n")[2].partition("## ")[0]
+    assert set(re.findall(r"`([a-z]+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))) == set(Door)
 
 
 def test_the_library_example_of_the_readme_gives_an_application(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_ports_are_those_of_the_files() -> None:
 
 
 def test_config_beside_the_data_says_the_same(tmp_path: Path) -> None:
-    """Only the paths differ, and they lead to the example's files."""
+    """Only the paths differ, which lead to the example's files, and there is a story of tools of the page."""
     original = yaml.safe_load((demo.HERE / "gateway.yaml").read_text(encoding="utf-8"))
 
     written = yaml.safe_load(demo.write_config(tmp_path).read_text(encoding="utf-8"))
@@ -131,6 +131,8 @@ def test_config_beside_the_data_says_the_same(tmp_path: Path) -> None:
     cart = written["apps"]["cart"]
     assert Path(cart.pop("source")).is_dir()
     assert Path(cart.pop("policy")).is_file()
+    tools = {step["tool"] for step in cart.pop("story")["steps"] if "tool" in step}
+    assert tools == {"get_cart", "add_to_cart", "remove_from_cart"}
     del original["apps"]["cart"]["source"], original["apps"]["cart"]["policy"]
     assert written == original
 

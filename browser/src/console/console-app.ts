@@ -15,8 +15,7 @@ import { Model, type ToolResult } from "./model";
 import "./connections-page";
 import { appHash, approvalHash, parseRoute, type ConnectionsRoute, type Route } from "./route";
 import type { Store } from "./store";
-import { STORIES } from "./stories";
-import { storyFor, type Story } from "./story";
+import type { Story } from "./story";
 import { Notifier } from "./notifier";
 import "./problems-banner";
 import "./story-bar";
@@ -49,7 +48,6 @@ export class ConsoleApp extends LitElement {
   private model: Model | undefined;
   private modelOf = "";
   private observed: HTMLElement | null = null;
-  private offered: { app: string; story: Story } | undefined;
   private readonly sight = new IntersectionObserver(
     ([entry]) => (this.approvalsInView = entry?.isIntersecting ?? true),
   );
@@ -108,7 +106,7 @@ export class ConsoleApp extends LitElement {
     const questions = store.state?.asks === false ? [] : store.questions;
     const live = store.link === "open";
     const tools = toolsOf(this.target());
-    const story = this.storyOf(app, tools);
+    const { story } = app;
     return html`<main>
       <h1 class="quiet">${app.title}</h1>
       <section class="app" aria-label=${app.title}>
@@ -220,16 +218,6 @@ export class ConsoleApp extends LitElement {
   private target(): Target {
     const app = this.route.page === "app" ? this.appOf(this.route.app) : undefined;
     return { view: this.view, app: app?.id ?? "", views: this.store?.liveViews ?? [] };
-  }
-
-  /** A story once offered stays for this app: while its view reloads, the page has no tools for a moment. */
-  private storyOf(app: AppInfo, tools: readonly ViewTool[]): Story | undefined {
-    const found = storyFor(
-      STORIES,
-      tools.map((tool) => tool.page_name),
-    );
-    if (found) this.offered = { app: app.id, story: found };
-    return this.offered?.app === app.id ? this.offered.story : undefined;
   }
 
   /** The MCP client of the shown app. */

@@ -68,6 +68,8 @@ async function show(options: MountOptions, bridge: Bridge, context: MountContext
       sandboxUrl: app.sandbox_url,
       hostInfo: { name: "webmcp-gateway", version: context.state().version },
       hostContext: hostContext(dark.matches),
+      // Beside the app are its approvals, and a toast while they are out of sight.
+      showsApprovals: context.state().asks,
       onview: (view) => {
         current = view;
         options.opened(view);

@@ -1,10 +1,9 @@
 import { expect, test } from "vitest";
 import type { ToolResult } from "./model";
-import { play, storyFor, type Progress, type Stage, type Story } from "./story";
+import { play, type Progress, type Stage, type Story } from "./story";
 
 const STORY: Story = {
   title: "t",
-  tools: ["get", "remove"],
   steps: [
     { caption: "list", list: true },
     { caption: "get", tool: "get" },
@@ -32,11 +31,6 @@ async function played(stage: Stage, signal = new AbortController().signal): Prom
   await play(STORY, stage, (progress) => told.push(progress), signal, noPause);
   return told;
 }
-
-test("a story is offered to an app that has all its tools", () => {
-  expect(storyFor([STORY], ["remove", "get", "more"])).toBe(STORY);
-  expect(storyFor([STORY], ["get"])).toBeUndefined();
-});
 
 test("the steps run in order, to the end", async () => {
   const { stage, calls } = stageOf();

@@ -13,10 +13,9 @@ export interface Step {
   otherwise?: string;
 }
 
-/** A story is for the apps whose page has all of `tools` (the page's own names). */
+/** From the file that the configuration names for an app (`apps.<name>.story`). */
 export interface Story {
   title: string;
-  tools: readonly string[];
   steps: readonly Step[];
 }
 
@@ -34,10 +33,6 @@ export interface Stage {
 /** Milliseconds for which a caption is shown before its step, and its outcome after. */
 const READ = 1600;
 const LOOK = 1400;
-
-export function storyFor(stories: readonly Story[], pageNames: readonly string[]): Story | undefined {
-  return stories.find((story) => story.tools.every((tool) => pageNames.includes(tool)));
-}
 
 /** Play to the end, to a failure, or until `signal` aborts; never throws. */
 export async function play(

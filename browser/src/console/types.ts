@@ -1,5 +1,6 @@
 /** The types of the gateway's REST interface and event stream. */
 import type { JsonObject } from "../mux";
+import type { Story } from "./story";
 
 export type { Json, JsonObject } from "../mux";
 
@@ -16,6 +17,8 @@ export interface AppInfo {
   sandbox_url: string;
   /** The MCP server whose app it is. */
   upstream?: string | null;
+  /** Calls that the console can play, if its configuration has them. */
+  story?: Story | null;
 }
 
 export interface GatewayState {

@@ -38,6 +38,8 @@ export interface MountOptions extends PersonAnswers {
   hostInfo?: { name: string; version: string };
   /** Theme, locale and the like; `setHostContext` changes them. */
   hostContext?: McpUiHostContext;
+  /** This page shows what waits for approval, so the view does not. */
+  showsApprovals?: boolean;
   /** The view has this id from now on: at first, and after a reload or a restart of the gateway. */
   onview?: (view: string) => void;
   onToolsChanged?: () => void;
@@ -93,7 +95,7 @@ export class MountedApp {
     if (!this.url.searchParams.has("host")) this.url.searchParams.set("host", location.origin);
     this.origin = this.url.origin;
     if (this.origin === location.origin) throw new TypeError("the sandbox must be of another origin than this page");
-    this.hostContext = { ...options.hostContext, "webmcp-gateway": { bridge: true } };
+    this.hostContext = this.withOwn(options.hostContext);
     window.addEventListener("blur", this.noticeFocus);
   }
 
@@ -133,8 +135,12 @@ export class MountedApp {
 
   /** Change theme, locale and the like. */
   setHostContext(context: McpUiHostContext): void {
-    this.hostContext = { ...context, "webmcp-gateway": { bridge: true } };
+    this.hostContext = this.withOwn(context);
     if (this.initialized) this.apps?.setHostContext(this.hostContext);
+  }
+
+  private withOwn(context?: McpUiHostContext): McpUiHostContext {
+    return { ...context, "webmcp-gateway": { bridge: true, approvals: this.options.showsApprovals === true } };
   }
 
   /**

@@ -122,7 +122,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     later(hideNews, NEWS);
   };
   const calls = createCalls({
-    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice, later },
+    ...wire, calling, handshake, proof, activity, gestures, requests, pending: { notice: (approval) => (host?.asks ? () => {} : notice(approval)), later },
     hurry: () => relay.hurry(),
     departs: () => relay.giveWay(),
   });

@@ -33,7 +33,7 @@ test("alone it initializes once, and says initialized", async () => {
   handshake.begin();
   expect(asked).toEqual([{ appInfo: { name: "cart", title: "Cart", version: "1" }, appCapabilities: { tools: { listChanged: true } }, protocolVersion: "2026-01-26" }]);
   answer?.(result);
-  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, ours: true });
+  expect(await handshake.host()).toEqual({ capabilities: { serverTools: {} }, ours: true, asks: false });
   expect(toHost).toEqual([{ ...initialized, params: {} }]);
 });
 

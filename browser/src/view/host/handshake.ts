@@ -7,6 +7,8 @@ export interface Host {
   capabilities: Params;
   /** The host is ours: its socket is the proof, and it forwards the webmcp channel to the gateway. */
   ours: boolean;
+  /** The host shows the person what waits for approval. */
+  asks: boolean;
 }
 
 export interface Handshake {
@@ -51,8 +53,8 @@ const WITHDRAWN = 30000;
 const ONCE = /^ui\/notifications\/(tool-(input|result|cancelled)|host-context-changed)$/;
 
 function readHost(result: Params): Host {
-  const { bridge } = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
-  return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true };
+  const { bridge, approvals } = objectOf(objectOf(result["hostContext"])["webmcp-gateway"]);
+  return { capabilities: objectOf(result["hostCapabilities"]), ours: bridge === true, asks: approvals === true };
 }
 
 function withTools(capabilities?: unknown): Params {

@@ -114,7 +114,7 @@ test("the gesture that the page acted on goes along, of a fetch and of the page'
 });
 
 test("our own host attests gestures itself", async () => {
-  const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true }) };
+  const ours: Handshake = { ...handshake, host: async () => ({ capabilities: { serverTools: {} }, ours: true, asks: false }) };
   const proof = { sign: async () => undefined } as Proof;
   const pending = { notice: () => () => undefined, later: () => 0 };
   const bridged = createCalls({ calling, handshake: ours, proof, activity, gestures, requests, pending, toHost: () => 0, toPage: () => 0, hurry: () => undefined, departs: () => undefined });
