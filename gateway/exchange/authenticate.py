@@ -137,7 +137,7 @@ class PluginCredential:
         return False
 
 
-PATIENCE: Final = 50.0
+CONNECT_WAIT: Final = 50.0
 """Seconds for which a request waits; after these its caller gets the refusal."""
 
 LOOK: Final = 2.0
@@ -202,7 +202,7 @@ class MissingAccounts:
             yield None
             return
         need = AccountWait(
-            caller.view, credential, caller.principal.person, asyncio.get_running_loop().time() + PATIENCE
+            caller.view, credential, caller.principal.person, asyncio.get_running_loop().time() + CONNECT_WAIT
         )
         visit = Visit(secrets.token_urlsafe(16), url, f"Connect an account for {credential}: the call waits for it.")
         self._needs.add(need)

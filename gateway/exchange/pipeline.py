@@ -248,6 +248,6 @@ def _arrival_trace(request: Request) -> Trace | None:
 
 
 async def _refuse(refusal: Refusal, record: Record, url: str) -> Response:
-    """Close the record with a refusal and return its answer."""
+    """Close the entry with a refusal and return its answer."""
     await record.refuse(refusal)
     return problem(refusal, record.id, url)

@@ -67,7 +67,7 @@ class Stream:
         return part
 
     async def aclose(self) -> None:
-        """End the stream now, if it has not ended: the backend's request is cancelled, and the record says so."""
+        """End the stream now, if it has not ended: cancel the backend's request, and record that."""
         await self._end(STATUS[Reason.CANCELLED], Reason.CANCELLED)
 
     async def _end(self, status: int, reason: Reason | None = None, detail: str | None = None) -> None:

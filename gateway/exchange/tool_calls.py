@@ -1,4 +1,4 @@
-"""The steps of a call of a tool, of a page or an upstream: decide, limit, approve, record, run, close the record.
+"""The steps of a tool call: decide, check, limit, prepare, approve, open the entry, run, close the entry.
 
 The page's requests take the same steps in `pipeline`, and share the approval step.
 """
@@ -59,12 +59,12 @@ class ToolCall(Protocol[T]):
 
     @property
     def fields(self) -> Mapping[str, Json]:
-        """The fields of the record that are special to the owner of the tool."""
+        """The fields of the entry that are special to the owner of the tool."""
         ...
 
     @property
     def step(self) -> str:
-        """The name of the run among the record's steps."""
+        """The name of the run among the entry's steps."""
         ...
 
     @property
@@ -101,19 +101,19 @@ class ToolCall(Protocol[T]):
         ...
 
     async def run(self, id: str, trace: Trace | None) -> T:
-        """Run the call whose record is `id`; `trace` is to be propagated, if it is wanted."""
+        """Run the call whose entry is `id`; `trace` is to be propagated, if it is wanted."""
         ...
 
     def status(self, result: T) -> int:
-        """Return the HTTP status that describes a result in the record."""
+        """Return the HTTP status that describes a result in the entry."""
         ...
 
     def refusal_result(self, refusal: Refusal, id: str) -> T:
-        """Return a refusal as a result; `id` is that of its record."""
+        """Return a refusal as a result; `id` is that of its entry."""
         ...
 
     def failure(self, error: Exception) -> str | None:
-        """Return what the record says about an error that the tool's owner reports; None if it is unexpected."""
+        """Return what the entry says about an error that the tool's owner reports; None if it is unexpected."""
         ...
 
 
@@ -158,7 +158,7 @@ class ToolCalls:
         return stop
 
     async def _admit(self, call: ToolCall[T], record: Record, tell: Tell | None) -> None:
-        """Run the steps up to the open record. Raises `Refusal`."""
+        """Run the steps up to the open entry. Raises `Refusal`."""
         size = await _size(call.arguments)
         decision, version = call.decide()
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
@@ -211,7 +211,7 @@ class ToolCalls:
         return result
 
     async def _close_on_error(self, call: ToolCall[T], record: Record, steps: Coroutine[Any, Any, S]) -> S | T:
-        """Return the result of `steps`; close the record if they end in another way."""
+        """Return the result of `steps`; close the entry if they end in another way."""
         try:
             return await steps
         except Refusal as refusal:
