@@ -216,7 +216,7 @@ class Reloader:
         self._running = replace(self._running, upstreams=taken)
         for record in records:
             await record.close(status=200)
-        log.warning("upstreams changed: %s", ", ".join(changed) or "their order")
+        log.info("upstreams changed: %s", ", ".join(changed) or "their order")
 
     async def _held_back(self, apps: dict[str, App]) -> list[Notice]:
         """Remove from `apps` those that open something not yet approved; return notices for them."""
@@ -276,7 +276,7 @@ class Reloader:
             await record.close(status=200)
         for name, _, after in renewed:
             shown = f"{after.file} is in effect, version {after.version}" if name in apps else "is gone"
-            log.warning("app %s: %s", name, shown)
+            log.info("app %s: %s", name, shown)
 
     def _publish_notices(self) -> None:
         """Publish the current problems and active report modes, and log them if they changed."""
@@ -286,6 +286,8 @@ class Reloader:
         wrong = [notice for notice in notices if notice.kind is not NoticeKind.REPORT]
         for notice in wrong:
             log.warning("%s", notice.problem)
+        if any(notice.kind is NoticeKind.BROKEN for notice in wrong):
+            log.warning("until this is corrected, the configuration and the policies from before stay in effect")
         if self._warned and not wrong:
             log.info("nothing is wrong any more: the files are in effect as they are")
         self._warned = bool(wrong)

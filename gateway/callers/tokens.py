@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP
 from gateway.digests import digest
+from gateway.documents import suggestion
 from gateway.errors import Unidentified
 from gateway.model import LOCAL, Principal, Secret
 
@@ -90,7 +91,8 @@ def capability_problem(wanted: Collection[str]) -> str | None:
         name, _, app = capability.partition(":")
         if capability not in CAPABILITIES and not (name in PER_APP and app):
             known = ", ".join((*CAPABILITIES, *(f"{name}:<app>" for name in PER_APP)))
-            return f"there is no capability {capability!r}; there is {known}"
+            several = "; for several repeat --can" if "," in capability else ""
+            return f"--can {capability}: must be one of {known}{suggestion(capability, CAPABILITIES)}{several}"
     if "mcp" in wanted and NOT_AT_MCP.intersection(wanted):
         held = " and ".join(sorted(NOT_AT_MCP.intersection(wanted)))
         return f"a token for mcp cannot have {held}: a model's client would hold it. Make two tokens"

@@ -19,6 +19,10 @@ UNUSABLE = 2
 """Exit code for an unusable file, argument or configuration; 1 is a failed check."""
 
 
+LONGEST_SUMMARY = 1000
+"""Characters of a command's summary in the help of its group: click cuts at 45 by itself, within a sentence."""
+
+
 class Unusable(click.ClickException):
     """An error message without traceback; exit code 2."""
 
@@ -44,6 +48,7 @@ class CommandGroup(click.Group):
         module, _, name = self._places[cmd_name].partition(":")
         with _uncollected():
             command: click.Command = getattr(import_module(module), name)
+        command.short_help = command.get_short_help_str(LONGEST_SUMMARY)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

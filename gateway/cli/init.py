@@ -229,7 +229,9 @@ def init(folder: Path, backend: str, app: str | None, port: int, force: bool) ->
     }
     present = [str(path) for path in texts if path.exists()]
     if present and not force:
-        raise Unusable(f"{', '.join(present)} would be overwritten: move it, or use --force")
+        raise Unusable(
+            f"{', '.join(present)} would be overwritten: move {'it' if len(present) == 1 else 'them'}, or use --force"
+        )
     for path, text in texts.items():
         path.parent.mkdir(0o755, exist_ok=True)
         with open(path, "w", encoding="utf-8", opener=opener) as file:

@@ -205,4 +205,5 @@ def set_up(format: str, verbose: bool) -> None:
     for found in [found for found in server.filters if isinstance(found, NoHttp)]:
         server.removeFilter(found)
     server.addFilter(NoHttp())
+    logging.getLogger("gateway.assembly.reload").setLevel(logging.INFO)  # the author of a change waits for the result
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)

@@ -51,6 +51,9 @@ def pack(
     id = app or Path(os.path.abspath(source)).name.lower().replace("_", "-")
     if problem := app_id_problem(id):
         raise Unusable(f"{problem}; choose one with --app")
+    page = source / "index.html" if source.is_dir() else source
+    if not page.is_file() and not as_json:
+        raise Unusable(f"{page}: there is no such file: name the folder of the built web app, or its HTML file")
     with problems_as_json(as_json):
         rules = load_policy(policy) if policy is not None else None
         resource = packed(

@@ -12,7 +12,8 @@ from gateway.config import addresses
 from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS
-from gateway.documents import Section, parse_duration
+from gateway.documents import Section, parse_duration, suggestion
+from gateway.documents.nodes import quote
 from gateway.model import Secret
 from gateway.policy import Network
 
@@ -93,7 +94,8 @@ def _ways(section: Section) -> tuple[ApprovalWay, ...]:
     )
     for name in named:
         if name not in known:
-            section.problem(f'must be of {", ".join(known)}, not "{name}"', "ask")
+            near = suggestion(name, known)
+            section.problem(f"must be one of {', '.join(known)}, not {quote(name)}{near}", "ask")
     if len(set(named)) < len(named):
         section.problem("names a way twice", "ask")
     return tuple(ApprovalWay(name) for name in dict.fromkeys(named) if name in known)

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 from gateway.config import addresses
 from gateway.config.addresses import network
-from gateway.config.secrets import UNSET, secret
+from gateway.config.secrets import UNSET, config_text, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, Section, load, parse_size
-from gateway.documents.reader import read_bytes, unreadable
-from gateway.errors import DocumentError, Problem
+from gateway.errors import DocumentError
 from gateway.model import Secret
 from gateway.policy import Network
 
@@ -37,10 +36,7 @@ class Places:
 
 def record_places(path: Path, environ: Mapping[str, str]) -> Places:
     """Return the locations in the configuration in `path`. Raises DocumentError."""
-    try:
-        text = read_bytes(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
+    text = config_text(path)
     folder = Path(os.path.realpath(path)).parent
     report = Report([])
     root = report.section(load(text, str(path)))

@@ -13,7 +13,8 @@ from gateway.config.addresses import network
 from gateway.config.secrets import secret
 from gateway.config.settings import DEFAULTS, SETTINGS
 from gateway.credentials import ALGORITHMS
-from gateway.documents import Node, Section, parse_duration
+from gateway.documents import Node, Section, parse_duration, suggestion
+from gateway.documents.nodes import quote
 from gateway.model import Secret
 
 TYPES = ("none", "token", "oauth", "proxy")
@@ -32,7 +33,7 @@ def read_auth(root: Section, folder: Path, environ: Mapping[str, str], public_ur
     if "auth" not in root:
         root.get("auth")
         return (NoAuth(),)
-    found = [_method(root, node, folder, environ, public_url) for node in root.nodes("auth")]
+    found = [_method(root, node, folder, environ, public_url) for node in root.nodes("auth", texts=True)]
     methods = tuple(method for method in found if method is not None)
     if not methods and not root.report.problems:
         root.problem("name at least one of none, token, oauth, proxy", "auth")
@@ -88,8 +89,7 @@ def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str],
         named: dict[str, Method] = {"none": NoAuth(), "token": TokenAuth()}
         plain = named.get(node.value)
         if plain is None:
-            more = "write it as a mapping with `type`" if node.value in TYPES else f"there is {', '.join(TYPES)}"
-            root.report.add(node, f"auth: {node.value!r}: {more}")
+            root.report.add(node, f"auth: {_no_method(node.value)}")
         return plain
     if not isinstance(node.value, Mapping):
         root.report.add(node, f"auth: must be one of {', '.join(TYPES)}, not {node.kind}")
@@ -110,6 +110,12 @@ def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str],
                 if setting.key.startswith("auth[]."):
                     section.get(setting.key.removeprefix("auth[]."))
             return None
+
+
+def _no_method(name: str) -> str:
+    if name in TYPES:
+        return f"{quote(name)} needs more keys: write it as a mapping with `type: {name}`"
+    return f"must be one of {', '.join(TYPES)}, not the text {quote(name)}{suggestion(name, TYPES)}"
 
 
 def _proxy(section: Section) -> ProxyAuth:
@@ -139,7 +145,8 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
     algorithms = section.texts("algorithms", ALGORITHMS)
     for algorithm in algorithms:
         if algorithm not in ALGORITHMS:
-            section.problem(f"{algorithm!r} is not allowed; there is {', '.join(ALGORITHMS)}", "algorithms")
+            near = suggestion(algorithm, ALGORITHMS)
+            section.problem(f"must be one of {', '.join(ALGORITHMS)}, not {quote(algorithm)}{near}", "algorithms")
     introspection = section.flag("introspection")
     if introspection and not ("client_id" in section and "client_secret" in section):
         section.problem("introspection takes client_id and client_secret, as which the gateway asks", "introspection")

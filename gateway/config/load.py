@@ -17,7 +17,7 @@ from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
-from gateway.config.secrets import misplaced_secrets
+from gateway.config.secrets import config_text, misplaced_secrets
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
 from gateway.config.values import (
@@ -34,7 +34,6 @@ from gateway.config.values import (
 from gateway.config.watch import stamp
 from gateway.credentials import Spec
 from gateway.documents import Section, read_document, suggestion
-from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 from gateway.policy import Policy, load_policy
@@ -88,7 +87,7 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
     reader = _ConfigReader(Path(os.path.realpath(path)), path.parent, environ)
     try:
-        with read_document(_text(path), str(path), empty=True) as root:
+        with read_document(config_text(path), str(path), empty=True) as root:
             config = reader.config(root)
     except DocumentError as error:
         return Reading(str(path), None, (*error.problems, *reader.elsewhere))
@@ -100,16 +99,6 @@ def app_id_problem(name: str) -> str | None:
     if not _APP_ID.fullmatch(name):
         return f"the app id {name!r} must be a lower-case letter, then up to 23 of a-z, 0-9 and -"
     return f"the app id {name!r} is reserved ({', '.join(RESERVED)})" if name in RESERVED else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bytes(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = unreadable(error)
-        if isinstance(error, FileNotFoundError):
-            reason += "; `webmcp-gateway init` writes a gateway.yaml, --config names another file"
-        raise DocumentError([Problem(str(path), 1, 1, reason)]) from error
 
 
 @dataclass(slots=True)

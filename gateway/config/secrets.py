@@ -1,4 +1,4 @@
-"""Secrets in gateway.yaml: `${env:NAME}`, `${file:path}`, `${plugin:reference}`."""
+"""Reads the text of gateway.yaml, and its secrets: `${env:NAME}`, `${file:path}`, `${plugin:reference}`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway.documents import Node, Section
-from gateway.documents.reader import read_bytes
+from gateway.documents.reader import read_bytes, unreadable
+from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 
 UNSET: Final = "x" * 64
@@ -97,6 +98,17 @@ def misplaced_secrets(root: Node, allowed: Collection[str], exempt: Sequence[Nod
                 pending.extend((child, "") for child in items)
             case _:
                 pass
+
+
+def config_text(path: Path) -> str:
+    """Return the text of gateway.yaml. Raises DocumentError, with the remedy if there is no such file."""
+    try:
+        return read_bytes(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = unreadable(error)
+        if isinstance(error, FileNotFoundError):
+            reason += "; `webmcp-gateway init` writes a gateway.yaml, --config names another file"
+        raise DocumentError([Problem(str(path), 1, 1, reason)]) from error
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> Secret | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -193,13 +194,13 @@ class Section:
         """Read a size such as `1MiB`, in bytes."""
         return self._parsed(key, default, parse_size)
 
-    def nodes(self, key: str) -> tuple[Node, ...]:
-        """Return the items of a list; none if the key is absent."""
+    def nodes(self, key: str, *, texts: bool = False) -> tuple[Node, ...]:
+        """Return the items of a list, which with `texts` may be texts; none if the key is absent."""
         node = self.get(key)
         if node is None:
             return ()
         if not isinstance(node.value, tuple):
-            self.problem(f"must be a list, not {node.kind}", key)
+            self.problem(f"must be a list, not {node.kind}{_list_hint(node) if texts else ''}", key)
             return ()
         return node.value
 
@@ -211,7 +212,7 @@ class Section:
         found = []
         if empty and outer.value == ():
             self.problem(empty, key)
-        for node in self.nodes(key):
+        for node in self.nodes(key, texts=True):
             if isinstance(node.value, str) and node.value:
                 found.append(node.value)
             else:
@@ -229,6 +230,11 @@ class Section:
 
     def named(self, key: str) -> dict[str, Section]:
         """Return a mapping of arbitrary names to mappings."""
+        listed = self._entries.get(key)
+        if listed is not None and isinstance(listed.value, tuple):
+            self.get(key)
+            self.problem(f"must be a mapping, not a list; write {_named_hint(listed.value)}", key)
+            return {}
         outer = self.section(key)
         return {name: self.report.section(node, name) for name in outer if (node := outer.get(name)) is not None}
 
@@ -261,6 +267,23 @@ class Section:
     @property
     def _place(self) -> tuple[str, int, int]:
         return self.node.file, self.node.line, self.node.column
+
+
+_PLAIN = re.compile(r"[A-Za-z/][\w./-]*", re.ASCII)
+"""Texts that YAML reads as such without quotes, also within brackets."""
+
+
+def _list_hint(node: Node) -> str:
+    """Return the remedy for a text in the place of a list."""
+    if not isinstance(node.value, str) or not node.value or len(node.value) > 80:
+        return ""
+    return f"; write [{node.value if _PLAIN.fullmatch(node.value) else quote(node.value)}]"
+
+
+def _named_hint(items: tuple[Node, ...]) -> str:
+    """Return the mapping to write for a list of names."""
+    name = items[0].value if items else None
+    return f"{{{name if isinstance(name, str) and len(name) <= 80 and _PLAIN.fullmatch(name) else 'name'}: {{}}}}"
 
 
 def _quote_hint(node: Node) -> str:

@@ -123,7 +123,9 @@ def canonical_method(method: str) -> str:
         raise ValueError(f"method: {method[:40]!r} is not an HTTP method: send a word such as GET")
     upper = method.upper()
     if upper not in METHODS:
-        raise ValueError(f"method: {upper[:40]} is not one of {', '.join(sorted(METHODS))}")
+        raise ValueError(
+            f"method: {upper[:40]} is not one of the methods of policies: use {', '.join(sorted(METHODS))}"
+        )
     return upper
 
 

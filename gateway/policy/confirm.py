@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from gateway.documents import Section
+from gateway.documents import Section, suggestion
+from gateway.documents.nodes import quote
 from gateway.model import Initiator
 from gateway.policy import facts
 from gateway.policy.facts import FactSource, Finder, Missing, Path, Vocabulary
@@ -24,8 +26,9 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
     node = section.get("confirm")
     if node is None:
         return None
-    if isinstance(node.value, str | bool):
-        section.choice("confirm", ("always",))
+    if node.value != "always" and not isinstance(node.value, Mapping):
+        section.problem(f"must be always, or a mapping such as {{when: model}}, not {node.kind}", "confirm")
+    if not isinstance(node.value, Mapping):
         return question(None, default)
     rule = section.section("confirm")
     when = rule.get("when")
@@ -33,16 +36,18 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
     allowed = ("always", *Initiator)
     for word in words:
         if word not in allowed:
-            rule.problem(f'must be of {", ".join(allowed)}, not "{word}"', "when")
+            near = suggestion(word, allowed)
+            rule.problem(f"must be one of {', '.join(allowed)}, not {quote(word)}{near}", "when")
     if not words:
-        rule.problem(f"must be of {', '.join(allowed)}", "when")
+        rule.problem(f"must be one of {', '.join(allowed)}", "when")
     message = parse_text(rule, "message", parse_message, rule.text("message", default)) or parse_message(default)
     for name in message.names:
         try:
             vocabulary.check(path_of(name))
         except ValueError:
             rule.problem(f"{{{name}}} is unknown here (known: {vocabulary.shown})", "message")
-            return None
+            message = parse_message(default)  # the other keys are read all the same
+            break
     return Confirm(
         _initiators(words),
         message,
@@ -55,7 +60,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
 def _lasting(rule: Section, name: str, longest: float, words: str) -> float | None:
     if rule.get(name) is None:
         return None
-    seconds = rule.duration(name)
+    seconds = rule.duration(name, longest)
     if not 0 < seconds <= longest:
         rule.problem(f"must be a time of more than 0s and at most {words}", name)
         return None

@@ -96,7 +96,8 @@ def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tu
     ]
     if there:
         methods = ", ".join(sorted({name for route in there for name in route.methods or ()}))
-        return (f"no route allows {method} {path[:200]}: allowed there are {methods} ({there[0].shown})",)
+        place = f"{there[0].template.text}, line {there[0].line}"
+        return (f"no route allows {method} {path[:200]}: this path allows {methods} ({place})",)
     nearest = policy.routes.nearest(path)
     hint = f"the nearest is {nearest.shown}" if nearest else "the policy has no routes"
     return (f"no route allows {method} {path[:200]}: {hint}",)

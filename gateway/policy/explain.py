@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from gateway.errors import Refusal
@@ -20,6 +22,8 @@ from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule
 
 MAX_TRIED: Final = 50
 MAX_VALUE: Final = 200
+_ID: Final = re.compile(r"[0-9]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+"""Segments of a path that look like an id: a number or a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,17 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
     allowed = next((route for route in policy.routes.matching(request.path) if route.deny is None), None)
     if allowed is not None:
         return f"add {request.method} to `methods` of {allowed.template.text} (line {allowed.line})"
-    return f'add to `routes`: {{path: "{request.path}", methods: [{request.method}]}}'
+    template = _template(request.path)
+    alone = f' (the path "{request.path}" allows it for this one alone)' if template != request.path else ""
+    return f'add to `routes`: {{path: "{template}", methods: [{request.method}]}}{alone}'
+
+
+def _template(path: str) -> str:
+    """Return the path with parameters in the place of segments that look like ids."""
+    segments, names = [], (f"id{number}" if number > 1 else "id" for number in count(1))
+    for segment in path.split("/"):
+        segments.append(f"{{{next(names)}}}" if _ID.fullmatch(segment) else segment)
+    return "/".join(segments)
 
 
 def _tool_remedy(tool: str, rule: ToolRule | None, decision: Decision) -> str | None:

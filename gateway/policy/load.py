@@ -60,18 +60,21 @@ def read_backends(top: Section) -> dict[str, BackendSpec]:
 def _backend(name: str, section: Section) -> BackendSpec:
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not a name (a-z, 0-9, _ and -, beginning with a letter)')
-    type = section.text("type", "http")
-    if type == "http":
+    type = section.text("type")
+    if "type" in section and not type:
+        for key in section:
+            section.get(key)  # invalid type: any type's keys may be meant
+    elif type in ("", "http"):
         section.require("url")
     url = section.text("url")
     return BackendSpec(
         name=name,
-        url=_url(section, url) if url or type == "http" else f"http://{name}.invalid",
+        url=_url(section, url) if url or type in ("", "http") else f"http://{name}.invalid",
         credential=section.text("credential") or None,
         origins=_origins(section),
         network=_network(section),
-        type=type,
-        options=_options(section, type),
+        type=type or "http",
+        options=_options(section, type or "http"),
         retry=_retry(section),
         circuit=_circuit(section),
         cookies=Cookies(section.choice("cookies", tuple(Cookies), Cookies.NONE)),

@@ -52,6 +52,9 @@ def read_snapshot(section: Section, template: Template, methods: frozenset[str] 
             section.problem(f"a snapshot is made with no person there, so that `{key}` cannot hold", "snapshot")
     if node.value is True:
         return _own_path(section, template)
+    if not isinstance(node.value, tuple):
+        section.problem(f"must be true, or a list of URLs such as [/api/products], not {node.kind}", "snapshot")
+        return ()
     urls = section.texts("snapshot")
     if len(urls) > MAX_URLS:
         section.problem(f"at most {MAX_URLS} URLs, not {len(urls)}", "snapshot")
@@ -297,7 +300,11 @@ def _same(methods: frozenset[str]) -> frozenset[str]:
 
 
 def _upper_method(text: str) -> str:
-    raise ValueError(f'write {canonical_method(text)} for "{text}"')
+    try:
+        upper = canonical_method(text)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("method: ")) from None
+    raise ValueError(f'write {upper} for "{text}"')
 
 
 def _backend_of(section: Section, backends: Mapping[str, BackendSpec], denies: bool) -> str | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.documents import Section, read_document
+from gateway.documents.nodes import quote
 from gateway.errors import Refusal
 from gateway.model import BodyType, Caller, Door, Headers, Initiator, Json, Principal, Request
 from gateway.policy.bodies import write_json
-from gateway.policy.canonical import canonicalise
+from gateway.policy.canonical import canonical_method, canonicalise
 from gateway.policy.decide import decide, decide_tool
 from gateway.policy.explain import outcome
 from gateway.policy.policy import Policy
@@ -18,6 +20,8 @@ from gateway.policy.rules import TOOL_CALL, PolicyTest, Route, ToolRule
 
 EXPECTED = ("allow", "deny", "confirm")
 SUFFIX = ".test.yaml"
+_URL = re.compile("/|https?://", re.IGNORECASE)
+"""The beginning of a test's URL; the rest is free, since tests may contain an attacker's URLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def _test(section: Section) -> PolicyTest:
     is_tool = "tool" in section
     method, url = (TOOL_CALL, section.text("tool")) if is_tool else _request(section)
     for key in ("request", "headers", "body") if is_tool else ("arguments",):
-        if key in section:
+        if section.get(key) is not None:
             section.problem(f'has no meaning beside "{"tool" if is_tool else "request"}"', key)
     section.require("expect")
     caller = Initiator.MODEL if is_tool else Initiator.PAGE
@@ -74,11 +78,18 @@ def _test(section: Section) -> PolicyTest:
 
 
 def _request(section: Section) -> tuple[str, str]:
-    section.get("tool")
-    section.require("request")
+    if (section.get("request"), section.get("tool")) == (None, None):
+        section.problem('"request" or "tool" is missing')
     method, _, url = section.text("request", "GET /").partition(" ")
     if not url or " " in url:
         section.problem("must be a method and a URL, such as GET /api/products", "request")
+        return method, url
+    try:
+        canonical_method(method)
+    except ValueError as error:
+        section.problem(str(error).removeprefix("method: "), "request")
+    if not _URL.match(url):
+        section.problem(f'the URL {quote(url)} must begin with "/", http:// or https://', "request")
     return method, url
 
 

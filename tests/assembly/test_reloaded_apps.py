@@ -238,4 +238,5 @@ async def test_the_log_says_when_nothing_is_wrong_any_more(tmp_path: Path, caplo
             await until(said)
         told = [record.getMessage() for record in caplog.records if record.name == "gateway.assembly.reload"]
     assert told[-1] == "nothing is wrong any more: the files are in effect as they are"
-    assert 'unknown key "appz"' in told[-2]
+    assert told[-2] == "until this is corrected, the configuration and the policies from before stay in effect"
+    assert 'unknown key "appz"' in told[-3]

@@ -86,6 +86,16 @@ async def test_tail(folder: Path) -> None:
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r10", "a1", "r11"]
 
 
+async def test_tail_of_nothing(folder: Path) -> None:
+    """That no record matches is written to standard error, and a missing gateway.yaml has its remedy."""
+    result = await asyncio.to_thread(run, folder, "tail", "--app", "none")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.endswith("gateway.journal: no record matches\n")
+    (folder / "gateway.yaml").unlink()
+    result = await asyncio.to_thread(run, folder, "tail")
+    assert (result.exit_code, "`webmcp-gateway init` writes a gateway.yaml" in result.output) == (2, True)
+
+
 async def test_what_waits_for_a_person(folder: Path) -> None:
     """Tail and query show that a call waits for an approval; a backend's own 202 to an approved call stays a 202."""
     waits: dict[str, Json] = {**fields(12), "status": 202, "approval": "q12"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import gateway
 from gateway.cli import main
@@ -47,6 +48,17 @@ def test_every_option_is_named_in_the_section_of_its_command(name: str) -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", SECTIONS[name]))
     assert options - named == set()
     assert named - options <= {"--help"}
+
+
+@pytest.mark.parametrize("group", ["", "policy", "audit", "token"])
+def test_no_summary_is_cut(group: str) -> None:
+    """The help of a group shows the whole first sentence of each command, over several lines if necessary."""
+    shown = " ".join(CliRunner().invoke(main, [*group.split(), "--help"]).output.split()).replace("[ARGS]...", "")
+    inside = [command for name, command in COMMANDS.items() if name.split()[:-1] == group.split()]
+    summaries = [command.get_short_help_str(1000) for command in inside]
+    assert summaries
+    assert [summary for summary in summaries if " ".join(summary.split()) not in shown] == []
+    assert "..." not in shown
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

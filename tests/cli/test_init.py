@@ -181,10 +181,12 @@ def test_nothing_is_overwritten_without_force(folder: Path) -> None:
     Path("gateway.yaml").write_text("mine")
     result = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
     assert result.exit_code == 2
-    assert "gateway.yaml would be overwritten" in result.output
+    assert "gateway.yaml would be overwritten: move it, or use --force" in result.output
     assert Path("gateway.yaml").read_text() == "mine"
     assert not Path("policies").exists()
     assert run("init", "shop/web", "--backend", "http://127.0.0.1:3000", "--force").exit_code == 0
+    again = run("init", "shop/web", "--backend", "http://127.0.0.1:3000")
+    assert "policies/shop.yaml, gateway.yaml would be overwritten: move them, or use --force" in again.output
 
 
 @pytest.mark.parametrize(

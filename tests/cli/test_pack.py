@@ -38,6 +38,14 @@ def test_what_cannot_be_packed_is_named(tmp_path: Path, as_json: bool) -> None:
         assert len(done.output.splitlines()) == 2
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The message has no line and column, which a missing file cannot have."""
+    (tmp_path / "empty").mkdir()
+    for source, page in (("gone", "gone"), ("empty", "empty/index.html")):
+        done = CliRunner().invoke(main, ["pack", str(tmp_path / source)])
+        assert (done.exit_code, done.output.startswith(f"{tmp_path / page}: there is no such file: ")) == (2, True)
+
+
 def test_a_script_that_no_browser_can_read(tmp_path: Path) -> None:
     """It is reported as an error, with its place; the page is written, since it works without that script."""
     folder = write(tmp_path / "app", index__html="<script src=a.js></script>", a__js="fine();\nlet a = ;")
@@ -86,4 +94,4 @@ def test_a_link_to_itself_is_no_app(tmp_path: Path) -> None:
     (tmp_path / "app").symlink_to("app")
     done = CliRunner().invoke(main, ["pack", str(tmp_path / "app")])
     assert (done.exit_code, type(done.exception)) == (2, SystemExit)
-    assert done.output.startswith(f"{tmp_path / 'app'}:1:1: ")
+    assert done.output.startswith(f"{tmp_path / 'app'}: there is no such file")

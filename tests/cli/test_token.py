@@ -76,9 +76,9 @@ def test_a_token_may_be_for_one_app_and_for_nobody(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["a|b"], "must be"),
-        (["a", "--can", "root"], "there is no capability"),
+        (["a", "--can", "root"], "--can root: must be one of mcp, "),
         (["a", "--can", "mcp", "--can", "approve"], "Make two tokens"),
-        (["a", "--app", "none"], "there is no such app"),
+        (["a", "--app", "pag"], '--app pag: must be one of page, did you mean "page"?'),
         (["a", "--expires", "soon"], "--expires soon"),
         (["a", "--expires", "400d"], "at most 366d"),
         (["a", "--expires", "0s"], "--expires 0s"),

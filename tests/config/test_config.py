@@ -16,6 +16,7 @@ from gateway.config.credentials import TYPES
 from gateway.config.settings import UNAVAILABLE
 from gateway.credentials import OAuth
 from gateway.errors import DocumentError
+from tests.documents.replacing import unknown_keys
 from tests.leaks.marks import MARK
 
 POLICY = """\
@@ -329,6 +330,75 @@ def test_a_port_alone_is_told_how_an_address_is_written(folder: Path) -> None:
     (found,) = problems(folder, "server: {listen: 8391}\n" + APPS + CREDENTIAL)
     assert "such as 127.0.0.1:8080" in found
     assert "quotes" not in found
+
+
+@pytest.mark.parametrize(
+    ("auth", "message"),
+    [
+        ("[tokn]", 'must be one of none, token, oauth, proxy, not the text "tokn", did you mean "token"?'),
+        ("token", 'must be a list, not the text "token"; write [token]'),
+        ("[proxy]", '"proxy" needs more keys: write it as a mapping with `type: proxy`'),
+        (
+            "[{type: oauth, issuer: 'https://id.example.com', algorithms: [RS25]}]",
+            'not "RS25", did you mean "RS256"?',
+        ),
+    ],
+)
+def test_the_remedy_for_a_wrong_method_is_named(folder: Path, auth: str, message: str) -> None:
+    """A near name is offered."""
+    assert any(message in problem for problem in problems(folder, APPS + CREDENTIAL + f"auth: {auth}\n"))
+
+
+WHOLE = """\
+server: {listen: "127.0.0.1:9000", http_client: aiohttp, public_url: https://gateway.example.com, busy_poll: false,
+  trusted_proxies: [10.0.0.1], client_header: forwarded, fast_path: true, connections: 1, connections_each: 1,
+  requests_each: 1, origins: {console: https://gateway.example.com, apps: "https://{app}.apps.example.net",
+  sandbox: https://sandbox.example.org}}
+auth:
+  - token
+  - {type: proxy, name: front, header: x-user, roles_header: x-roles, proxies: [10.0.0.1]}
+  - {type: oauth, issuer: https://id.example.com, audience: a, algorithms: [RS256], scope: [a], roles_claim: r,
+    client_id: a, client_secret: b, login_scope: [openid], introspection: true, skew: 10s, session: 1h, logout: gateway,
+    network: public}
+roles: {user: [a], approver: [b], auditor: [c], admin: [d]}
+apps:
+  cart: {source: web, policy: cart.yaml, title: The cart, unproven: deny, trust_view_gestures: true,
+    permissions: [camera], storage: gateway}
+upstreams:
+  far: {url: https://mcp.example.com/mcp, credential: shop-service, network: public, prefix: f, include: [a],
+    exclude: [b], policy: cart.yaml, trust: t, runtime: true, allow: [eval], lazy: false, start: 1s, timeout: 1s,
+    message: 1MiB, calls: 1, connections: 1}
+  near: {command: [sh], cwd: web, env: {A: b}}
+credentials:
+  fixed: {type: header, header: x-key, prefix: Key, value: a}
+  plain: {type: basic, username: a, password: b}
+  shop-service: {type: client_credentials, issuer: https://id.example.com, token_endpoint: https://id.example.com/token,
+    revocation_endpoint: https://id.example.com/revoke, client_id: a, client_secret: b,
+    client_auth: client_secret_basic, scope: [a],
+    resource: "https://shop.example.com/", dpop: true, title: Shop, network: public}
+  person: {type: authorization_code, issuer: https://id.example.com, client_id: a, callback: own,
+    authorization_endpoint: https://id.example.com/authorize}
+  changed: {type: token_exchange, issuer: https://id.example.com, client_id: a, client_secret: b, subject: person,
+    actor: shop-service, audience: a, requested_token_type: jwt, subject_token_type: id_token}
+  asserted: {type: jwt_bearer, issuer: https://id.example.com, client_id: a, client_secret: b, assertion: person,
+    audience: a, subject: b}
+stores: {database: "sqlite:///gateway.db", journal: a.journal, encryption_key: "${file:key}"}
+approvals: {timeout: 30s, ask: [console, webhook, elicitation], presence: none, interactive: [a],
+  webhook: {url: https://a.example.com/, secret: "01234567890123456789012345678901", answers: true, network: public}}
+mcp: {fast_path: true, sessions: 1, sessions_each: 1, session_idle: 1m, views_each: 1, bodies: 64MiB,
+  bodies_each: 64MiB}
+audit: {on_failure: refuse, redact: ["$.password"], sinks: [database, otlp], retain: 90d, fsync: always, key: abc,
+  rotate: {size: 1MiB, every: 1d}, refusals: 1}
+telemetry: {otlp: https://otel.example.com, authorization: Bearer a, network: public}
+log: json
+plugins: []
+"""
+"""A configuration with nearly every key."""
+
+
+def test_a_problem_in_one_key_makes_no_other_key_unknown(folder: Path) -> None:
+    """Each value in turn is replaced with invalid ones: the other keys of its mapping are read all the same."""
+    assert list(unknown_keys(WHOLE, lambda text: load(folder, text))) == []
 
 
 @pytest.mark.parametrize("auth", ["[basic]", "[{user: x}]", "none", "[1]"])

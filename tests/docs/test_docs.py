@@ -13,7 +13,7 @@ import pluggy
 from gateway import hookspecs
 from gateway.hooks import Hooks
 from gateway.model import Door
-from gateway.policy import parse_policy
+from gateway.policy import parse_policy, run_tests
 from scripts.configuration_doc import PAGE, page
 from tests.docs.blocks import ROOT, blocks, lines
 
@@ -30,10 +30,12 @@ def test_the_page_of_settings_is_made_from_the_settings() -> None:
 
 
 def test_the_policy_of_the_readme_is_a_policy_of_ten_lines() -> None:
-    """It is valid as written."""
+    """It is valid as written, and has a test, which passes: `policy test` is a command that the page names."""
     text = SHOWN["cart.yaml"]
     assert len(text.splitlines()) == 1 + 10  # the first names the file
-    assert list(parse_policy(text, "README.md").tools) == ["add_to_cart", "get_cart"]
+    policy = parse_policy(text, "README.md")
+    assert list(policy.tools) == ["add_to_cart", "get_cart"]
+    assert [result.passed for result in run_tests(policy)] == [True]
 
 
 def test_the_make_targets_of_the_readme_exist() -> None:

@@ -253,7 +253,7 @@ def test_timeout_is_only_lowered(asked: float | None, timeout: float) -> None:
 @pytest.mark.parametrize(
     ("method", "url", "message"),
     [
-        ("PATCH", "/api/cart", "allowed there are GET, POST (GET, POST /api/cart (line 8))"),
+        ("PATCH", "/api/cart", "this path allows GET, POST (/api/cart, line 8)"),
         ("GET", "/api/cart/7/8", "no route allows GET /api/cart/7/8: the nearest is"),
         ("GET", "/other", "the nearest is"),
         ("GET", "/api/admin/x", "The admin API is not for apps; the route /api/admin/** (line 18) denies it"),

@@ -58,6 +58,13 @@ def test_steps() -> None:
         ),
         ("GET", "/x", [], 'add to `routes`: {path: "/x", methods: [GET]}'),
         (
+            "DELETE",
+            "/x/7/y/52DF8ad0-0001-4a4a-8b8b-0123456789ab",
+            [],
+            'add to `routes`: {path: "/x/{id}/y/{id2}", methods: [DELETE]} '
+            '(the path "/x/7/y/52DF8ad0-0001-4a4a-8b8b-0123456789ab" allows it for this one alone)',
+        ),
+        (
             "GET",
             "/api/admin/x",
             ["denies"],
@@ -81,7 +88,11 @@ def test_routes_and_remedy(method: str, url: str, tried: list[str], remedy: str 
 @pytest.mark.parametrize(
     ("request_", "reason", "remedy"),
     [
-        (Request("TEAPOT", "/pay"), "method: TEAPOT is not one of DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT", None),
+        (
+            Request("TEAPOT", "/pay"),
+            "method: TEAPOT is not one of the methods of policies",
+            "use DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT",
+        ),
         (Request("G: T", "/pay"), "method: 'G: T' is not an HTTP method", "send a word such as GET"),
         (Request("GET", "/" * 9000), "url: longer than 8192 characters", None),
         (Request("GET", "pay"), "url: 'pay' must start with \"/\"", "send a path such as /api/…"),

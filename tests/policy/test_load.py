@@ -12,6 +12,7 @@ from gateway.errors import DocumentError
 from gateway.model import Initiator
 from gateway.policy import Limit, Per, Policy, Rate, load_policy, parse_policy, run_tests
 from gateway.policy.templates import parse_template
+from tests.documents.replacing import unknown_keys
 
 CART = """
 version: 1
@@ -125,7 +126,7 @@ WRONG = [
             ("POST", "stream: 1", "must be true or false"),
             ("POST", "snapshot: true", "a snapshot is made of GET requests"),
             ("GET", "snapshot: true", "the path has parameters: list the URLs"),
-            ("GET", "snapshot: yes", "must be a list"),
+            ("GET", "snapshot: yes", 'must be true, or a list of URLs such as [/api/products], not the text "yes"'),
             ("GET", "snapshot: [/a/1/2]", "does not match the path of the route"),
             ("GET", "snapshot: [/a/1#x]", "does not match the path of the route"),
             ("GET", "snapshot: ['/a/b;c']", 'a ";"'),
@@ -141,18 +142,25 @@ WRONG = [
     (BASE + "routes: [{path: /a, methods: []}]", "name at least one method"),
     (BASE + "routes: [{path: /a, methods: [get]}]", 'write GET for "get"'),
     (BASE + "routes: [{path: /a, methods: [TRACE]}]", "TRACE is not one of"),
-    (BASE + "routes: [{path: /a, methods: GET}]", "must be a list"),
+    (BASE + "routes: [{path: /a, methods: POST}]", 'must be a list, not the text "POST"; write [POST]'),
+    (BASE + "routes: [{path: /a, methods: [FETCH]}]", ": methods: FETCH is not one of"),
     (BASE + "routes: [{path: /a, methods: [GET], backend: shup}]", 'did you mean "shop"?'),
     (BASE + "routes: [{path: /a, methods: [GET], deny: ~}]", "deny: must be text, not nothing"),
     (BASE + "routes: [{path: /a, methods: [GET], deny: true}]", "deny: must be text"),
     (BASE + "routes: [{path: /a, deny: no, confirm: always}]", 'has no meaning beside "deny"'),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: never}]", "must be one of always"),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: {timeout: 0s}}]", "more than 0s and at most 1h, such as 5m"),
+    (
+        BASE + "routes: [{path: /a, methods: [GET], confirm: never}]",
+        "must be always, or a mapping such as {when: model}",
+    ),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {timeout: 0s}}]", 'timeout: "0s" is not a duration'),
     (BASE + "tools: {pay: {confirm: {timeout: 2h}}}", "more than 0s and at most 1h, such as 5m"),
     (BASE + "links: {confirm: {timeout: 5m}}", "leave timeout out"),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: true}]", "confirm: must be one of always, not true"),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: robot}}]", 'not "robot"'),
-    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: []}}]", "must be of always"),
+    (
+        BASE + "routes: [{path: /a, methods: [GET], confirm: true}]",
+        "confirm: must be always, or a mapping such as {when: model}, not true",
+    ),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: modell}}]", 'not "modell", did you mean "model"?'),
+    (BASE + "routes: [{path: /a, methods: [GET], confirm: {when: []}}]", "must be one of always"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{params.x}'}}]", "{params.x} is unknown here"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {message: '{'}}]", "names no value"),
     (BASE + "routes: [{path: /a, methods: [GET], confirm: {wen: model}}]", 'did you mean "when"?'),
@@ -161,12 +169,16 @@ WRONG = [
     (BASE + "tools: {a: {pin: x}}", '"sha256:" and 64 hex digits'),
     (BASE + "tools: {a: {quota: often}}", "is not a quota"),
     (BASE + "tools: {a: ~}", "a: must be a mapping, not nothing; an empty one is {}"),
+    (BASE + "tools: [add_to_cart, x]", "tools: must be a mapping, not a list; write {add_to_cart: {}}"),
     (BASE + "tools: {'a b': {}}", "not the name of a WebMCP tool"),
     (BASE + "tools: {a: {confirm: {message: '{params.x}'}}}", "{params.x} is unknown here"),
     (BASE + "tests: [{request: GET, expect: deny}]", "must be a method and a URL"),
     (BASE + "tests: [{request: GET /, expect: no}]", "must be one of allow, deny, confirm"),
     (BASE + "tests: [{request: GET /}]", '"expect" is missing'),
-    (BASE + "tests: [{expect: deny}]", '"request" is missing'),
+    (BASE + "tests: [{expect: deny}]", '"request" or "tool" is missing'),
+    (BASE + "tests: [{request: FETCH /a, expect: deny}]", "request: FETCH is not one of"),
+    (BASE + "tests: [{request: GET a, expect: deny}]", 'the URL "a" must begin with "/", http:// or https://'),
+    (BASE + "tests: [{request: 'GET ftp://shop.example.com/', expect: deny}]", 'must begin with "/"'),
     (BASE + "tests: [{tool: a, request: GET /, expect: deny}]", 'has no meaning beside "tool"'),
     (BASE + "tests: [{request: GET /, arguments: {}, expect: deny}]", 'has no meaning beside "request"'),
     (BASE + "tests: [{request: GET /, expect: deny, as: {role: x}}]", 'did you mean "roles"?'),
@@ -228,6 +240,49 @@ WRONG = [
         ]
     ],
 ]
+
+
+WHOLE = """\
+version: 1
+backends:
+  shop: {type: http, url: https://shop.example.com, credential: a, origins: [https://x.example.com], network: public,
+    cookies: jar, retry: {attempts: 2, on: [503], backoff: 1s}, circuit: {failures: 5, reset: 1s}, trace: true}
+  inside: {type: asgi, app: "shop:app"}
+limits: {timeout: 10s, request: 1MiB, response: 1MiB, rate: 1/second per view, quota: 5/day per principal}
+routes:
+  - {path: "/a/{x}", methods: [POST], backend: shop, when: "params.x == '1'", body: {schema: a.json},
+     confirm: {when: model, message: "{params.x}?", grant: 10m, timeout: 5m}, timeout: 1s, request: 1MiB,
+     response: 1MiB, rate: 1/second per view, quota: 5/day per principal, idempotent: true, redirects: none,
+     stream: true}
+  - {path: /b, methods: [GET], backend: shop, snapshot: [/b]}
+  - {path: /c, deny: "no"}
+responses: {headers: [etag], mask: [$.card]}
+tools:
+  a: {confirm: {when: [model], message: "{tool}?", grant: 10m, timeout: 5m}, rate: 1/second per view,
+    quota: 5/day per principal, when: "arguments.x == 1", description: x, timeout: 1m, pin: "sha256:PIN"}
+  b: {deny: "no", description: x}
+links: {allow: ["https://shop.example.com/**"], confirm: {when: model, message: "{link}?"}}
+frames: [https://maps.example.com]
+mode: {report: {until: "2026-12-31"}}
+tests:
+  - {request: POST /a/1, headers: {x: y}, body: {}, initiator: page, as: {subject: a, roles: [b], claims: {}},
+    expect: deny}
+  - {tool: a, arguments: {}, initiator: model, as: a, expect: deny}
+""".replace("PIN", "0" * 64)
+"""A policy with every key."""
+
+
+def test_a_problem_in_one_key_makes_no_other_key_unknown() -> None:
+    """Each value in turn is replaced with invalid ones: the other keys of its mapping are read all the same."""
+    assert list(unknown_keys(WHOLE, lambda text: parse_policy(text, "p", lambda _: "{}"))) == []
+
+
+@pytest.mark.parametrize("confirm", ["{message: '{params.x}', grant: 10m, timeout: 5m}", "{grant: 10}", "{grant: 0s}"])
+def test_a_wrong_question_is_one_problem(confirm: str) -> None:
+    """An unknown placeholder hides no other key, and a wrong duration is not reported twice."""
+    with pytest.raises(DocumentError) as caught:
+        parse_policy(BASE + f"routes: [{{path: /a, methods: [GET], confirm: {confirm}}}]", "p")
+    assert len(caught.value.problems) == 1
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=range(len(WRONG)))

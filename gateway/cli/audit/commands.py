@@ -148,8 +148,11 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
     place = RecordSource(where.journal, None, where.places)
     end = max((segment.end for segment in segments_of(where.journal)), default=0)
     try:
-        for one in newest(place, lines, wanted) if lines else ():
+        last = newest(place, lines, wanted) if lines else []
+        for one in last:
             _write(one, json_lines)
+        if lines and not last:
+            click.echo(f"{where.journal}: no record matches{' yet' if follow else ''}", err=True)
         while follow:
             for ended, behind in _ended(where.journal, end, wanted):
                 end = behind

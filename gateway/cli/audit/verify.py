@@ -247,7 +247,7 @@ def _tell(judged: Judged) -> None:
     if verdict.problems:
         click.echo(f"  NOT PROVEN; the lines before the first of these are proven up to head {verdict.head:,}")
     else:
-        tail = f"the tail of {verdict.tail:,} lines is unproven" if verdict.tail else "nothing stands behind it"
+        tail = f"the tail of {verdict.tail:,} lines is unproven" if verdict.tail else "no line follows it"
         click.echo(f"  proven to head {verdict.head:,} ({verdict.head_place}), {tail}")
 
 

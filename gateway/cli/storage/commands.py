@@ -34,7 +34,7 @@ def list_storage(path: Path, as_json: bool) -> None:
     for one in found:
         changed = minute(one.changed)
         table.add_row(one.app, one.person, f"{one.size:,}", changed)
-    console().print(table if found else "No page keeps anything.")
+    console().print(table if found else "No stored page data.")
 
 
 @click.command("delete")

@@ -17,7 +17,7 @@ from gateway.cli.group import Unusable, config_option
 from gateway.cli.policy.output import console, json_option, minute, write_json
 from gateway.config import Config, load_config
 from gateway.config.secrets import Unneeded
-from gateway.documents import parse_duration
+from gateway.documents import parse_duration, suggestion
 from gateway.model import LOCAL, Json, Principal
 from gateway.ports.sessions import SessionKind
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens, NameTaken
@@ -100,7 +100,8 @@ def create(
             raise Unusable(problem)
     for app in apps:
         if app not in config.apps:
-            raise Unusable(f"--app {app}: there is no such app; there is {', '.join(config.apps)}")
+            known = f"must be one of {', '.join(config.apps)}" if config.apps else "the configuration has no apps"
+            raise Unusable(f"--app {app}: {known}{suggestion(app, config.apps)}")
     now = time.time()
     until = now + _seconds(expires)
     try:
