@@ -174,7 +174,7 @@ def test_every_refusal_of_a_door_has_a_known_reason() -> None:
     found = set[str]()
     for path in Path(gateway.doors.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "refused":
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "refusal_response":
                 status, code = call.args[:2]
                 if (
                     isinstance(status, ast.Constant)
