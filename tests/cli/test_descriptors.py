@@ -12,8 +12,8 @@ from gateway.cli.serve import ENOUGH
 SCRIPT = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[1])))
-from gateway.cli import descriptors
-print(descriptors.raised() or "enough")
+from gateway.cli import serve
+print(serve.raise_file_limit() or "enough")
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

@@ -72,7 +72,7 @@ async def test_a_large_result_is_written_beside_the_event_loop(tmp_path: Path, m
         sizes[threading.current_thread() is threading.main_thread()].append(len(said))
         return said
 
-    monkeypatch.setattr("gateway.mux.detached_bodies.dump", counted)
+    monkeypatch.setattr("gateway.mux.detached_bodies.compact_portable", counted)
     async with opened(tmp_path, server=shop(who=large)) as view:
         result = await view.result("tools/call", name="both", arguments={})
         url = f"{view.mcp.replace('//localhost', '//gateway.localhost').removesuffix('/mcp')}/bridge/bodies/"

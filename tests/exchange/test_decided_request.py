@@ -37,7 +37,7 @@ async def test_others_run_while_a_large_body_is_looked_through(tmp_path: Path, m
             turns += 1
             await asyncio.sleep(0)
 
-    monkeypatch.setattr("gateway.exchange.decided_request.canonicalising", noted)
+    monkeypatch.setattr("gateway.exchange.decided_request.canonicalise_in_steps", noted)
     async with built(tmp_path, request_limit=4 * 1024 * 1024) as house:
         other = asyncio.create_task(turn())
         response = await house.exchange.run(large(), PAGE)

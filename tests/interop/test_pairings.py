@@ -160,7 +160,7 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
         if mount:
             ref = types.PromptReference(name="p")
             [value] = (await one.complete(ref, {"name": "a", "value": "b"})).completion.values
-            assert "takes no elicitation/create" in value
+            assert "does not support elicitation/create" in value
         calling = asyncio.ensure_future(one.call_tool("ask"))
         await one.list_resources()
         assert text(await calling) == "Ada"

@@ -110,7 +110,7 @@ def _tap_answers() -> None:
     def sending(self: FastConnection, data: bytes) -> None:
         """Scan the answers that the fast path writes itself."""
         whole = ends.pop(id(self), b"") + data
-        TAPS.watch.look("answers", whole)
+        TAPS.watch.look("fast answers", whole)
         ends[id(self)] = whole[-LONGEST:]
         send(self, data)
 

@@ -83,7 +83,7 @@ async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
     error = json.loads(said[2][1])["error"]
     assert error["code"] == -32603
     assert error["message"].startswith(f"Too many open sessions: {why}. End one that is not needed (DELETE)")
-    assert [record.getMessage() for record in caplog.records if "session" in record.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "gateway.mcp.resume"] == [
         f"no new session at /mcp: {why}"
     ]
 

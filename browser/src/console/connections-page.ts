@@ -158,4 +158,4 @@ export class ConnectionsPage extends LitElement {
   }
 }
 
-const FOREIGN = html`<p class="words">This link was made for somebody else. Nothing was started; ask for one of your own.</p>`;
+const FOREIGN = html`<p class="words">This link belongs to another person. Nothing was started; request one of your own.</p>`;
