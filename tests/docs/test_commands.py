@@ -58,12 +58,12 @@ async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
             assert granted.code == 0, granted
         words = words.replace("9a2Bx4", (await place.run("approvals", "grants")).out.split()[0])
     if "--head" in words:
-        (place.folder / "backup").mkdir(exist_ok=True)
-        shutil.copy(place.folder / "gateway.journal", place.folder / "backup")
         key = await place.run("audit", "key")
         (place.folder / "gateway.pub").write_text(key.out)
         verified = await place.json("audit", "verify")
         words = words.replace("81234", str(verified["records"][0]["proven_to_head"]))
+        (place.folder / "backup").mkdir(exist_ok=True)
+        shutil.copy(place.folder / "gateway.journal", place.folder / "backup")  # later: the journal grows meanwhile
     if words.startswith("token revoke"):
         await place.run("token", "create", "claude", folder=place.folder / "tokens")
     return words
