@@ -5,7 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from os import SEEK_END
 from pathlib import Path
+from time import sleep
+from typing import BinaryIO, Final
 
 from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
@@ -14,6 +17,9 @@ from gateway.stores.segments import pin_files
 
 MOST = 100
 """Problems that are listed; after the first, nearly all are consequences."""
+
+SETTLE: Final = 0.5
+"""Seconds within which a running gateway has completed a line that a reader sees in part."""
 
 PATIENCE = 3 * EVERY
 """Seconds between the first and the last line behind the last head that are normal; heads are written every ten."""
@@ -264,7 +270,17 @@ def found_in(path: Path) -> Iterator[FoundLine]:
                 number = 0
                 for number, (_, raw) in enumerate(raw_lines(file), 1):
                     yield FoundLine(f"{segment.path.name}:{number}", raw)
-                size = file.seek(0, 2)
-                file.seek(max(0, size - 1))
-                if file.read() not in (b"", b"\n"):
+                if _ends_torn(file):
                     yield FoundLine(f"{segment.path.name}:{number + 1}", None)
+
+
+def _ends_torn(file: BinaryIO) -> bool:
+    """Whether the last line has no end, and gets none: a running gateway may be in the middle of writing it."""
+    size = 0
+    for pause in (0.0, SETTLE):
+        sleep(pause)
+        before, size = size, file.seek(0, SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read() in (b"", b"\n"):
+            return False
+    return size == before

@@ -37,7 +37,7 @@ async def test_a_page_is_greeted_and_its_call_is_answered(page: Page) -> None:
     });"""
     async with far_end(one=script) as end:
         await page.goto(end.url("one"))
-        await out(page, 'logging,sandbox,serverResources,serverTools {"bridge":true}')
+        await out(page, 'logging,sandbox,serverResources,serverTools {"bridge":true,"approvals":false}')
         await out(page, '{"a":1}')
         await out(page, "tool-input")
 

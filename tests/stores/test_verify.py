@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -360,3 +361,22 @@ async def test_a_key_that_was_replaced_signs_no_more(path: Path) -> None:
     assert "another one had replaced before" in problems()[0]
     trusted.append(old.public)
     assert problems() == []
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_line_that_is_being_written_is_not_torn(tmp_path: Path, completed: bool) -> None:
+    """A reader of a growing journal may see a part of its last line; one that stays a part is reported."""
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"a": 1}\n{"b"')
+
+    def complete() -> None:
+        with path.open("ab") as file:
+            file.write(b": 2}\n" if completed else b"")
+
+    found = found_in(path)
+    assert next(found).raw == b'{"a": 1}'
+    timer = Timer(0.05, complete)
+    timer.start()
+    rest = [one.raw for one in found]
+    timer.join()
+    assert rest == ([] if completed else [None])
