@@ -51,7 +51,7 @@ class Handler(ResponseHandler):
         message, body = data
         self._requested = self._requested and message.code < HTTPStatus.OK
         if body is EMPTY_PAYLOAD and (message.chunked or message.headers.get("content-length", "0") != "0"):
-            self.force_close()  # a body where there is none
+            self.force_close()  # its fields declare a body that such a response does not have
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:

@@ -45,7 +45,7 @@ class SecurityKeyDoor:
         async def handle(request: web.Request) -> web.Response:
             if self._presence is None:
                 return refusal_response(
-                    404, "not-found", "Nobody needs a security key here: `approvals.presence` is none."
+                    404, "not-found", "Security keys are not used here: `approvals.presence` is not configured."
                 )
             if not request[PRINCIPAL].session:
                 return refusal_response(403, "not-allowed", "A person does this, logged in to the console.")

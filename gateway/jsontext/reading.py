@@ -107,7 +107,7 @@ def _unique_in_any_case(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class Keys(Enum):
-    """Which keys an object may repeat."""
+    """The keys that an object may repeat."""
 
     LAST_COUNTS = None
     UNIQUE = (_unique,)

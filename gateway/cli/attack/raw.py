@@ -187,7 +187,7 @@ async def sessions(
     yield "session-guessed", "the id of a session is long, and tells nothing of the next one", 200, long
     altered = f"{one[:-1]}{'0' if one[-1] != '0' else '1'}"
     for name, why, id in (
-        ("altered", "an id that is nearly one's own is nobody's", altered),
+        ("altered", "a session id with one character changed is unknown", altered),
         ("shortened", "nor is a part of it", one[:-1]),
         ("doubled", "nor are two in one field", f"{one}, {other}"),
         ("case", "nor the same in other letters", one.swapcase()),
@@ -239,7 +239,7 @@ async def slow(connections: Connections, place: RawTarget, patience: float, wait
             for wire in wires:
                 wire.transport.write(place.written(half))
             healthy = await exchange_raw(connections, place, _HEALTHY, wait)
-            why = f"{CLIENTS} clients that stop in the middle of a {name} hold nobody up"
+            why = f"{CLIENTS} clients that stop in the middle of a {name} delay no others"
             yield f"slow-{name}", why, next(iter(healthy.statuses), 0), matches_answers(_HEALTHY["expect"], healthy)
             if patience:
                 given_up = await asyncio.gather(*(_given_up(wire, patience) for wire in wires))
