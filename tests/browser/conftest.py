@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from playwright._impl.locator import Locator
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from tests.browser.runtime_host import Host, host_server
@@ -23,10 +25,26 @@ ARGUMENTS = [
 ]
 
 
+EXPECT = Locator._expect
+
+
+async def expect_in_replaced_frames(locator: Locator, *arguments: Any) -> Any:
+    """Look again if the frame that Playwright looked into was replaced at that moment.
+
+    A frame of another site is a target of its own. If it closes during the look, Playwright (1.64) gives up, as if
+    the page had closed, though the next frame may show what is expected.
+    """
+    while True:
+        result = await EXPECT(locator, *arguments)
+        if locator.page.is_closed() or not any("has been closed" in line for line in result.get("log") or []):
+            return result
+
+
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """A headless Chromium: Playwright's own, or Debian's."""
     expect.set_options(timeout=PATIENCE)
+    cast("Any", Locator)._expect = expect_in_replaced_frames
     async with async_playwright() as playwright:
         chromium = await launch(playwright)
         yield chromium
