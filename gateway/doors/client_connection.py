@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.bounds import Area, Bound, size
 from gateway.doors.client_limits import REFUSAL, Peers, Unread, peer_of
+from gateway.doors.identify import RefusedCaller
 from gateway.doors.raw_requests import HEAD_END, escape_ids, is_one_request
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 
@@ -72,6 +73,8 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, server: ServerState) -> None:
         self.remote: str | None = None
         self.since = time.monotonic()
+        self.refused: RefusedCaller | None = None
+        """The caller of the next request for aiohttp, if the fast path has failed to identify it."""
         self._server = server
         self._transport: asyncio.Transport
         self._place: str | None = None

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
+from multidict import CIMultiDict
 
 from gateway.client_address import CLIENT
 from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
+from gateway.doors.client_connection import HttpConnection
 from gateway.doors.client_limits import InFlight, watch_progress
-from gateway.doors.identify import CallPlace, Identify
+from gateway.doors.identify import CallPlace, Identify, RefusedCaller
 from gateway.doors.login.login import is_navigation, to_console
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import refusal_response
@@ -41,6 +43,16 @@ class Listener:
 
     sites: Mapping[str, Site]
     origins: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class GuardedRequest:
+    """The parts of a request that the guard examines; `refused` is set if it could not identify the caller."""
+
+    method: str
+    headers: CIMultiDict[str]
+    remote: str | None
+    refused: RefusedCaller | None = None
 
 
 class Guard:
@@ -90,6 +102,7 @@ class Guard:
             await self._refused.note(request, answer, site, request.get(PRINCIPAL))
 
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            refused = _take_refused(request)
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
             if (misframed := _misframed(request)) is not None:
@@ -102,7 +115,7 @@ class Guard:
             objection = self._objection(request, _route(request), host, site)
             if objection is not None:
                 return refusal_response(403, "foreign-page", objection)
-            refusal = await self._identified(request, host, site)
+            refusal = await self._identified(request, host, site, refused)
             if refusal is not None:
                 return refusal
             with (
@@ -129,7 +142,7 @@ class Guard:
         address = self._identify.client(request)
         return str(address) if address is not None else None
 
-    async def caller(self, request: IncomingRequest, mount: str) -> Principal | None:
+    async def caller(self, request: GuardedRequest, mount: str) -> Principal | None:
         """Return the sender of a POST to the MCP server `mount` ("" is `/mcp`); None if the middleware would refuse."""
         host, path = request.headers.get("host", "").lower(), "/mcp/{app}" if mount else "/mcp"
         site = self._listener.sites.get(host)
@@ -138,7 +151,7 @@ class Guard:
         place = CallPlace(self._listener.origins[host], site, Access.MCP, None, self._challenges.resources(mount))
         return await self._caller(request, place)
 
-    async def caller_at_site(self, request: IncomingRequest) -> Principal | None:
+    async def caller_at_site(self, request: GuardedRequest) -> Principal | None:
         """Return the sender of a request to an app's site; None if the middleware would refuse it."""
         host = request.headers.get("host", "").lower()
         site = self._listener.sites.get(host)
@@ -151,14 +164,20 @@ class Guard:
         """Return a number that changes when callers must be identified again."""
         return self._identify.generation
 
-    async def _caller(self, request: IncomingRequest, place: CallPlace) -> Principal | None:
+    async def _caller(self, request: GuardedRequest, place: CallPlace) -> Principal | None:
         try:
             return await self._identify.principal(request, place)
-        except (Unidentified, OSError):
+        except (Unidentified, OSError) as error:
+            request.refused = RefusedCaller(place, request.headers, error.with_traceback(None))
             return None
 
-    async def _identified(self, request: web.Request, host: str, site: Site) -> web.StreamResponse | None:
-        """Mark the request with its principal if its route requires one; return None, or the refusal."""
+    async def _identified(
+        self, request: web.Request, host: str, site: Site, refused: RefusedCaller | None
+    ) -> web.StreamResponse | None:
+        """Mark the request with its principal if its route requires one; return None, or the refusal.
+
+        `refused` is the result of the fast path: identifying a caller again would count a wrong token twice.
+        """
         route = _route(request)
         wanted = access(site, route)
         if wanted is Access.OPEN:
@@ -167,6 +186,8 @@ class Guard:
         origin, app = self._listener.origins[host], self._apps.get(host) if site is Site.APP else None
         place = CallPlace(origin, site, wanted, app, self._challenges.resources(mount))
         try:
+            if refused is not None and refused.place == place and refused.headers == request.headers:
+                raise refused.error
             request[PRINCIPAL] = await self._identify.principal(request, place)
         except Unidentified as error:
             if wanted is Access.SHOWN:
@@ -197,6 +218,15 @@ class Guard:
         if fetch_site is None and origin is None and not needs_no_mark and not _is_client(request):
             return f"A client that is not a browser must send the header `{CLIENT_HEADER}: 1`."
         return None
+
+
+def _take_refused(request: web.Request) -> RefusedCaller | None:
+    """Return the caller of this request, once, if the fast path has failed to identify it."""
+    connection = request.transport.get_protocol() if request.transport is not None else None
+    if not isinstance(connection, HttpConnection):
+        return None
+    refused, connection.refused = connection.refused, None
+    return refused
 
 
 def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:

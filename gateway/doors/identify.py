@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from multidict import MultiMapping
+
 from gateway.callers import tokens as own
 from gateway.callers.methods import Blocks, ClientHeader, Method, NoAuth, OAuthIssuer, ProxyAuth, Roles, TokenAuth
 from gateway.callers.people import is_open, person_on_console, person_on_site, proxy_issuer, without_console_rights
@@ -49,6 +51,15 @@ class CallPlace:
     access: Access
     app: str | None
     resources: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCaller:
+    """A caller with these header fields who was not identified at `place`, and why."""
+
+    place: CallPlace
+    headers: MultiMapping[str]
+    error: Unidentified | OSError
 
 
 class Identify:

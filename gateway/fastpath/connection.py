@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from multidict import CIMultiDict
-
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
 from gateway.doors.client_connection import HttpConnection, ServerState
+from gateway.doors.guard import GuardedRequest
 from gateway.doors.raw_requests import HEAD_END
 from gateway.eventloop.immediate_future import ImmediateFuture
 from gateway.eventloop.shared_timeouts import SharedTimeouts
@@ -66,15 +65,6 @@ BOUNDS: Final = (
 
 IDENTIFIED: Final = 1.0
 """Seconds for which an identified caller is not checked again, per connection and head."""
-
-
-@dataclass(slots=True)
-class GuardedRequest:
-    """The parts of a request that the guard examines."""
-
-    method: str
-    headers: CIMultiDict[str]
-    remote: str | None
 
 
 @dataclass(slots=True)
@@ -299,13 +289,17 @@ class FastConnection(HttpConnection):
         return True
 
     async def _identify(self, known: KnownHead) -> Principal | None:
-        """Return the authorized caller after a new check by the guard; None leaves the request to aiohttp."""
+        """Return the authorized caller after a new check by the guard; None leaves the request to aiohttp.
+
+        The guard's refusal stays with the connection, for the guard before aiohttp's handlers.
+        """
         head, route = known.head, known.route
         request = GuardedRequest(head.method, head.headers, self.remote)
         known.client = self._routes.client(request)
         CLIENT.set(known.client)
         known.generation = self._routes.generation()
         known.principal = found = await route.caller(request) if route is not None else None
+        self.refused = request.refused
         expires = found.expires if found is not None else None
         known.until = time.monotonic() + (IDENTIFIED if expires is None else min(IDENTIFIED, expires - time.time()))
         return found

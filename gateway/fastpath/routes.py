@@ -9,9 +9,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.doors.access import IncomingRequest
 from gateway.doors.client_limits import InFlight
-from gateway.doors.guard import Guard
+from gateway.doors.guard import Guard, GuardedRequest
 from gateway.doors.mcp import Mounts
 from gateway.doors.raw_requests import received_headers
 from gateway.doors.revocation import Revocations
@@ -69,7 +68,7 @@ class FastRoute(Protocol[R]):
         """Return the request with this body; None, without a side effect, if aiohttp must serve it."""
         ...
 
-    async def caller(self, request: IncomingRequest) -> Principal | None:
+    async def caller(self, request: GuardedRequest) -> Principal | None:
         """Return the authorized caller; None if the guard or the door would refuse."""
         ...
 
@@ -88,7 +87,7 @@ class RouteFinder(Protocol):
         """Return the route of a head, None if the fast path has none."""
         ...
 
-    def client(self, request: IncomingRequest) -> str | None:
+    def client(self, request: GuardedRequest) -> str | None:
         """Return the address of the client, as reported by trusted proxies."""
         ...
 
@@ -114,7 +113,7 @@ class McpRoute(Generic[C]):
         fast: Fast[C],
         tool: bytes,
         current: Callable[[], Fast[Any] | None],
-        identify: Callable[[IncomingRequest, str], Awaitable[Principal | None]],
+        identify: Callable[[GuardedRequest, str], Awaitable[Principal | None]],
     ) -> None:
         self._mount = mount
         self._fast = fast
@@ -132,7 +131,7 @@ class McpRoute(Generic[C]):
         """Return the call; None if the SDK has to judge it."""
         return self._fast.read(self._tool, body)
 
-    async def caller(self, request: IncomingRequest) -> Principal | None:
+    async def caller(self, request: GuardedRequest) -> Principal | None:
         """Return the authorized caller, or None."""
         principal = await self._identify(request, self._mount)
         return principal if principal is not None and principal.may("mcp") else None
@@ -160,7 +159,7 @@ class SiteRoute:
         head: RequestHead,
         door: SiteDoor,
         current: Callable[[], SiteDoor | None],
-        identify: Callable[[IncomingRequest], Awaitable[Principal | None]],
+        identify: Callable[[GuardedRequest], Awaitable[Principal | None]],
     ) -> None:
         self._head = head
         self._door = door
@@ -179,7 +178,7 @@ class SiteRoute:
             return None
         return replace(self._request, body=body, body_type=BodyType.BASE64) if body else self._request
 
-    async def caller(self, request: IncomingRequest) -> Principal | None:
+    async def caller(self, request: GuardedRequest) -> Principal | None:
         """Return the authorized caller, or None."""
         principal = await self._identify(request)
         return principal if principal is not None and self._door.admits(principal) else None

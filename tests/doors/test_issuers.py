@@ -331,6 +331,25 @@ async def test_wrong_tokens_make_the_gateway_ask_so_often_for_an_address(
         assert (await answer(calls[0], {**there, **bearer("late")}))[0] == 200
 
 
+@pytest.mark.parametrize("fast_path", ["true", "false"])
+async def test_a_wrong_token_is_introspected_and_counted_once(tmp_path: Path, evil: Issuer, fast_path: str) -> None:
+    """Also where the fast path reads the request first, and leaves the refusal to aiohttp's handlers."""
+    extra = AUTH.replace("client_id", "introspection: true, client_id").format(issuer=evil.url)
+    async with running(tmp_path, extra=extra) as world:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(file.read_text("utf-8").replace("listen:", f"fast_path: {fast_path}\n  listen:", 1), "utf-8")
+        await world.gateway.stop()
+        await world.start_gateway()
+        call = mcp_call(f"{world.url}/mcp/cart", "tools/call", {"name": "http_request", "arguments": {"_view": "x"}})
+        call.headers["mcp-name"] = "http_request"
+        for number, knock in enumerate((call, knocks(world)["site's api"]), 1):
+            assert (await answer(knock, bearer(f"wrong-{number}")))[0] == 401
+            assert evil.asked["/introspect"] == number
+        evil.status = 500
+        assert (await answer(call, bearer("wrong-3")))[0] == 503
+        assert evil.asked["/introspect"] == 3
+
+
 @pytest.mark.parametrize("dead", [0, 1])
 async def test_an_issuer_that_is_away_locks_out_nobody_of_another(tmp_path: Path, dead: int) -> None:
     """In any order in the configuration; a token that the unavailable issuer may know is not called invalid."""
