@@ -21,13 +21,13 @@ from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
-from gateway.built import built
 from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
 from gateway.doors.admin import Health, MetricsDoor
+from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor

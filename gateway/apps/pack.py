@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from gateway.apps.elements import HELD, Packing
 from gateway.apps.files import INDEX, Folder, own_files
-from gateway.apps.location import ASKS, WORD, location_changes
 from gateway.apps.markup import parse
+from gateway.apps.node import ASKS, WORD, location_changes
 from gateway.apps.page_scripts import CLASSIC, WAITS, hold_back
 from gateway.apps.places import Splice, splice
 from gateway.apps.scripts import as_element_text, match_of

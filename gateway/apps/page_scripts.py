@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from gateway.apps import exact_text
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Element, Page, parse
-from gateway.apps.modules import SECONDS, Module, link, node
+from gateway.apps.node import Module, link, node, run
 from gateway.apps.places import Splice, Text, splice
 from gateway.apps.scripts import (
     ScriptToken,
@@ -58,15 +58,8 @@ def syntax_problems(scripts: Sequence[Module]) -> list[Problem]:
     if program is None or not scripts:
         return []
     try:
-        done = subprocess.run(  # noqa: S603  # our own program, with the Node that was found; the scripts are its input
-            [program, "-e", _PROGRAM],
-            input=plain_json([_job(script) for script in scripts]),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=True,
-        )
-        return [Problem(*one) for one in _Found.validate_json(done.stdout)]
+        reported = run(program, "-e", _PROGRAM, text=plain_json([_job(script) for script in scripts]))
+        return [Problem(*one) for one in _Found.validate_json(reported)]
     except (OSError, subprocess.SubprocessError, ValidationError):
         return []  # a failed check is no reason to refuse the page
 

@@ -7,8 +7,7 @@ from gateway.backends.http import HttpBackend
 from gateway.config import ApprovalWay as Named
 from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
-from gateway.doors.approvals import ApprovalDoor
-from gateway.doors.security_keys import SecurityKeyDoor
+from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.exchange.approval_answers import ApprovalAnswers
 from gateway.exchange.approvals import MemoryApprovals, MemoryGrants, Still
 from gateway.exchange.approvers import Approvers, NamedApprover, WebhookApprover

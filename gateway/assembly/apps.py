@@ -18,8 +18,8 @@ from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
-from gateway.built import Built
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
+from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
 from gateway.doors.events import Events
 from gateway.doors.sandbox import SandboxDoor, declared_csp

@@ -48,7 +48,7 @@ class ConnectionLimits:
 
 
 class ServerState(Protocol):
-    """The state shared by all connections: `gateway.doors.client_connections.ClientConnections`."""
+    """The state shared by all connections: `gateway.doors.runner.ClientConnections`."""
 
     limits: ConnectionLimits
     handler: Callable[[], web.RequestHandler]

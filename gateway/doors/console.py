@@ -19,7 +19,7 @@ from gateway.config import Notices
 from gateway.digests import equals_secret
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.accounts import AccountsDoor
-from gateway.doors.approvals import ApprovalDoor
+from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
 from gateway.doors.assets import asset, assets, file_response
 from gateway.doors.authorization import refuse_without, sees_record
 from gateway.doors.bridge.bridge_state import Tickets
@@ -27,7 +27,6 @@ from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.events import Events, problems
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import SECURE, SMALL, fresh, object_of, refusal_response
-from gateway.doors.security_keys import SecurityKeyDoor
 from gateway.jsontext.writing import plain_json
 from gateway.model import LOCAL, Json, Principal
 from gateway.stores.records import Filter, Records, StoredRecord

@@ -15,10 +15,10 @@ from mcp.shared.exceptions import MCPError
 from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
-from gateway.mcp import arguments as read
 from gateway.mcp import own_tools
 from gateway.mcp import tools as define
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Push, Views
+from gateway.mcp.own_tools import read_flag, read_mapping, read_optional_text, read_text, refuse_others
 from gateway.mcp.results import APART, LONG, of_page, of_refusal, of_response, of_values
 from gateway.model import Caller, Door, Initiator, Json, Principal, Response, ViewTool
 from gateway.ports.views import LiveView
@@ -170,8 +170,8 @@ class Catalog:
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
-            read.refuse_others(arguments, "input")
-            read.mapping(arguments, "input")
+            refuse_others(arguments, "input")
+            read_mapping(arguments, "input")
             # A client that shows apps shows this one itself; for another client a host page of the gateway may.
             shown = None if client.is_app else self._views.shown(client.principal, packed.id)
             if shown is not None:
@@ -224,7 +224,7 @@ class Catalog:
     async def _http_stream(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         try:
             caller = self._caller(arguments, client)
-            cancel, id = read.flag(arguments, "cancel"), read.text(arguments, "id")
+            cancel, id = read_flag(arguments, "cancel"), read_text(arguments, "id")
             response = await self._exchange.resume(id, caller, wait=POLL, cancel=cancel)
             if client.push is not None and arguments.get("_bytes") is True:
                 response = await self._pushed(response, caller, client.push)
@@ -250,8 +250,8 @@ class Catalog:
     async def _attach(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if client.caller is not None:
             raise Refusal(Reason.BAD_REQUEST, "This view needs no proof: its connection is one.")
-        launch = read.optional_text(arguments, "launch")
-        capabilities, former = read.mapping(arguments, "capabilities"), read.optional_text(arguments, "former")
+        launch = read_optional_text(arguments, "launch")
+        capabilities, former = read_mapping(arguments, "capabilities"), read_optional_text(arguments, "former")
         attached = await self._views.attach(client.principal, self._app, launch, capabilities, former)
         return of_values(
             {
@@ -264,8 +264,8 @@ class Catalog:
         )
 
     async def _list_view_tools(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
-        read.refuse_others(arguments, "view")
-        wanted = read.optional_text(arguments, "view")
+        refuse_others(arguments, "view")
+        wanted = read_optional_text(arguments, "view")
         views = self._views.live(client.principal, self._app)
         if client.principal.shared:  # a holder of a shared token knows only the handles of the views that it opened
             views = tuple(view for view in views if view.id == wanted)
@@ -273,11 +273,11 @@ class Catalog:
 
     async def _call_view_tool(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if "call" in arguments:
-            read.refuse_others(arguments, "call")
-            return of_page(await self._forwarder.collect(client.principal, read.text(arguments, "call")))
-        read.refuse_others(arguments, "view", "tool", "arguments")
-        view, tool = read.text(arguments, "view"), read.text(arguments, "tool")
-        values = read.mapping(arguments, "arguments")
+            refuse_others(arguments, "call")
+            return of_page(await self._forwarder.collect(client.principal, read_text(arguments, "call")))
+        refuse_others(arguments, "view", "tool", "arguments")
+        view, tool = read_text(arguments, "view"), read_text(arguments, "tool")
+        values = read_mapping(arguments, "arguments")
         return of_page(
             await self._forwarder.call(client.principal, tool, values, app=self._app, view=view, tell=client.tell)
         )
@@ -290,7 +290,7 @@ class Catalog:
         """Return the caller by the connection or the view proof. Raises `Refusal`."""
         reported_model = arguments.get("_initiator") == Initiator.MODEL
         if client.caller is None:
-            proof, age = read.optional_text(arguments, "_view"), _gesture_age(arguments)
+            proof, age = read_optional_text(arguments, "_view"), _gesture_age(arguments)
             return self._views.caller(client.principal, self._app, proof, reported_model=reported_model, gesture=age)
         return client.caller(reported_model)
 

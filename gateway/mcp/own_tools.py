@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.jsontext.writing import encodable
-from gateway.mcp import arguments as read
 from gateway.mcp.mount_interfaces import MountClient, Views
 from gateway.mcp.results import of_values
 from gateway.mcp.tools import APP_ONLY
@@ -24,6 +23,52 @@ from gateway.stores.sealing import SealBroken
 from gateway.throttle import Buckets
 from gateway.views.relay import LONGEST_POLL, RelayEvent
 from gateway.views.tools import Listing
+
+
+def refuse_others(arguments: Mapping[str, Json], *known: str) -> None:
+    """Raise `Refusal` (`bad-request`) for an argument that is not `known`."""
+    if other := sorted(set(arguments) - set(known)):
+        allowed = f"allowed: {', '.join(known)}" if known else "this tool takes none"
+        raise _refusal(f"unknown argument {other[0][:64]!r}; {allowed}.")
+
+
+def read_text(arguments: Mapping[str, Json], name: str) -> str:
+    """Return a required, non-empty text. Raises `Refusal` (`bad-request`)."""
+    value = read_optional_text(arguments, name)
+    if not value:
+        raise _refusal(f"`{name}` is missing; it must be a string.")
+    return value
+
+
+def read_optional_text(arguments: Mapping[str, Json], name: str) -> str | None:
+    """Return a text, or None. Raises `Refusal` (`bad-request`)."""
+    value = arguments.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise _refusal(f"`{name}` must be a string.")
+
+
+def read_flag(arguments: Mapping[str, Json], name: str) -> bool:
+    """Return a boolean, by default False. Raises `Refusal` (`bad-request`)."""
+    value = arguments.get(name, False)
+    if isinstance(value, bool):
+        return value
+    raise _refusal(f"`{name}` must be true or false.")
+
+
+def read_mapping(arguments: Mapping[str, Json], name: str) -> Mapping[str, Json]:
+    """Return an object, by default empty. Raises `Refusal` (`bad-request`)."""
+    value = arguments.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    raise _refusal(f"`{name}` must be an object.")
+
+
+def _refusal(detail: str) -> Refusal:
+    return Refusal(Reason.BAD_REQUEST, detail)
+
 
 POLL = "webmcp_poll"
 RESULT = "webmcp_result"
@@ -104,7 +149,7 @@ class RelayTools:
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
         listed = _listed(arguments)
-        closing, leaving = read.flag(arguments, "closing"), read.flag(arguments, "leaving")
+        closing, leaving = read_flag(arguments, "closing"), read_flag(arguments, "leaving")
         if closing or leaving:
             self._views.left(client.principal, self._app, proof, for_good=closing)
             return {"events": [], "overtaken": True}
@@ -112,14 +157,14 @@ class RelayTools:
         relay.spend()
         if listed is not None:
             relay.list(listed)
-        hidden = read.flag(arguments, "hidden")
+        hidden = read_flag(arguments, "hidden")
         handed = await relay.poll(after, min(wait / 1000, LONGEST_POLL), hidden=hidden)
         return encodable({"events": [_event(event) for event in handed.events], "overtaken": handed.overtaken})
 
     async def result(self, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """End a call of the view with its result."""
-        proof, call = _proof(arguments, client), read.text(arguments, "call")
-        result = read.mapping(arguments, "result")
+        proof, call = _proof(arguments, client), read_text(arguments, "call")
+        result = read_mapping(arguments, "result")
         relay = self._views.relayed(client.principal, self._app, proof)
         relay.spend()
         relay.answer(call, result)
@@ -135,7 +180,7 @@ class RelayTools:
 def _proof(arguments: Arguments, client: MountClient) -> str:
     if client.caller is not None:
         raise Refusal(Reason.BAD_REQUEST, "This view is told of calls by its connection.")
-    proof = read.optional_text(arguments, "_view")
+    proof = read_optional_text(arguments, "_view")
     if proof is None:
         raise Refusal(Reason.VIEW_UNPROVEN, "Only an attached view has calls to ask for: `_view` is missing.")
     return proof
@@ -230,7 +275,7 @@ class StorageTool:
         if caller.principal.shared:
             raise Refusal(Reason.POLICY_DENIED, "A token that many share keeps no storage: it is kept for a person.")
         person, app = caller.principal.person, caller.app
-        changes, clear = _changes(arguments), read.flag(arguments, "clear")
+        changes, clear = _changes(arguments), read_flag(arguments, "clear")
         self._spend(person, app)
         try:
             if changes is None and not clear:
@@ -262,7 +307,7 @@ def _changes(arguments: Arguments) -> dict[str, str | None] | None:
     if "changes" not in arguments:
         return None
     changes: dict[str, str | None] = {}
-    for key, value in read.mapping(arguments, "changes").items():
+    for key, value in read_mapping(arguments, "changes").items():
         if value is not None and not isinstance(value, str):
             raise Refusal(Reason.BAD_REQUEST, f"`changes.{key[:64]}` must be a string or null.")
         if _LONE.search(key) or _LONE.search(value or ""):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.apps import PARTS, pack
-from gateway.apps.location import ASKS
+from gateway.apps.node import ASKS
 from gateway.model import Resource
 from tests.apps.packing import RUNTIME, write
 

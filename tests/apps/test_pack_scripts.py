@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.apps import PARTS, pack
-from gateway.apps.modules import node
+from gateway.apps.node import node
 from gateway.apps.page_scripts import WAITS
 from gateway.apps.scripts import as_element_text
 from gateway.errors import DocumentError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.apps import pack
-from gateway.apps.location import ASKS
+from gateway.apps.node import ASKS
 from gateway.apps.pack import PAGES
 from gateway.apps.page_scripts import WAITS
 from tests.apps.packing import RUNTIME, write

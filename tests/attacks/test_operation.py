@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.doors import client_connections
+from gateway.doors import runner
 from tests.attacks import checks
 from tests.attacks.corpus import family
 from tests.attacks.doors import site_door
@@ -132,7 +132,7 @@ async def test_ten_thousand_idle_sockets(tmp_path: Path, monkeypatch: pytest.Mon
     count = allowed - 1_000
     assert count >= 1_000, f"this machine allows a process {hard} files, too few to show anything: raise ulimit -Hn"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
-    monkeypatch.setattr(client_connections, "IDLE", 30.0)  # a full minute of waiting would show no more
+    monkeypatch.setattr(runner, "IDLE", 30.0)  # a full minute of waiting would show no more
     case = {"id": "idle-10000", "why": "idle sockets are cheap", "request": {"url": "/api/exact"}, "expect": "ok"}
     try:
         async with attacked(tmp_path) as world:

@@ -3,7 +3,7 @@
 import gzip
 import re
 
-from gateway.built import built
+from gateway.doors.assets import built
 from tests.browser.runtime_host import ROOT, RUNTIME
 
 LIMIT = 20_000

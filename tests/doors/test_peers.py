@@ -12,10 +12,10 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from gateway.doors import client_connections
+from gateway.doors import runner
 from gateway.doors.client_connection import ConnectionLimits
-from gateway.doors.client_connections import ClientConnections
 from gateway.doors.client_limits import Peers, Unread
+from gateway.doors.runner import ClientConnections
 from tests.doors.test_in_flight import configured
 from tests.doors.test_metrics import scraped, total
 from tests.world import World, running
@@ -101,8 +101,8 @@ async def test_one_too_many_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.bound("idle connections")
 async def test_an_idle_connection_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that never sent anything."""
-    monkeypatch.setattr(client_connections, "IDLE", 0.1)
-    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
+    monkeypatch.setattr(runner, "IDLE", 0.1)
+    monkeypatch.setattr(runner, "SWEEP", 0.05)
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
         assert await reader.read() == b""

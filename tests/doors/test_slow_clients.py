@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors import client_connections, client_limits
+from gateway.doors import client_limits, runner
 from tests.mcp.fast_cases import HEAD as CALL_HEAD
 from tests.mcp.fast_cases import message
 from tests.mcp.mounts import Mount
@@ -78,15 +78,15 @@ async def test_a_head_that_trickles_is_cut_at_every_door(
     world: World, monkeypatch: pytest.MonkeyPatch, host: str, path: str, method: str
 ) -> None:
     """Although it never stops for long."""
-    monkeypatch.setattr(client_connections, "HEAD_WITHIN", 0.2)
-    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
+    monkeypatch.setattr(runner, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(runner, "SWEEP", 0.05)
     await trickled(world, f"{method} {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\nx-slow: ".encode(), b"a")
 
 
 async def test_a_second_head_that_trickles_is_cut_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an answered request on the same connection."""
-    monkeypatch.setattr(client_connections, "HEAD_WITHIN", 0.2)
-    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
+    monkeypatch.setattr(runner, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(runner, "SWEEP", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
     writer.write(f"GET /healthz HTTP/1.1\r\nhost: localhost:{world.gateway.port}\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
@@ -155,8 +155,8 @@ async def said_for_ever(client: socket.socket) -> None:
 @pytest.mark.bound("unread responses")
 async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """Otherwise the answers would be held for as long as the client likes."""
-    monkeypatch.setattr(client_connections, "TAKEN_WITHIN", 0.2)
-    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
+    monkeypatch.setattr(runner, "TAKEN_WITHIN", 0.2)
+    monkeypatch.setattr(runner, "SWEEP", 0.05)
     async with asked_for_much(*more) as client, asyncio.timeout(10):
         with pytest.raises(ConnectionError):
             await said_for_ever(client)
@@ -165,8 +165,8 @@ async def test_who_takes_nothing_of_its_answers_is_cut_off(monkeypatch: pytest.M
 @pytest.mark.parametrize("more", [[], ["te: trailers"]], ids=["short way", "aiohttp"])
 async def test_who_takes_answers_slowly_gets_them_all(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """Although all of them take longer than the time allowed without progress."""
-    monkeypatch.setattr(client_connections, "TAKEN_WITHIN", 1.0)
-    monkeypatch.setattr(client_connections, "SWEEP", 0.05)
+    monkeypatch.setattr(runner, "TAKEN_WITHIN", 1.0)
+    monkeypatch.setattr(runner, "SWEEP", 0.05)
     got, began = b"", asyncio.get_running_loop().time()
     async with asked_for_much(*more) as client, asyncio.timeout(60):
         while got.count(b"HTTP/1.1 200 OK") < LARGE:

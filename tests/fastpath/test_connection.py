@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.doors.client_connection import HEAD_BYTES
-from gateway.doors.client_connections import ClientConnections
 from gateway.doors.client_limits import Unread
 from gateway.doors.raw_requests import is_one_request
+from gateway.doors.runner import ClientConnections
 from gateway.fastpath import connection as fast
 from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest
 from gateway.fastpath.request_head import read_head

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server as McpServer
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from gateway.mcp.upstreams.catalog import lists, merging, offers
+from gateway.mcp.upstreams.catalog import list_cache, merging, offers
 from gateway.mcp.upstreams.catalog.listing import pin_of
 from tests.callers.tokens import token
 from tests.interop.probe import said, text
@@ -224,4 +224,4 @@ async def noticed(world: World) -> list[str]:
 def kept() -> list[object]:
     """Return the objects that cache lists, of all gateways so far."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | lists.Heard | merging._Made)]
+    return [one for one in gc.get_objects() if isinstance(one, offers.OfferedTools | list_cache.Heard | merging._Made)]

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from gateway.mcp.upstreams.catalog import lists
+from gateway.mcp.upstreams.catalog import list_cache
 from gateway.mcp.upstreams.transport import handshake, link
 from gateway.stores.upstream_tools import Known, UpstreamTools
 from tests.interop.clocks import inside
@@ -84,7 +84,7 @@ async def test_a_name_is_kept_also_until_it_is_known_who_had_it(
         return await of(store, upstream)
 
     monkeypatch.setattr(UpstreamTools, "of", reading)
-    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(list_cache, "FIRST", 0.1)
     silent = f'a: {{command: ["{sys.executable}", "-c", "import sys; sys.stdin.read()"], prefix: null, timeout: 1s}}'
     async with gateway(tmp_path, f"{silent}\n{second}") as mcp, Client(mcp, cache=None) as client, Client(mcp) as other:
         asking = asyncio.create_task(client.list_tools())
@@ -159,7 +159,7 @@ async def test_a_call_waits_for_an_upstream_that_starts(
         await listed(client, name)
     for start in starts.values():
         start.unlink()
-    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(list_cache, "FIRST", 0.1)
     async with gateway(tmp_path, lines) as mcp, Client(mcp, mode=mode, cache=None) as client:
         calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(2)]
         await client.list_tools()  # by now they would have been refused
@@ -182,7 +182,7 @@ async def test_a_call_that_another_can_serve_waits_for_none_that_cannot(
 u0: {{command: ["{sys.executable}", "-c", "{first}"], prefix: a, timeout: 600s}}
 u1: {{command: ["{sys.executable}", "{late}", "{start}"], prefix: a_b}}
 """
-    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(list_cache, "FIRST", 0.1)
     monkeypatch.setattr(handshake, "PROBE", 600.0)
     monkeypatch.setattr(link, "OPENING", 600.0)
     async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
@@ -202,7 +202,7 @@ async def test_an_address_is_waited_for_with_each_that_had_it(tmp_path: Path, mo
         await client.read_resource(uri)
     starts = [tmp_path / name for name in ("one", "everything")]
     now = (f'{{command: ["{sys.executable}", "{late}", "{start}"], prefix: null}}' for start in starts)
-    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(list_cache, "FIRST", 0.1)
     lines = "\n".join(map("{}: {}".format, "ab", now))
     async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
         reading = asyncio.ensure_future(client.read_resource(uri))
@@ -222,7 +222,7 @@ async def test_an_address_is_waited_for_with_each_that_never_said_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, slow: str
 ) -> None:
     """Its tools are known, and its list of resources is slower than lists are waited for."""
-    monkeypatch.setattr(lists, "NEW", 0.1)
+    monkeypatch.setattr(list_cache, "NEW", 0.1)
     b = Probe("b")
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -263,7 +263,7 @@ async def test_clients_are_told_of_prompts_that_come_late(tmp_path: Path, monkey
     """Although the upstream sends no notification: for it nothing changed."""
     late, start = tmp_path / "late.py", tmp_path / "everything"
     late.write_text(LATE.format(path=repr(sys.path)), "utf-8")
-    monkeypatch.setattr(lists, "FIRST", 0.1)
+    monkeypatch.setattr(list_cache, "FIRST", 0.1)
     lines = f'u: {{command: ["{sys.executable}", "{late}", "{start}"]}}'
     async with gateway(tmp_path, lines) as mcp, Client(mcp, cache=None) as client, asyncio.timeout(60):
         async with client.listen(prompts_list_changed=True) as changes:

@@ -21,8 +21,8 @@ from gateway.mcp.server import McpMount as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
 from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
+from gateway.mcp.upstreams.catalog.list_cache import Lists
 from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, describe, visibility
-from gateway.mcp.upstreams.catalog.lists import Lists
 from gateway.mcp.upstreams.catalog.merging import Named, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.merged_changes import MergedChanges

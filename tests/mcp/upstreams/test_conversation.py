@@ -13,8 +13,7 @@ from gateway.mcp.upstreams.transport.conversation import (
     UpstreamConversation,
     is_answer,
 )
-from gateway.mcp.upstreams.transport.flood import ASKED, MESSAGES
-from gateway.mcp.upstreams.transport.notifications import LARGEST_CHANGE
+from gateway.mcp.upstreams.transport.notifications import ASKED, LARGEST_CHANGE, MESSAGES
 
 
 class Deaf:

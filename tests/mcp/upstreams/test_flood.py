@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.mcp.upstreams.transport.flood import MESSAGES, SIZE, WHILE, Flood
+from gateway.mcp.upstreams.transport.notifications import MESSAGES, SIZE, WHILE, Flood
 from tests.clock import Clock
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.upstreams.catalog.lists import FIRST, LATER, NEW, Heard, Lists
+from gateway.mcp.upstreams.catalog.list_cache import FIRST, LATER, NEW, Heard, Lists
 
 TOOLS, PROMPTS = "tools/list", "prompts/list"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.mcp.upstreams.catalog.pages import page_with_runtime, with_runtime
+from gateway.mcp.upstreams.mount import page_with_runtime, with_runtime
 
 SCRIPT = "<script>r</script>"
 

@@ -13,6 +13,7 @@ from weakref import ReferenceType, ref
 from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings
 from gateway.config import UpstreamSettings as Spec
+from gateway.mcp.upstreams.catalog.list_cache import Lists
 from gateway.mcp.upstreams.catalog.listing import (
     APP_SCHEMES,
     MODEL,
@@ -23,7 +24,6 @@ from gateway.mcp.upstreams.catalog.listing import (
     ui_of,
     visibility,
 )
-from gateway.mcp.upstreams.catalog.lists import Lists
 from gateway.mcp.upstreams.catalog.offers import OfferedTools
 from gateway.mcp.upstreams.mount import Proxy
 from gateway.mcp.upstreams.transport.conversation import Message

@@ -18,8 +18,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Refusal
-from gateway.mcp.upstreams.transport.flood import ASKED, Flood
-from gateway.mcp.upstreams.transport.notifications import CHANGES, LARGEST_CHANGE, CallNotifier
+from gateway.mcp.upstreams.transport.notifications import ASKED, CHANGES, LARGEST_CHANGE, CallNotifier, Flood
 
 _END: Final = 200
 """Characters at either end in which the id is searched."""
