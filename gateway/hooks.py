@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -199,6 +200,16 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
     return answer
 
 
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Write no `__pycache__` beside the configuration."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def _load(name: str, folder: Path) -> ModuleType:
     try:
         if not name.endswith(".py"):
@@ -208,7 +219,8 @@ def _load(name: str, folder: Path) -> ModuleType:
         if spec is None or spec.loader is None or not path.is_file():
             raise StartError(f"plugin {name}: no such file as {path}")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with _without_bytecode():
+            spec.loader.exec_module(module)
     except StartError:
         raise
     except (Exception, SystemExit) as error:  # plugin code may raise anything on import; it stops the start

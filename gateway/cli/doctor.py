@@ -116,8 +116,8 @@ def _files(config: Config) -> Iterator[Path]:
 
 def _private(config: Config) -> Iterator[Path]:
     """Yield every existing file that the gateway writes for itself."""
-    journal, folder = config.journal, config.path.parent
-    names = (config.audit.key_file, config.encryption_key.file, lock.place_of(config.path), folder / LOG)
+    journal, folder = config.journal, config.state
+    names = (config.audit.key_file, config.encryption_key.file, lock.place_of(folder), folder / LOG)
     found = [*(name for name in names if name is not None), *(segment.path for segment in all_segments(journal))]
     found += [
         path for end in ("keys", "new", "otlp", "otlp.new") for path in [journal.with_name(f"{journal.name}.{end}")]

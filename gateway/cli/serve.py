@@ -135,7 +135,8 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     if (few := raise_file_limit()) is not None:
         log.warning(few)
     factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)
-    with lock.hold_lock(config.path) as tell, asyncio.Runner(loop_factory=factory) as runner:
+    lock.check_state(config)
+    with lock.hold_lock(config.state) as tell, asyncio.Runner(loop_factory=factory) as runner:
         reread = partial(read_config, path, os.environ)
         runner.run(_serve(config, reread, live, tell, partial(_say, log_format or config.log)))
 

@@ -2,6 +2,7 @@
 
 from gateway.config.approvals import ApprovalSettings, ApprovalWay, PresenceCheck, Webhook
 from gateway.config.audit import Audit, Places, SinkName, Telemetry, record_places
+from gateway.config.folders import state_folder
 from gateway.config.load import Reading, app_id_problem, load_config, read_config
 from gateway.config.notices import Notice, NoticeKind, Notices, restart_problems, same_connection, same_upstream
 from gateway.config.settings import SETTINGS, Setting
@@ -51,4 +52,5 @@ __all__ = [
     "restart_problems",
     "same_connection",
     "same_upstream",
+    "state_folder",
 ]

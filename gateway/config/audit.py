@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from gateway.config import addresses
 from gateway.config.addresses import network
+from gateway.config.folders import read_state_dir, real_path
 from gateway.config.secrets import UNSET, config_text, secret
 from gateway.config.settings import DEFAULTS
 from gateway.documents import Report, Section, load, parse_size
@@ -37,14 +37,15 @@ class Places:
 def record_places(path: Path, environ: Mapping[str, str]) -> Places:
     """Return the locations in the configuration in `path`. Raises DocumentError."""
     text = config_text(path)
-    folder = Path(os.path.realpath(path)).parent
+    folder = real_path(path).parent
     report = Report([])
     root = report.section(load(text, str(path)))
     stores, audit = root.section("stores"), root.section("audit")
-    journal = journal_path(stores, folder)
+    state = read_state_dir(root.section("server"), folder) or folder
+    journal = journal_path(stores, state)
     places = Places(
         journal=journal,
-        database=database(stores, folder, environ),
+        database=database(stores, folder, state, environ),
         key=secret(audit, "key", folder, environ) if audit.get("key") is not None else None,
         key_file=journal.with_name(f"{journal.name}.key"),
         fills_database=SinkName.DATABASE in audit.texts("sinks", (SinkName.DATABASE.value,)),
@@ -94,10 +95,10 @@ class Telemetry:
     network: Network
 
 
-def journal_path(stores: Section, folder: Path) -> Path:
-    """Read `stores.journal`."""
-    default = folder / DEFAULTS["stores.journal"]
-    journal = folder / stores.text("journal", str(default))
+def journal_path(stores: Section, state: Path) -> Path:
+    """Read `stores.journal`, relative to the state folder."""
+    default = state / DEFAULTS["stores.journal"]
+    journal = state / stores.text("journal", str(default))
     if journal.name and not journal.is_dir():
         return journal
     stores.problem("write the path of a file", "journal")
@@ -135,18 +136,21 @@ def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Tel
     )
 
 
-def database(section: Section, folder: Path, environ: Mapping[str, str]) -> Secret:
-    """Read the URL of the database: of SQLite with an absolute path, or of PostgreSQL."""
+def database(section: Section, folder: Path, state: Path, environ: Mapping[str, str]) -> Secret:
+    """Read the URL of the database: of SQLite with an absolute path, or of PostgreSQL.
+
+    Its path is relative to `state`, that of a file with the URL to `folder`.
+    """
     if section.get("database") is None:
-        return Secret(f"sqlite:///{folder / DEFAULTS['stores.database'].removeprefix('sqlite:///')}")
+        return Secret(f"sqlite:///{state / DEFAULTS['stores.database'].removeprefix('sqlite:///')}")
     url = secret(section, "database", folder, environ).reveal()
     if _POSTGRESQL.fullmatch(url) or url == UNSET:
         return Secret(url)
     scheme, _, place = url.partition(":///")
-    path = folder / place
+    path = state / place
     if scheme != "sqlite" or not place or place == ":memory:":
         section.problem("write sqlite:///path, or postgresql://user:password@host/name", "database")
-    elif not path.parent.is_dir():
+    elif path.parent != state and not path.parent.is_dir():
         section.problem(f"there is no folder {path.parent}", "database")
     return Secret(f"sqlite:///{path}")
 

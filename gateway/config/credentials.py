@@ -38,8 +38,11 @@ from gateway.model import Secret
 _PLACE = re.compile(r"\$\{(env|file):([^{}]+)\}|keyring")
 
 
-def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -> EncryptionKey:
-    """Return the source of the key; it is read, or created, when the first token is stored."""
+def encryption_key(section: Section, folder: Path, state: Path, environ: Mapping[str, str]) -> EncryptionKey:
+    """Return the source of the key; it is read, or created, when the first token is stored.
+
+    Its file is relative to `state`; the keyring knows the key by `folder`.
+    """
     text = section.text("encryption_key", DEFAULTS["stores.encryption_key"])
     match = _PLACE.fullmatch(text)
     if match is None:
@@ -55,8 +58,8 @@ def encryption_key(section: Section, folder: Path, environ: Mapping[str, str]) -
             )
         return EncryptionKey(variable=(match[2], Secret(value or "")))
     if match[1] == "file":
-        path = folder / match[2]
-        if not path.parent.is_dir():
+        path = state / match[2]
+        if path.parent != state and not path.parent.is_dir():
             section.problem(f"there is no folder {path.parent}", "encryption_key")
         return EncryptionKey(file=path)
     return EncryptionKey(keyring=str(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from gateway.config.callers import blocks, check_reach, read_auth, read_roles
 from gateway.config.credentials import SectionReading as CredentialReading
 from gateway.config.credentials import credentials as read_credentials
 from gateway.config.credentials import encryption_key, exempt
+from gateway.config.folders import read_state_dir, real_path
 from gateway.config.secrets import config_text, misplaced_secrets
 from gateway.config.settings import DEFAULTS, UNAVAILABLE
 from gateway.config.upstreams import UpstreamSettings, environments, read_upstream
@@ -85,7 +85,7 @@ def load_config(path: Path, environ: Mapping[str, str]) -> Config:
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Reading:
     """Load the usable part of the configuration in `path`, and all problems of it and of its policies."""
-    reader = _ConfigReader(Path(os.path.realpath(path)), path.parent, environ)
+    reader = _ConfigReader(real_path(path), path.parent, environ)
     try:
         with read_document(config_text(path), str(path), empty=True) as root:
             config = reader.config(root)
@@ -123,7 +123,8 @@ class _ConfigReader:
         for node in misplaced_secrets(root.node, SECRETS, [*exempt(root), *environments(root)]):
             root.report.add(node, f"${{env:…}} and ${{file:…}} are for secrets: only {', '.join(SECRETS)} take them")
         section = root.section("server")
-        server = _server(section)
+        server = _server(section, self.folder)
+        state = server.state_dir or self.folder
         auth = read_auth(root, self.folder, self.environ, server.public_url)
         origins = server.origins
         named_origins = {"public_url": server.public_url, "console": origins.console, "apps": origins.apps}
@@ -143,7 +144,7 @@ class _ConfigReader:
         _check_sites(section, server.origins, list(named))
         stores = root.section("stores")
         stores.unavailable(*UNAVAILABLE["stores"])
-        database, journal = record.database(stores, self.folder, self.environ), self._journal(stores)
+        database, journal = record.database(stores, self.folder, state, self.environ), self._journal(stores, state)
         telemetry = record.telemetry(root.section("telemetry"), self.folder, self.environ)
         return Config(
             path=self.path,
@@ -155,7 +156,7 @@ class _ConfigReader:
             credentials=credentials,
             database=database,
             journal=journal,
-            encryption_key=encryption_key(stores, self.folder, self.environ),
+            encryption_key=encryption_key(stores, self.folder, state, self.environ),
             approvals=read_approvals(root.section("approvals"), self.folder, self.environ),
             mcp=read_mcp(root.section("mcp")),
             audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
@@ -249,9 +250,9 @@ class _ConfigReader:
                 )
         return policy
 
-    def _journal(self, section: Section) -> Path:
-        journal = record.journal_path(section, self.folder)
-        if not journal.parent.is_dir():
+    def _journal(self, section: Section, state: Path) -> Path:
+        journal = record.journal_path(section, state)
+        if journal.parent != state and not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal
 
@@ -294,7 +295,7 @@ def _permissions(section: Section) -> tuple[str, ...]:
     return section.texts("permissions")
 
 
-def _server(section: Section) -> ServerSettings:
+def _server(section: Section, folder: Path) -> ServerSettings:
     host, port = addresses.read_listen(section, "listen", DEFAULTS["server.listen"])
     origins = section.section("origins")
     header, trusted = section.choice("client_header", tuple(ClientHeader)), blocks(section, "trusted_proxies")
@@ -304,6 +305,7 @@ def _server(section: Section) -> ServerSettings:
         host=host,
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),
+        state_dir=read_state_dir(section, folder),
         trusted_proxies=trusted,
         client_header=ClientHeader(header) if header else None,
         busy_poll=section.flag("busy_poll", False),

@@ -29,6 +29,13 @@ SETTINGS: Final = (
         "http://localhost:PORT",
         "The URL at which MCP clients reach the gateway; its /mcp is below it.",
     ),
+    Setting(
+        "server.state_dir",
+        "",
+        "The folder of everything that the gateway writes: record, database, keys, lock file and log; paths under "
+        "`stores` are relative to it. By default it is the folder of this file. It is created if only the last part of "
+        "its path is missing.",
+    ),
     Setting("server.origins.console", "http://gateway.localhost:PORT", "The origin of the console and the bridge."),
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),

@@ -95,12 +95,14 @@ class ServerSettings:
 
     At most `connections` clients may be connected, `connections_each` from one address; a person may have
     `requests_each` requests in flight. `client_header` is None if it is unknown which header the proxies write.
+    `state_dir` is the folder of all that the gateway writes; None is the folder of gateway.yaml.
     """
 
     host: str
     port: int
     public_url: str
     origins: Origins
+    state_dir: Path | None = None
     trusted_proxies: Blocks = ()
     client_header: ClientHeader | None = None
     busy_poll: bool = False
@@ -172,3 +174,8 @@ class Config:
     log: str
     plugins: tuple[str, ...]
     mcp: Mcp
+
+    @property
+    def state(self) -> Path:
+        """The folder of everything that the gateway writes."""
+        return self.server.state_dir or self.path.parent

@@ -223,13 +223,13 @@ async def test_the_running_gateway_is_found_by_its_lock_file(tmp_path: Path) -> 
     write(tmp_path, port)
     async with process(tmp_path) as running:
         await ready(running, 1)
-        assert lock.running_url(tmp_path / "gateway.yaml") == f"http://127.0.0.1:{port}/mcp"
+        assert lock.running_url(tmp_path) == f"http://127.0.0.1:{port}/mcp"
         async with piped("--config", str(tmp_path / "gateway.yaml")) as pipe:
             said = await asked(pipe, call(1))
-        with pytest.raises(StartError, match="runs already"), lock.hold_lock(tmp_path / "gateway.yaml"):
+        with pytest.raises(StartError, match="runs already"), lock.hold_lock(tmp_path):
             pass
     assert said[0]["result"]["tools"]
-    assert lock.running_url(tmp_path / "gateway.yaml") is None
+    assert lock.running_url(tmp_path) is None
 
 
 async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
@@ -240,13 +240,13 @@ async def test_where_none_runs_one_is_started_for_all(tmp_path: Path) -> None:
         async with piped("--config", str(config)) as one, piped("--config", str(config)) as other:
             said = [await asked(one, call(1)), await asked(other, call(2))]
         assert [one[0]["id"] for one in said] == [1, 2]
-        assert lock.running_url(config) is not None
+        assert lock.running_url(tmp_path) is not None
     finally:
-        started = lock.process(config)
+        started = lock.process(tmp_path)
         if started is not None:
             os.kill(started, signal.SIGTERM)
         async with asyncio.timeout(60):
-            while lock.is_starting(config):
+            while lock.is_starting(tmp_path):
                 await asyncio.sleep(0.05)
     log = tmp_path / "gateway.log"
     assert log.read_text("utf-8").count("is ready") == 1

@@ -142,7 +142,7 @@ async def workshop(folder: Path) -> AsyncIterator[Workshop]:
             file = folder / "gateway.yaml"
             file.write_text(configuration(file.read_text("utf-8"), database.url), "utf-8")
             (folder / "policy.yaml").write_text(policy_of(running), "utf-8")
-            tell = stack.enter_context(lock.hold_lock(file))
+            tell = stack.enter_context(lock.hold_lock(folder))
             await running.restart()
             tell(f"http://127.0.0.1:{running.port}/mcp")
             assert (await running.get("api/products", "1"))[0] == 200

@@ -20,12 +20,13 @@ from gateway.cli import lock
 from gateway.cli.group import config_option
 from gateway.cli.private import opener
 from gateway.cli.stdio.pipe import LONGEST, Pipe
+from gateway.config import state_folder
 from gateway.errors import StartError
 
 TOKEN = "WEBMCP_GATEWAY_TOKEN"  # noqa: S105  # the name of the variable
 STARTED_WITHIN = 30.0
 LOG = "gateway.log"
-"""The log of a gateway started by `stdio`, beside gateway.yaml."""
+"""The log of a gateway started by `stdio`, in the state folder."""
 
 
 class _Anywhere:
@@ -67,16 +68,18 @@ def _found(path: Path, no_start: bool) -> str:
     """Return the URL of this configuration's gateway, starting it if needed. Raises StartError."""
     if not path.is_file():
         raise StartError(f"there is no {path}: name it with --config, or the gateway with --url")
-    url = lock.running_url(path)
+    state = state_folder(path)
+    url = lock.running_url(state)
     if url is not None:
         return url
-    if no_start and not lock.is_starting(path):
+    if no_start and not lock.is_starting(state):
         raise StartError(f"no gateway runs with {path}: start it with `webmcp-gateway serve --config {path}`")
-    return _started(path)
+    return _started(path, state)
 
 
-def _started(path: Path) -> str:
-    log = path.resolve().parent / LOG
+def _started(path: Path, state: Path) -> str:
+    log = state / LOG
+    state.mkdir(0o700, exist_ok=True)
     with open(log, "ab", opener=opener) as file:
         process = subprocess.Popen(  # noqa: S603  # this same program, with the path that the user gave
             [sys.executable, "-c", "from gateway.cli import main; main()", "serve", "--config", str(path)],
@@ -88,14 +91,14 @@ def _started(path: Path) -> str:
     ended = threading.Event()
     waited = 0.0
     while waited < STARTED_WITHIN:
-        url = lock.running_url(path)
+        url = lock.running_url(state)
         if url is not None:
-            if lock.process(path) == process.pid:
+            if lock.process(state) == process.pid:
                 _complain(f"started a gateway (process {process.pid}, log {log}); it keeps running afterwards")
             else:
                 process.terminate()  # another pipe's gateway came first: this one would start when that one ends
             return url
-        if process.poll() is not None and not lock.is_starting(path):
+        if process.poll() is not None and not lock.is_starting(state):
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
             raise StartError(f"no gateway runs, and none could be started: {''.join(last) or 'see ' + str(log)}")
         ended.wait(0.05)
