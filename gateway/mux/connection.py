@@ -93,7 +93,7 @@ class Connection:
             verdict = self._conversation(frame).judge(self._role, frame.message)
         except MuxError as error:
             self._fail_answered(frame, error.code)
-            return self._not_sent(frame, jsonrpc.BAD_MESSAGE, f"cannot be sent: {error.code}")
+            return self._not_sent(frame, jsonrpc.BAD_MESSAGE, f"cannot be sent: {error.detail}")
         if isinstance(verdict, Passed):
             self._output.append(text)
         return self._replies(frame, verdict)
@@ -161,7 +161,7 @@ class ClientConnection(Connection):
 def _written(frame: Message) -> str:
     """Encode a message. Raises MuxError `bad-message` or `too-large`."""
     if nests_deeper({"frame": frame.message}):
-        raise MuxError("bad-message", "nested too deep")
+        raise MuxError("bad-message", "nested deeper than 64 levels")
     try:
         return encode(frame)
     except ValueError as error:

@@ -214,8 +214,12 @@ export class BridgeView {
   }
 
   private post(channel: Channel, message: JsonObject, signal?: AbortSignal): void {
-    if (isLarge(message)) void this.postLarge(channel, message, signal);
-    else this.wire.send(this.frame(channel, message));
+    try {
+      if (isLarge(message)) void this.postLarge(channel, message, signal);
+      else this.wire.send(this.frame(channel, message));
+    } catch (error) {
+      this.failUnsent(channel, message, String(error)); // structured clones contain values that JSON does not have
+    }
   }
 
   /** Send a call whose request body is sent as bytes by HTTP; other messages overtake it. */
@@ -231,10 +235,10 @@ export class BridgeView {
     try {
       const $bytes = await this.bulk.put(id, blob, signal, sent);
       if (signal.aborted) return;
-      if (this.wire.connection !== connection) return this.failLarge("ui", message, "connection-lost");
+      if (this.wire.connection !== connection) return this.failUnsent("ui", message, "connection-lost");
       this.wire.send(this.frame("ui", { ...message, params: { ...(message["params"] as JsonObject), $bytes } }));
     } catch (error) {
-      this.failLarge("ui", message, notHandedOver(error));
+      this.failUnsent("ui", message, notHandedOver(error));
     }
   }
 
@@ -246,16 +250,16 @@ export class BridgeView {
     try {
       await this.wire[channel === "ui" ? "uiHttp" : "http"].putBody(body, text, signal);
     } catch (error) {
-      this.failLarge(channel, whole, notHandedOver(error));
+      this.failUnsent(channel, whole, notHandedOver(error));
       return;
     }
     if (signal?.aborted) return;
     if (this.wire.connection === connection) this.wire.send(this.frame(channel, message));
-    else this.failLarge(channel, whole, "connection-lost");
+    else this.failUnsent(channel, whole, "connection-lost");
   }
 
   /** Fail a large call here; replace a large answer by a failure, so that its caller is informed. */
-  private failLarge(channel: Channel, message: JsonObject, text: string): void {
+  private failUnsent(channel: Channel, message: JsonObject, text: string): void {
     const id = idOf(message);
     if (id === null) return;
     if ("method" in message) return this.settle(id, failure(id, CONNECTION_LOST, text));

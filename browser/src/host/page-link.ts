@@ -1,6 +1,6 @@
 /** The link to one sandboxed page: accepts messages of its window and origin and at its own ports, within one budget, and sends to it. */
 import type { JSONRPCMessage, Transport } from "@modelcontextprotocol/client";
-import type { JsonObject } from "../mux";
+import { BUSY, failure, has, idOf, type JsonObject } from "../mux";
 import { Budget } from "./budget";
 import { envelope, sortPageMessage, sortToolMessage, type Blocked } from "./page-messages";
 import { bytesOf } from "./sandbox/rules";
@@ -91,6 +91,7 @@ export class PageLink {
     port1.onmessage = ({ data }) => {
       const sorted = this.affords(data) ? sortToolMessage(data) : null;
       if (sorted?.kind === "webmcp") this.hearTools(sorted.payload, true);
+      else if (sorted?.kind === "refused") port1.postMessage(envelope(sorted.answer));
     };
     this.port = port1;
     this.tools = "asked";
@@ -114,6 +115,8 @@ export class PageLink {
         return this.hearTools(sorted.payload, false);
       case "blocked":
         return this.events.blocked(sorted.what);
+      case "refused":
+        return sorted.channel === "ui" ? this.post(sorted.answer) : this.postWebmcp(sorted.answer);
       case "garbage":
         return;
     }
@@ -177,6 +180,12 @@ export class PageLink {
   private deliver(message: JsonObject): void {
     if (this.ui) this.ui.onmessage?.(message as unknown as JSONRPCMessage);
     else if (this.held.length < HELD) this.held.push(message);
+    else if (has(message, "method")) this.refuse(message);
+  }
+
+  private refuse(message: JsonObject): void {
+    const id = idOf(message);
+    if (id !== null) this.post(failure(id, BUSY, "busy"));
   }
 
   private post(message: unknown): void {

@@ -38,7 +38,6 @@ test.each([
   ["text", "hello"],
   ["a list", [ping]],
   ["an object", {}],
-  ["an extra member", { ...ping, channel: "ui" }],
   ["a map", new Map()],
   ["an envelope the other way", wrapped(ping, { direction: "client-to-server" })],
   ["an envelope of another type", wrapped(ping, { type: "x" })],
@@ -51,6 +50,35 @@ test.each([
   ["a gesture, age NaN", own("gesture", { age: Number.NaN })],
 ])("garbage: %s", (_name, data) => {
   expect(sortPageMessage(data)).toEqual({ kind: "garbage" });
+});
+
+test.each([
+  ["an extra member", { channel: "ui" }],
+  ["a method that is no text", { method: 7 }],
+  ["parameters that are no object", { params: [1] }],
+  ["parameters of null", { params: null }],
+  ["_meta that is no object", { params: { _meta: 7 } }],
+  ["an unusable progress token", { params: { _meta: { progressToken: {} } } }],
+  ["a result beside the method", { result: {} }],
+  ["a value that JSON does not have", { params: { n: 1n } }],
+  ["a long id", { id: "x".repeat(300) }],
+  ["a fraction as id", { id: 1.5 }],
+])("a call that is no valid message is answered: %s", (_name, more) => {
+  const sorted = sortPageMessage({ ...ping, ...more });
+  expect(sorted).toMatchObject({ kind: "refused", channel: "ui", answer: { id: { id: 1, ...more }.id, error: { code: -32600 } } });
+});
+
+test("a call of the page's tools that is no valid message is answered on their channel", () => {
+  expect(sortPageMessage(wrapped({ ...ping, more: 1 }))).toMatchObject({ kind: "refused", channel: "webmcp", answer: { id: 1 } });
+});
+
+test("an answer of the page's tools that is no valid message becomes an error, so that the model does not wait", () => {
+  const sorted = sortPageMessage(wrapped({ jsonrpc: "2.0", id: 7, result: [] }));
+  expect(sorted).toMatchObject({ kind: "webmcp", payload: { id: 7, error: { code: -32603 } } });
+});
+
+test("a member that is undefined is as good as absent", () => {
+  expect(sortPageMessage({ ...ping, params: undefined })).toMatchObject({ kind: "ui" });
 });
 
 test("a message of the gateway is wrapped", () => {

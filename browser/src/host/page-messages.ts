@@ -1,6 +1,8 @@
 /** Classifies a message of the sandbox proxy, or at a port of the page: the ui protocol, the webmcp envelope, or the proxy's own. */
 import { BLOCKED } from "./first-script";
-import { isObject, MuxError, readMessage, type JsonObject } from "../mux";
+import { BAD_MESSAGE, failure, has, idOf, INTERNAL, isObject, MuxError, readMessage } from "../mux";
+import type { Channel, JsonObject } from "../mux";
+import { refusal } from "../view/host/json-rpc";
 
 export type PageMessage =
   /** Bare JSON-RPC of MCP Apps. */
@@ -15,6 +17,8 @@ export type PageMessage =
   | { kind: "left" }
   /** Our first script in a page: a violation of the content security policy. */
   | { kind: "blocked"; what: Blocked }
+  /** A call that is no valid message, and the answer to it. */
+  | { kind: "refused"; channel: Channel; answer: JsonObject }
   | { kind: "garbage" };
 
 /** Features that the configuration of an MCP server may permit its app, by their names there. */
@@ -54,11 +58,20 @@ function sortEnvelope(data: JsonObject): PageMessage {
   const payload = data["payload"];
   if (data["type"] !== "mcp" || data["direction"] !== "server-to-client") return GARBAGE;
   if (payload === "mcp-server-ready" || payload === "mcp-server-stopped") return { kind: "webmcp", payload };
-  return isJsonRpc(payload) ? { kind: "webmcp", payload } : GARBAGE;
+  if (!isObject(payload)) return GARBAGE;
+  const fault = faultOf(payload);
+  if (fault === null) return { kind: "webmcp", payload };
+  const id = idOf(payload);
+  if (has(payload, "method") || id === null) return refusedOn("webmcp", payload, fault);
+  // The model's call must not wait for another answer.
+  return { kind: "webmcp", payload: failure(id, INTERNAL, `the page's answer is no message: ${fault}`) };
 }
 
 function sortUi(data: JsonObject): PageMessage {
-  if (!isJsonRpc(data)) return GARBAGE;
+  const refused = refusal(data);
+  if (refused) return { kind: "refused", channel: "ui", answer: refused as unknown as JsonObject };
+  const fault = faultOf(data);
+  if (fault !== null) return refusedOn("ui", data, fault);
   const method = data["method"];
   if (method === "ui/notifications/sandbox-gesture") return sortGesture(data);
   if (method === "ui/notifications/sandbox-page-left") return { kind: "left" };
@@ -74,12 +87,19 @@ function sortGesture(data: JsonObject): PageMessage {
   return { kind: "gesture", age: Math.min(Math.ceil(age), 5000) };
 }
 
-function isJsonRpc(value: unknown): value is JsonObject {
+/** Why `message` is no valid message; null if it is one. */
+function faultOf(message: JsonObject): string | null {
   try {
-    readMessage(value);
-    return true;
+    readMessage(message);
+    return null;
   } catch (error) {
-    if (error instanceof MuxError) return false;
+    if (error instanceof MuxError) return error.message;
     throw error;
   }
+}
+
+/** A message with this fault: a call is answered. */
+function refusedOn(channel: Channel, { jsonrpc, id, method }: JsonObject, fault: string): PageMessage {
+  const isCall = jsonrpc === "2.0" && method !== undefined && (typeof id === "string" || typeof id === "number");
+  return isCall ? { kind: "refused", channel, answer: failure(id, BAD_MESSAGE, fault) } : GARBAGE;
 }

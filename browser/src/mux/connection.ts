@@ -102,7 +102,7 @@ export class Connection {
     } catch (error) {
       if (!(error instanceof MuxError)) throw error;
       this.failAnswered(frame, error.code);
-      return this.notSent(frame, BAD_MESSAGE, `cannot be sent: ${error.code}`);
+      return this.notSent(frame, BAD_MESSAGE, `cannot be sent: ${error.message}`);
     }
   }
 
@@ -160,6 +160,6 @@ export class Connection {
 
 /** The text of a message. Throws MuxError `bad-message` or `too-large`. */
 function written(frame: MessageFrame): string {
-  if (isDeep({ frame: frame.message })) throw new MuxError("bad-message", "nested too deep");
+  if (isDeep({ frame: frame.message })) throw new MuxError("bad-message", "nested deeper than 64 levels");
   return encode(frame);
 }

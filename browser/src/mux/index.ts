@@ -4,7 +4,7 @@ export { Connection } from "./connection";
 export { MuxError } from "./errors";
 export { decode, encode, FRAME_LIMIT, GESTURE_LIMIT } from "./frames";
 export type { Channel, Frame, MessageFrame } from "./frames";
-export { failure, idOf, readMessage } from "./jsonrpc";
+export { BAD_MESSAGE, BUSY, failure, has, idOf, INTERNAL, readMessage } from "./jsonrpc";
 export type { Id, MessageKind } from "./jsonrpc";
 export { IN_FLIGHT_LIMIT } from "./rules";
 export type { Role } from "./rules";

@@ -43,7 +43,7 @@ export function has(value: JsonObject, name: string): boolean {
 function readMethod(message: JsonObject): MessageKind {
   only(message, ["jsonrpc", "id", "method", "params"]);
   const method = message["method"];
-  const params = has(message, "params") ? message["params"] : {};
+  const { params = {} } = message; // structured clones keep a member that is undefined
   if (typeof method !== "string" || !isObject(params)) throw bad("method must be a string, params an object");
   if (has(message, "id")) return { kind: "call", id: readId(message["id"]), method };
   const cancels = method === "notifications/cancelled" ? idOrNull(params["requestId"]) : null;
@@ -81,7 +81,7 @@ function isId(value: Json | undefined): value is Id {
 }
 
 function only(value: JsonObject, names: readonly string[]): void {
-  if (Object.keys(value).some((name) => !names.includes(name))) throw bad(`only ${names.join(", ")} may stand here`);
+  if (Object.keys(value).some((name) => !names.includes(name))) throw bad(`only ${[...names].sort().join(", ")} may stand in this message`);
 }
 
 function bad(detail: string): MuxError {

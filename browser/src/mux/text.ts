@@ -20,12 +20,23 @@ export function parse(text: string): Json {
   return value;
 }
 
-/** Whether `value` nests deeper than the limit; does not recurse. */
+/**
+ * The maximum number of arrays and objects in one level. Structured clones share objects, so that a few could be written
+ * as more text than there is memory for.
+ */
+const WIDTH_LIMIT = 4_000_000;
+
+/** Whether `value` nests deeper than the limit, or too widely; does not recurse. */
 export function isDeep(value: unknown): boolean {
   let layer: unknown[] = [value];
   for (let depth = 0; depth < DEPTH_LIMIT; depth++) {
-    layer = layer.flatMap(containers);
-    if (layer.length === 0) return false;
+    const next: unknown[] = [];
+    for (const one of layer) {
+      for (const child of containers(one)) next.push(child);
+      if (next.length > WIDTH_LIMIT) return true;
+    }
+    if (next.length === 0) return false;
+    layer = next;
   }
   return true;
 }

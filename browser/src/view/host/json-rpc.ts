@@ -39,7 +39,32 @@ export function objectOf(value: unknown): Params {
 }
 
 function isId(value: unknown): value is Id {
-  return typeof value === "string" || typeof value === "number";
+  return typeof value === "string" || Number.isSafeInteger(value);
+}
+
+/** Levels of a message that browsers still pass on: at about 2,500 they deliver null in its place. */
+const LEVELS = 1000;
+
+/** Whether `value` nests at most `levels` deep; it must have no cycle. */
+export const isShallow = (value: unknown, levels: number): boolean =>
+  typeof value !== "object" || value === null || (levels > 0 && Object.values(value).every((one) => isShallow(one, levels - 1)));
+
+/** The error answer to a request that browsers or hosts drop without an answer (ext-apps reads messages strictly). */
+export function refusal(message: object): Answer | undefined {
+  const { jsonrpc, id, method, params = {}, ...others } = message as Params;
+  if (jsonrpc !== "2.0" || id === undefined || method === undefined) return undefined;
+  const { _meta = {} } = objectOf(params);
+  const { progressToken = 0 } = objectOf(_meta);
+  let valid = typeof method === "string" && [params, _meta].every(isObject) && [id, progressToken].every(isId) && !Object.keys(others)[0];
+  let why = "This is no request of MCP";
+  try {
+    JSON.stringify(params);
+    valid &&= isShallow(params, LEVELS);
+  } catch (error) {
+    valid = false;
+    why = String(error);
+  }
+  return valid ? undefined : failure(id as Id, INVALID_REQUEST, why);
 }
 
 export function isMessage(value: unknown): value is Message {

@@ -6,7 +6,7 @@ import { TOOL } from "../http/calls";
 import { isEnvelope, type Envelope } from "../tools/envelope";
 import type { Handshake } from "./handshake";
 import {
-  answer, failure, isAnswer, isMessage, isNotification, isRequest, METHOD_NOT_FOUND, objectOf,
+  answer, failure, isAnswer, isMessage, isNotification, isRequest, METHOD_NOT_FOUND, objectOf, refusal,
   type Answer, type Message, type Notification, type Request,
 } from "./json-rpc";
 import type { PageTools } from "../tools/page-tools";
@@ -107,6 +107,11 @@ export function createUi(wire: Wire, parts: Parts): Receivers {
       // The webmcp channel has one speaker. A server of the page itself is reached through modelContext.
       if (isEnvelope(message)) return true;
       if (!isMessage(message)) return false;
+      const refused = refusal(message);
+      if (refused) {
+        wire.toPage(refused);
+        return true;
+      }
       if (isRequest(message)) return pageAsks(message);
       if (isNotification(message)) return pageNotifies(message);
       return isAnswer(message) && pageTools.settle(message);

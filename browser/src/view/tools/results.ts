@@ -1,7 +1,7 @@
 /** `CallToolResult` of MCP: created from a page tool's result, and read from the gateway's. */
 
 import { attempt } from "../attempt";
-import { isObject, type Params } from "../host/json-rpc";
+import { isObject, isShallow, type Params } from "../host/json-rpc";
 
 /** One of MCP's content blocks. */
 export interface Content {
@@ -22,9 +22,6 @@ function isContent(value: unknown): value is Content[] {
 
 /** The nesting of a result for which hosts and the gateway have room: messages may have 64 levels. */
 const LEVELS = 58;
-
-const isShallow = (value: unknown, levels: number): boolean =>
-  typeof value !== "object" || value === null || (levels > 0 && Object.values(value).every((one) => isShallow(one, levels - 1)));
 
 /**
  * `value` is converted through JSON first, so that unserializable values fail here and not in `postMessage`. A value
