@@ -373,14 +373,6 @@ class Question:
     rule: str = ""
 
 
-class Approver(Protocol):
-    """One way to ask a person; the first answer of any way is final."""
-
-    async def ask(self, question: Question) -> bool | None:
-        """Return True for yes, False for no, None for no answer. Cancelled when the question is closed."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A console page that a person is asked to open, for a call that waits for it.

@@ -31,10 +31,6 @@ class MemoryMcpSessions:
         self._of[principal, mount] += 1
         self._at[mount] += 1
 
-    def owner(self, id: str) -> tuple[str, str] | None:
-        """Return the principal and the mount of a session."""
-        return self._owners.get(id)
-
     def end(self, id: str) -> None:
         """Forget a session."""
         owner = self._owners.pop(id, None)

@@ -30,7 +30,6 @@ class TestFile:
 
     __test__ = False  # pytest would collect it as a test class
 
-    file: str
     policy: Path
     tests: tuple[PolicyTest, ...]
 
@@ -44,7 +43,7 @@ def parse_tests(text: str, path: Path) -> TestFile:
         named = top.text("policy", f"{path.name.removesuffix(SUFFIX)}.yaml")
         top.require("tests")
         tests = read_tests(top)
-    return TestFile(str(path), path.parent / named, tests)
+    return TestFile(path.parent / named, tests)
 
 
 def read_tests(top: Section) -> tuple[PolicyTest, ...]:

@@ -117,10 +117,6 @@ class McpSessions(Protocol):
         """
         ...
 
-    def owner(self, id: str) -> tuple[str, str] | None:
-        """Return the principal and the mount of a session of this process, None for one that is unknown or ended."""
-        ...
-
     def end(self, id: str) -> None:
         """Forget a session: here at once, elsewhere when the store is written. An unknown one is ignored."""
         ...

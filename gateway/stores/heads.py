@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,11 +126,6 @@ def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
     except (InvalidSignature, ValueError):
         return "is a head with an invalid signature: it was forged, or the lines before it were altered"
     return None
-
-
-def fingerprint(public: str) -> str:
-    """Return a short name of a public key."""
-    return hashlib.sha256(public.encode()).hexdigest()[:16]
 
 
 def _message(writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> bytes:

@@ -144,12 +144,6 @@ class ChainLink:
     values: bytes | None
 
 
-def write_line(writer: str, seq: int, prev: str, record: AuditRecord) -> Line:
-    """Append a record to the chain. Raises ValueError for values that JSON cannot represent."""
-    raw, digest = chain_line(writer, seq, prev, record, os.urandom(SALT_BYTES).hex())
-    return Line(writer, seq, prev, digest, record, raw[:-1].decode("ascii"))
-
-
 def chain_line(writer: str, seq: int, prev: str, record: AuditRecord, salt: str) -> tuple[bytes, str]:
     """Return a record's line, with its newline, and `hash`. Raises ValueError for values that JSON cannot represent.
 

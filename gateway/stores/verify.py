@@ -62,7 +62,6 @@ class Verdict:
     heads: int = 0
     head: int = 0
     head_place: str = ""
-    head_hash: str = ""
     tail: int = 0
     tail_seconds: float = 0.0
     last_place: str = ""
@@ -215,7 +214,7 @@ class Check:
             verdict.beside |= {one for one in beside if isinstance(one, str)}
         verdict.heads += 1
         if not verdict.problems:
-            verdict.head, verdict.head_place, verdict.head_hash = number, found.place, link.hash
+            verdict.head, verdict.head_place = number, found.place
             verdict.tail = 0
             self._tail_began = None
 

@@ -16,21 +16,16 @@ from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
-from gateway.policy import Rate, take
 from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
-from gateway.throttle import Buckets
 from gateway.views.initiator import CLAIMED, Cause, Taint, Taints
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
-from gateway.views.shown import NotifiedView, Shown, Successions, Tell
+from gateway.views.shown import Shown, Successions, Tell
 from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, PageCalls, View, split
+from gateway.views.view import AppRules, Attached, Openings, PageCalls, View, split
 
 LIVE = 32
 """Live views of one principal by default."""
-
-OPENING = Rate(300, 60.0)
-"""How often one principal may open views: each is announced, counted separately, and recorded."""
 
 BOUNDS: Final = (
     Bound(
@@ -39,15 +34,9 @@ BOUNDS: Final = (
         f"`mcp.views_each` ({LIVE}) per principal",
         "an idle view is closed, else `rate-limited`",
     ),
-    Bound(
-        Area.VIEWS,
-        "opened views",
-        f"{OPENING.count} in {OPENING.period:g} s per principal",
-        "`rate-limited`",
-    ),
 )
 
-_LIVE_VIEWS, _OPENED_VIEWS = BOUNDS
+(_LIVE_VIEWS,) = BOUNDS
 
 IDLE = 1800.0
 """Seconds of silence after which a view that came over MCP is considered gone."""
@@ -83,11 +72,11 @@ class Views:
         self._directory = directory
         self._taints = Taints(self._tainted, clock, taints)
         self._keeping: asyncio.Task[None] | None = None
-        self._successions = Successions()
+        self._successions = Successions(clock)
         self._sessions: asyncio.TaskGroup = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        self._opened: Buckets[str] = Buckets()
+        self._openings = Openings()
 
     async def __aenter__(self) -> Self:
         await self._taints.load()
@@ -159,18 +148,13 @@ class Views:
 
         None for a shared principal: nothing identifies the conversation of the view.
         """
-
-        def showing() -> list[View]:
-            return [view for view in self.of(principal, app) if view.tell is not None]
-
-        found = [] if principal.shared else showing()
-        if len(found) != 1:
+        if principal.shared:
             return None
-
-        def successor() -> asyncio.Task[NotifiedView | None]:
-            return self._sessions.create_task(self._successions.of(lambda: found[0].id in self._views, showing))
-
-        return Shown(found[0], self._clock, successor)
+        return self._successions.shown(
+            lambda: [view for view in self.of(principal, app) if view.tell is not None],
+            lambda view: view.id in self._views,
+            self._sessions,
+        )
 
     def connect(self, view: View, send: Callable[[JsonObject], Awaitable[None]], tell: Tell | None = None) -> None:
         """Begin the MCP session with the page of `view`; `send` sends a message on its webmcp channel."""
@@ -403,7 +387,7 @@ class Views:
 
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()
-        self._count_opening(view.principal.id, view.used)
+        self._openings.take(view.principal.id, view.used)
         mine = self.of(view.principal)
         key = (view.principal.id, view.app)
         view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
@@ -422,14 +406,6 @@ class Views:
             self._idle_from = min(self._idle_from, view.used)
         self._publish(view)
         return view
-
-    def _count_opening(self, who: str, now: float) -> None:
-        taken = take(self._opened.tats.get(who, 0.0), now, OPENING)
-        self._opened.put(who, taken.tat, now)
-        if not taken.allowed:
-            _OPENED_VIEWS.exceeded(who)
-            detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
-            raise Refusal(Reason.RATE_LIMITED, detail)
 
     def _taint_beside(self, view: View, mine: Sequence[View]) -> Taint | None:
         """Return the taint of a live view that `view` shares: of a lost one, and of any that came by a launch value.

@@ -94,26 +94,40 @@ class Shown:
 class Successions:
     """Waits for the views that our host page opens in the place of others."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._waiting: set[asyncio.Event] = set()
+
+    def shown(
+        self,
+        showing: Callable[[], Sequence[NotifiedView]],
+        is_open: Callable[[NotifiedView], bool],
+        tasks: asyncio.TaskGroup,
+    ) -> Shown | None:
+        """Return the one view that is `showing`, None if there are none or several; `tasks` wait for successors."""
+        views = showing()
+        if len(views) != 1:
+            return None
+        first = views[0]
+        return Shown(first, self._clock, lambda: tasks.create_task(self._successor(lambda: is_open(first), showing)))
 
     def moved(self) -> None:
         """A view came or went."""
         for waiting in self._waiting:
             waiting.set()
 
-    async def of(
+    async def _successor(
         self, is_open: Callable[[], bool], showing: Callable[[], Sequence[NotifiedView]]
     ) -> NotifiedView | None:
         """Return the one view that is `showing` after another is no longer open; None if there is none in time."""
         moved = asyncio.Event()
         self._waiting.add(moved)
         try:
-            async with asyncio.timeout(LEAVES) as patience:
+            async with asyncio.timeout(LEAVES) as timeout:
                 while is_open():
                     moved.clear()
                     await moved.wait()
-                patience.reschedule(asyncio.get_running_loop().time() + COMES)
+                timeout.reschedule(asyncio.get_running_loop().time() + COMES)
                 while True:
                     found = showing()
                     if found:

@@ -1,4 +1,4 @@
-"""A live view of an app: the values to open one, its rules, and its state."""
+"""A live view of an app: the values to open one, its rules, its state, and how often one may be opened."""
 
 from __future__ import annotations
 
@@ -8,18 +8,35 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mcp import types as mcp
 
+from gateway.bounds import Area, Bound
 from gateway.digests import equals_secret
+from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
-from gateway.policy import Policy
+from gateway.policy import Policy, Rate, take
 from gateway.randomness import base64url
+from gateway.throttle import Buckets
 from gateway.views.initiator import Taint
 from gateway.views.relay import Relay
 from gateway.views.session import PageSession
 from gateway.views.shown import Tell
+
+OPENING = Rate(300, 60.0)
+"""How often one principal may open views: each is announced, counted separately, and recorded."""
+
+BOUNDS: Final = (
+    Bound(
+        Area.VIEWS,
+        "opened views",
+        f"{OPENING.count} in {OPENING.period:g} s per principal",
+        "`rate-limited`",
+    ),
+)
+
+(_OPENED_VIEWS,) = BOUNDS
 
 WINDOW = 128
 """How far behind the newest a number may arrive: calls of one view may overtake each other."""
@@ -144,3 +161,19 @@ class View:
     def calls(self) -> PageCalls | None:
         """The connection to its page, if there is one now."""
         return self.session or self.relay
+
+
+class Openings:
+    """The rate limiter of opened views, by principal."""
+
+    def __init__(self) -> None:
+        self._buckets: Buckets[str] = Buckets()
+
+    def take(self, principal: str, now: float) -> None:
+        """Count a view that opens at `now`, in seconds. Raises `Refusal` (`rate-limited`)."""
+        taken = take(self._buckets.tats.get(principal, 0.0), now, OPENING)
+        self._buckets.put(principal, taken.tat, now)
+        if not taken.allowed:
+            _OPENED_VIEWS.exceeded(principal)
+            detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."
+            raise Refusal(Reason.RATE_LIMITED, detail)

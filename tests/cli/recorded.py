@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.model import AuditRecord
-from gateway.stores.lines import NO_HASH, write_line
+from gateway.stores.lines import NO_HASH
+from tests.stores.journals import write_line
 
 WRITER = "0123456789abcdef"
 

@@ -18,11 +18,12 @@ from gateway.stores.copying import Stretch, copy
 from gateway.stores.filler import Filler
 from gateway.stores.heads import JournalKey, key_in
 from gateway.stores.journal import Journal
-from gateway.stores.lines import read_line, without_values, write_line
+from gateway.stores.lines import read_line, without_values
 from gateway.stores.records import Records
 from gateway.stores.retention import Retention
 from gateway.stores.sql import Database
 from tests.cli.audited import START, changed, fields, run
+from tests.stores.journals import write_line
 
 SIGNED = JournalKey.signed
 

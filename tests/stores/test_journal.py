@@ -19,9 +19,8 @@ import pytest
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.stores.journal import NOTE, UNKNOWN, Journal
-from gateway.stores.lines import write_line
 from gateway.stores.verify import verify
-from tests.stores.journals import read
+from tests.stores.journals import read, write_line
 
 
 def record(id: str, phase: str = "outcome", **fields: Json) -> AuditRecord:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.model import AuditRecord, Json
 from gateway.stores import lines
-from gateway.stores.lines import NO_HASH, raw_lines, raw_lines_backwards, read_line, write_line
+from gateway.stores.lines import NO_HASH, raw_lines, raw_lines_backwards, read_line
+from tests.stores.journals import write_line
 
 JSON: st.SearchStrategy[Json] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

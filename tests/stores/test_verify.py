@@ -13,9 +13,10 @@ from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
 from gateway.stores.heads import JournalKey, key_in, keys_beside, known_keys, new_key, remember
 from gateway.stores.journal import Journal, Keeping
-from gateway.stores.lines import NO_HASH, read_line, without_values, write_line
+from gateway.stores.lines import NO_HASH, read_line, without_values
 from gateway.stores.segments import closed_segments
 from gateway.stores.verify import Check, Verdict, found_in, verify_chain
+from tests.stores.journals import write_line
 
 KEY = new_key()
 TRUSTED = [KEY.public]

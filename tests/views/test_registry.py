@@ -7,12 +7,12 @@ import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
-from gateway.views import launches, registry
+from gateway.views import launches
 from gateway.views.initiator import GRACE
 from gateway.views.launches import LIFE, MemoryLaunches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, PollAnswer
-from gateway.views.view import AppRules, Attached, View
+from gateway.views.view import OPENING, AppRules, Attached, View
 from tests.clock import Clock
 from tests.views.memory import views_of
 from tests.views.pages import Page, connect
@@ -306,13 +306,13 @@ async def test_a_closed_view_speaks_no_more(views: Views) -> None:
 @pytest.mark.bound("opened views")
 async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clock) -> None:
     """Although it closes them again; another principal is not affected."""
-    for _ in range(registry.OPENING.count):
+    for _ in range(OPENING.count):
         views.close(views.open_bridged(LOCAL, "cart"))
     with pytest.raises(Refusal, match="Wait a moment") as refused:
         views.open_bridged(LOCAL, "cart")
     assert refused.value.reason is Reason.RATE_LIMITED
     views.open_bridged(EVE, "cart")
-    clock.now += registry.OPENING.period
+    clock.now += OPENING.period
     views.open_bridged(LOCAL, "cart")
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.callers.methods import Method, NoAuth, OAuthIssuer, Roles, TokenAuth
+from gateway.callers.methods import Method, OAuthIssuer, Roles, TokenAuth
 from gateway.callers.people import LoginAttempt, is_open, issuer_names, person_on_console, start_attempt
 from gateway.digests import equals_secret
 from gateway.doors.access import VISIT, Access, Site
@@ -317,11 +317,6 @@ class LoginDoor:
 def _with_auth_time(person: Principal, now: float) -> Principal:
     """Return the person with `auth_time`, after a link or a forced login; the issuer's own value takes precedence."""
     return replace(person, claims={"auth_time": int(now), **person.claims})
-
-
-def logs_in(methods: Sequence[Method]) -> bool:
-    """Whether people can log in and out."""
-    return any(not isinstance(method, NoAuth) for method in methods)
 
 
 async def _logout_page(request: web.Request) -> web.Response:

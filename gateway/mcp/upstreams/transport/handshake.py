@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
@@ -75,7 +75,6 @@ class HandshakeResult:
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any] | None = None
     instructions: str | None = None
-    said: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def modern(self) -> bool:
@@ -209,7 +208,6 @@ def _terms(version: str, said: Mapping[str, Any], info: object) -> HandshakeResu
         capabilities if isinstance(capabilities, dict) else {},
         info if isinstance(info, dict) else None,
         instructions if isinstance(instructions, str) else None,
-        said,
     )
 
 
