@@ -1,11 +1,10 @@
-"""Token buckets by key in bounded memory, and throttles: limits on how often something is written."""
+"""Throttles: limits on how often something is written, with one line for what was suppressed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -13,81 +12,6 @@ from typing import Final, Generic, TypeVar
 from gateway.bounds import Area, Bound
 
 K = TypeVar("K", bound=Hashable)
-
-EACH: Final = 4096
-"""Buckets per owner that are not full; further ones share one bucket."""
-
-IN_ALL: Final = 1_000_000
-"""Buckets of all owners that are not full."""
-
-LOOKS: Final = 2
-"""Buckets examined for eviction per new one: more than one, so that full ones go faster than new ones come."""
-
-
-class Buckets(Generic[K]):
-    """The theoretical arrival times (`tat`) of token buckets (GCRA), as `gateway.policy.take` reads and returns them.
-
-    A bucket is evicted only when it is full again and equals a new one, so that eviction gives no second burst. Each
-    new bucket examines the two that were examined longest ago: eviction costs the same for any number of buckets.
-    `each` limits the buckets of an owner, `most` those of all; a new bucket beyond that is the `shared` one, until that
-    is full again: its callers get less, and take nothing from others.
-    """
-
-    def __init__(self, each: int = EACH, most: int = IN_ALL) -> None:
-        self._each = each
-        self._most = most
-        self.tats: dict[K, float] = {}
-        """The arrival time of each bucket; an existing one may be set directly."""
-        self._owned: dict[str, int] = {}
-        self._turn: deque[tuple[K, str | None]] = deque()
-        self.looked = 0
-        """Number of buckets examined for eviction so far."""
-
-    def __len__(self) -> int:
-        """Return the number of buckets."""
-        return len(self.tats)
-
-    def place(self, key: K, owner: str, shared: K, now: float) -> K:
-        """Return the key for a new bucket: `key` itself, or `shared` if its owner has too many."""
-        if self._full(owner):
-            self._forget(now)
-            if self._full(owner):
-                return shared
-        return shared if self.tats.get(shared, 0.0) > now else key
-
-    def put(self, key: K, tat: float, now: float, owner: str | None = None) -> None:
-        """Store the time of a bucket, and evict full ones.
-
-        A bucket without an owner counts only in the total: such keys are few.
-        """
-        if key not in self.tats:
-            self._forget(now)
-            self._turn.append((key, owner))
-            if owner is not None:
-                self._owned[owner] = self._owned.get(owner, 0) + 1
-        self.tats[key] = tat
-
-    def give_back(self, key: K, interval: float) -> None:
-        """Return one unused cell to a bucket."""
-        if key in self.tats:
-            self.tats[key] -= interval
-
-    def _full(self, owner: str) -> bool:
-        return self._owned.get(owner, 0) >= self._each or len(self.tats) >= self._most
-
-    def _forget(self, now: float) -> None:
-        for _ in range(min(LOOKS, len(self._turn))):
-            self.looked += 1
-            key, owner = self._turn.popleft()
-            if self.tats[key] > now:
-                self._turn.append((key, owner))
-                continue
-            del self.tats[key]
-            if owner is not None:
-                self._owned[owner] -= 1
-                if not self._owned[owner]:
-                    del self._owned[owner]
-
 
 PERIOD: Final = 60.0
 """Seconds of a window."""

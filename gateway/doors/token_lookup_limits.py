@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from gateway.bounds import Area, Bound
 from gateway.callers.proxies import Address
 from gateway.policy import Rate, take
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 
 WRONG: Final = Rate(300, 60.0)
 """Failed look-ups of one address; a valid token costs nothing, and a cached one needs no look-up.

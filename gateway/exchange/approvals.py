@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 from gateway.bounds import Area, Bound, size
 from gateway.errors import Reason, Refusal
 from gateway.model import Caller, Principal, Question, Request
-from gateway.policy import Rate, take
+from gateway.policy import Rate
 from gateway.ports.approvals import ApprovalState, Ask, Grant, OpenQuestion, Parked, Pending
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 
 SILENCE = 10.0
 """Seconds without a poll after which a caller is considered gone."""
@@ -312,8 +312,7 @@ class MemoryApprovals:
             raise Refusal(Reason.APPROVAL_DECLINED, "A person declined three calls of this view within five minutes.")
 
     def _refuse_the_hasty(self, who: str, now: float) -> None:
-        taken = take(self._asked.tats.get(who, 0.0), now, ASKING)
-        self._asked.put(who, taken.tat, now)
+        taken = self._asked.take(who, now, ASKING)
         if not taken.allowed:
             _ASKED.exceeded(who)
             wait = math.ceil(taken.retry_after)

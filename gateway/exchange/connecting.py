@@ -32,10 +32,10 @@ from gateway.exchange.oauth_tokens import OAuthTokens, run_flow
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Backend, Principal, Secret
-from gateway.policy import Rate, take
+from gateway.policy import Rate
 from gateway.stores.sealing import SealBroken
 from gateway.stores.tokens import ListedToken, TokenStore
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 
 LIFE: Final = 600.0
 """Seconds that a person has to complete the login."""
@@ -134,8 +134,7 @@ class Connecting:
 
     def _refuse_the_hasty(self, person: str) -> None:
         now = time.monotonic()
-        taken = take(self._begun.tats.get(person, 0.0), now, BEGINNING)
-        self._begun.put(person, taken.tat, now)
+        taken = self._begun.take(person, now, BEGINNING)
         if not taken.allowed:
             _BEGUN.exceeded(person)
             wait = math.ceil(taken.retry_after)

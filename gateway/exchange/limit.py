@@ -13,7 +13,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import Caller
 from gateway.policy import Limit, Obligations, Per, Quota, Window, take
 from gateway.ports.limits import Quotas, Rates, TakenRates
-from gateway.throttle import EACH, IN_ALL, Buckets
+from gateway.token_buckets import EACH, IN_ALL, Buckets
 
 BOUNDS: Final = (
     Bound(

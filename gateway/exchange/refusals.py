@@ -13,7 +13,8 @@ from gateway.client_address import CLIENT
 from gateway.model import Json
 from gateway.policy import Rate, take
 from gateway.telemetry import Metrics
-from gateway.throttle import Buckets, ThrottledLog
+from gateway.throttle import ThrottledLog
+from gateway.token_buckets import Buckets
 
 PERIOD: Final = 60.0
 """Seconds that one line of counts covers."""

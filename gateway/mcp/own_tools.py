@@ -17,10 +17,9 @@ from gateway.mcp.mount_interfaces import MountClient, Views
 from gateway.mcp.results import of_values
 from gateway.mcp.tools import APP_ONLY
 from gateway.model import Caller, Json, Response
-from gateway.policy.gcra import Rate, take
 from gateway.stores.page_storage import QUOTA
 from gateway.stores.sealing import SealBroken
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets, Rate
 from gateway.views.relay import LONGEST_POLL, RelayEvent
 from gateway.views.tools import Listing
 
@@ -294,8 +293,7 @@ class StorageTool:
 
     def _spend(self, person: str, app: str) -> None:
         now = time.monotonic()
-        taken = take(self._asked.tats.get((person, app), 0.0), now, ASKING)
-        self._asked.put((person, app), taken.tat, now)
+        taken = self._asked.take((person, app), now, ASKING)
         if not taken.allowed:
             _STORAGE.exceeded(person)
             raise Refusal(

@@ -4,7 +4,6 @@ from gateway.policy.canonical import canonicalise, canonicalise_in_steps
 from gateway.policy.decide import decide, decide_link, decide_tool
 from gateway.policy.destinations import PUBLIC, Network, parse_network
 from gateway.policy.explain import CandidateRoute, Explanation, Step, explain, explain_tool, outcome
-from gateway.policy.gcra import Rate, Taken, take
 from gateway.policy.headers import (
     DEFAULT_RESPONSE,
     filter_request_headers,
@@ -48,6 +47,7 @@ from gateway.policy.rules import (
 )
 from gateway.policy.testing import Coverage, TestFile, TestResult, coverage, run_tests
 from gateway.policy.tools import tool_pin
+from gateway.token_buckets import Rate, Taken, take
 
 __all__ = [
     "DEFAULT_RESPONSE",

@@ -11,13 +11,13 @@ from typing import Final, TypeAlias, TypeVar
 
 from gateway.jsontext.writing import sorted_json
 from gateway.policy.conditions import Condition
-from gateway.policy.gcra import Rate
 from gateway.policy.links import Links
 from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy, ReportMode
 from gateway.policy.rules import METHODS, BackendSpec, Confirm, Route, ToolRule
 from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import REST, Template
+from gateway.token_buckets import Rate
 
 FRESH = "~{}"
 """A segment that is no route's literal, so that only parameters match it."""

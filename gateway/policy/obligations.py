@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from gateway.documents import Section
 from gateway.errors import Reason
 from gateway.model import Caller
-from gateway.policy.gcra import Rate
 from gateway.policy.headers import DEFAULT_RESPONSE
 from gateway.policy.masks import JsonPath
+from gateway.token_buckets import Rate
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 REPEATABLE_METHODS: Final = SAFE_METHODS | {"PUT", "DELETE"}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.bounds import Area, Bound
-from gateway.stores.schema import IDEMPOTENCY_KEYS, SECRETS
-from gateway.stores.sql import Database, insert, whole
+from gateway.stores.schema import IDEMPOTENCY_KEYS
+from gateway.stores.sql import Database, insert, stored_secret, whole
 
 LIFE = 24 * 3600.0
 """Seconds for which a key is stored."""
@@ -54,12 +53,7 @@ class IdempotencyKeys:
 
     async def _made(self) -> bytes:
         async with self._writing, self._database.connect() as connection:
-            row = {"name": "idempotency", "value": secrets.token_bytes(32)}
-            await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
-            wanted = select(SECRETS.c.value).where(SECRETS.c.name == "idempotency")
-            made = bytes((await connection.execute(wanted)).scalar_one())
-            await connection.commit()
-            return made
+            return await stored_secret(connection, "idempotency")
 
     async def _claim(self, owner: str, key: str, digest: str, now: float) -> bool:
         table = IDEMPOTENCY_KEYS

@@ -17,7 +17,7 @@ from gateway.model import Caller
 from gateway.policy import Per, Quota
 from gateway.stores.schema import QUOTAS
 from gateway.stores.sql import Database, insert, whole
-from gateway.throttle import EACH
+from gateway.token_buckets import EACH
 
 log = logging.getLogger(__name__)
 

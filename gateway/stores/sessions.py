@@ -18,9 +18,9 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
-from gateway.stores.schema import ISSUED, SECRETS, SESSIONS
+from gateway.stores.schema import ISSUED, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, insert, whole
+from gateway.stores.sql import Database, stored_secret, whole
 
 _ID = string.ascii_letters + string.digits
 
@@ -202,11 +202,7 @@ class DatabaseSessions:
 
     async def _made(self) -> bytes:
         async with self._database.connect() as connection:
-            row = {"name": "login", "value": secrets.token_bytes(32)}
-            await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
-            made = (await connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == "login"))).scalar_one()
-            await connection.commit()
-            return bytes(made)
+            return await stored_secret(connection, "login")
 
 
 def _key(kind: SessionKind, shown: str) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import Connection, Table, event, text
+from sqlalchemy import Connection, Table, event, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import DatabaseUnavailable, StartError
-from gateway.stores.schema import migrate
+from gateway.stores.schema import SECRETS, migrate
 
 T = TypeVar("T")
 
@@ -180,3 +181,12 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 def first_line(error: BaseException) -> str:
     """Return an error's first line: SQLAlchemy puts the statement and its private values on the next ones."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+async def stored_secret(connection: AsyncConnection, name: str) -> bytes:
+    """Return the secret `name`: created once, shared by all processes."""
+    row = {"name": name, "value": secrets.token_bytes(32)}
+    await connection.execute(insert(connection, SECRETS).values(row).on_conflict_do_nothing())
+    value = (await connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name))).scalar_one()
+    await connection.commit()
+    return bytes(value)

@@ -14,7 +14,7 @@ from mcp import types as mcp
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import ViewTool
-from gateway.policy.gcra import Rate, take
+from gateway.token_buckets import Rate, take
 from gateway.views.tools import result_of
 
 LONGEST_POLL = 20.0

@@ -16,9 +16,9 @@ from gateway.bounds import Area, Bound
 from gateway.digests import equals_secret
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, ViewTool
-from gateway.policy import Policy, Rate, take
+from gateway.policy import Policy, Rate
 from gateway.randomness import base64url
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 from gateway.views.initiator import Taint
 from gateway.views.relay import Relay
 from gateway.views.session import PageSession
@@ -171,8 +171,7 @@ class Openings:
 
     def take(self, principal: str, now: float) -> None:
         """Count a view that opens at `now`, in seconds. Raises `Refusal` (`rate-limited`)."""
-        taken = take(self._buckets.tats.get(principal, 0.0), now, OPENING)
-        self._buckets.put(principal, taken.tat, now)
+        taken = self._buckets.take(principal, now, OPENING)
         if not taken.allowed:
             _OPENED_VIEWS.exceeded(principal)
             detail = f"More than {OPENING.count} views were opened within {OPENING.period:g} seconds. Wait a moment."

@@ -11,7 +11,7 @@ from gateway.errors import Reason
 from gateway.exchange import limit
 from gateway.model import LOCAL, Caller, Outbound, Principal, Request, Response
 from gateway.policy import Limit, Per, Quota, Rate, Window
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 from tests.exchange.house import JSON, PAGE, House, built, reason
 
 TWO_A_DAY = Quota(2, Window.DAY, Per.PRINCIPAL, "test")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gateway.policy import METHODS, Policy, parse_policy
 from gateway.policy.diff import Turn, diff, routes_differ
-from gateway.policy.gcra import Rate
 from gateway.policy.masks import parse_json_path
 from gateway.policy.obligations import (
     Circuit,
@@ -25,6 +24,7 @@ from gateway.policy.obligations import (
     Retry,
     Window,
 )
+from gateway.token_buckets import Rate
 
 HEAD = "version: 1\nbackends: {shop: {url: https://shop.example.com}}\n"
 

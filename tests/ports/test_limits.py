@@ -15,7 +15,7 @@ from gateway.ports.limits import Quotas, Rates, TakenRates
 from gateway.stores import quotas as durable
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.sql import Database
-from gateway.throttle import Buckets
+from gateway.token_buckets import Buckets
 from tests.clock import Clock
 
 CALLER = Caller(LOCAL, "cart", Door.BRIDGE, Initiator.PAGE, "no-gesture", view="v1", proven=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy import Rate, take
-from gateway.throttle import LOOKS, Buckets
+from gateway.token_buckets import LOOKS, Buckets
 
 RATE = Rate(2, 60.0)
 
