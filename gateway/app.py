@@ -57,12 +57,12 @@ from gateway.fastpath.routes import FastRoutes
 from gateway.hooks import Hooks
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.server import McpMount, MountMiddleware, message_limit
-from gateway.mcp.sessions import MemoryMcpSessions
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Principal
 from gateway.stores.keys import IdempotencyKeys
+from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens
@@ -175,7 +175,13 @@ class _Gateway:
         )
         self._forwarder = Forwarder(self._views, calls)
         self._storage = StorageTool(self._accounts.storage)
-        self._mcp_sessions = MemoryMcpSessions(config.mcp.sessions, config.mcp.sessions_each)
+        self._mcp_sessions = DatabaseMcpSessions(
+            self._database,
+            self._accounts.ring,
+            most=config.mcp.sessions,
+            each=config.mcp.sessions_each,
+            idle=config.mcp.session_idle,
+        )
         self._bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
         self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
         self._listener = listener(config, self._apps)
@@ -408,6 +414,8 @@ class _Gateway:
             stack.push_async_callback(self._upstreams.close)
             for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
                 await self._held.enter(tasks, face)
+            stack.callback(tasks.create_task(self._mcp_sessions.run()).cancel)
+            stack.push_async_callback(self._mcp_sessions.flush)
             self._upstreams.start()
             stack.callback(tasks.create_task(self._upstreams.keep()).cancel)
             stack.callback(tasks.create_task(self._reloader.run()).cancel)

@@ -74,11 +74,10 @@ class Accounts:
         self.authenticator = Authenticator({name: self._source(spec, types) for name, spec in self.specs.items()})
 
     async def start(self) -> None:
-        """Resolve secrets from plugins and load the key of stored tokens if one is needed. Raises `StartError`."""
+        """Resolve secrets from plugins and load the key of what is stored. Raises `StartError`."""
         for credential, secret in pending_secrets(self.specs):
             secret.resolve(await self._hooks.resolve_secret(secret.reference, f"credential {credential!r}"))
-        if self.fetched:
-            self.ring.load()
+        self.ring.load()
 
     def connect_url(self, credential: str, principal: Principal) -> str:
         """Return the console page where this principal connects an account; it has no secret and no side effect."""

@@ -107,7 +107,7 @@ class OneInFlight:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        said, again = _said(first), replay(first, receive)
+        said, again = request_in(first), replay(first, receive)
         if "id" not in said:
             await self._app(scope, again, send)
             return
@@ -130,7 +130,7 @@ class OneInFlight:
             self._flying.discard(key)
 
 
-def _said(message: Message) -> dict[str, object]:
+def request_in(message: Message) -> dict[str, object]:
     """Return the request or notification in a body; empty if there is none, or if the SDK has to judge it."""
     body = message.get("body", b"")
     if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:

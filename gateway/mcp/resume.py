@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+import base64
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-from weakref import ReferenceType, WeakValueDictionary, ref
+from typing import Final
+from weakref import ReferenceType, ref
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
-from mcp.server.streamable_http import (
-    GET_STREAM_KEY,
-    LAST_EVENT_ID_HEADER,
-    MCP_SESSION_ID_HEADER,
-    EventCallback,
-    EventMessage,
-    EventStore,
-    StreamableHTTPServerTransport,
-)
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage, EventStore
+from mcp_types import JSONRPCMessage
 
 from gateway.bounds import Area, Bound, size
-from gateway.mcp.asgi import current_principal
 from gateway.mcp.out_of_band import MARK
-from gateway.ports.sessions import McpSessions, TooManySessions
-
-log = logging.getLogger(__name__)
+from gateway.randomness import base64url
 
 EVENTS = 128
 """Events kept per session."""
@@ -49,16 +32,7 @@ ALL_BYTES = 64 * 1024 * 1024
 STANDING: Final = "."
 """Prefix of the event ids of a session's GET stream, which may begin anew where other streams cannot resume."""
 
-PER_PRINCIPAL = 1000
-"""Default limit of one principal's sessions on a mount, so that it cannot take the capacity of all others."""
-
 BOUNDS: Final = (
-    Bound(
-        Area.MCP,
-        "sessions of the handshake protocols",
-        f"`mcp.sessions_each` ({PER_PRINCIPAL:,}) per principal, `mcp.sessions` in all, of a mount; `mcp.session_idle`",
-        "503",
-    ),
     Bound(
         Area.MCP,
         "events kept for resumption",
@@ -68,7 +42,7 @@ BOUNDS: Final = (
     ),
 )
 
-_SESSIONS, _EVENTS = BOUNDS
+(_EVENTS,) = BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +130,41 @@ class Room:
         self.gone(owner, id)
 
 
+_PROCESS: Final = secrets.token_hex(4)
+"""Distinguishes the event ids of this process from those of earlier ones."""
+
+LONGEST_CALL: Final = 128
+"""Characters of a call's id that an event id can carry."""
+
+
+def event_id(stream: str) -> str:
+    """Return an unguessable id of an event on a stream, which for a call's stream names the process and the call."""
+    if stream == GET_STREAM_KEY:
+        return STANDING + secrets.token_urlsafe(12)
+    call = base64url(stream.encode("utf-8", "surrogatepass")) if len(stream) <= LONGEST_CALL else ""
+    return f"{_PROCESS}~{call}~{secrets.token_urlsafe(12)}"
+
+
+def lost_call(event: str) -> str | int | None:
+    """Return the id of the call whose stream an earlier process began with this event; None for any other event.
+
+    The SDK names a call's stream by the text of its id: digits are taken for a number.
+    """
+    process, _, rest = event.partition("~")
+    call, parted, _ = rest.partition("~")
+    if not parted or process == _PROCESS or not call:
+        return None
+    try:
+        id = base64.urlsafe_b64decode(f"{call}==").decode()
+    except ValueError:
+        return None
+    return int(id) if id.isascii() and id.isdecimal() and len(id) < LONGEST_NUMBER else id
+
+
+LONGEST_NUMBER: Final = 16
+"""Digits of a call's id that JSON numbers carry exactly."""
+
+
 class SessionEvents(EventStore):
     """The newest events of one session. Streams have the ids of its calls, so each session needs a separate store."""
 
@@ -181,7 +190,7 @@ class SessionEvents(EventStore):
         return begun if self.has(begun) else self._keep(GET_STREAM_KEY, None)
 
     def _keep(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        id = (STANDING if stream_id == GET_STREAM_KEY else "") + secrets.token_urlsafe(12)
+        id = event_id(stream_id)
         written = message.model_dump_json(by_alias=True, exclude_none=True) if message is not None else ""
         size = 64 + len(written) + (self._largest if MARK in written else 0)
         self._events[id] = _Event(stream_id, message, size)
@@ -211,122 +220,3 @@ class SessionEvents(EventStore):
                 await send_callback(EventMessage(event.message, id))
             found = found or id == last_event_id
         return last.stream
-
-
-class ResumableSessions(StreamableHTTPSessionManager):
-    """The SDK's session manager, with a separate event store per session. `sessions` knows those of all mounts.
-
-    `ended` is called with the id of each session that has ended.
-    """
-
-    def __init__(
-        self,
-        *arguments: Any,
-        sessions: McpSessions,
-        mount: str,
-        ended: Callable[[str], None] = lambda _: None,
-        **options: Any,
-    ) -> None:
-        self._room = Room()
-        self._ended = ended
-        self._sessions = sessions
-        self._mount = mount
-        self._opens = ""
-        self._made = SessionEvents(self._room)
-        self._events = WeakValueDictionary[str, SessionEvents]()
-        super().__init__(*arguments, **options)
-
-    @property
-    def event_store(self) -> EventStore:
-        """A new event store: the SDK reads this once per session."""
-        self._made = SessionEvents(self._room, self._opens)
-        return self._made
-
-    @event_store.setter
-    def event_store(self, _: EventStore | None) -> None:
-        """Ignore the SDK's assignment, which is always None."""
-
-    async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._can_go_on(scope):
-            error = {"code": INVALID_REQUEST, "message": _GONE}
-            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, receive, send)
-            return
-        try:
-            await super()._handle_stateful_request(scope, receive, send)
-        except _Full as full:
-            _SESSIONS.exceeded(full.by)
-            log.warning("no new session at %s: %s", scope["path"], full)
-            error = {"code": INTERNAL_ERROR, "message": f"Too many open sessions: {full}. {_REMEDY}"}
-            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 503)(scope, receive, send)
-
-    def _can_go_on(self, scope: Scope) -> bool:
-        """Whether the stream can be resumed as this request asks; a GET stream may begin anew instead.
-        Without this check the SDK answers with an empty stream, to which clients reconnect for ever.
-        """
-        fields, user = Headers(scope=scope), scope.get("user")
-        session, last = fields.get(MCP_SESSION_ID_HEADER, ""), fields.get(LAST_EVENT_ID_HEADER)
-        requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
-        events = self._events.get(session) if requestor == self._session_owners.get(session) else None
-        if scope["method"] != "GET" or events is None or (last and events.has(last)):
-            return True
-        if last and not last.startswith(STANDING):
-            return False
-        name, transport = LAST_EVENT_ID_HEADER.encode(), self._server_instances.get(session)
-        scope["headers"] = [field for field in scope["headers"] if field[0] != name]
-        if transport is not None and GET_STREAM_KEY not in transport._request_streams:  # otherwise the SDK refuses it
-            scope["headers"].append((name, events.begin().encode()))  # makes the SDK send an event id at its beginning
-        return True
-
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Return a new session, whose events belong to the current principal."""
-        self._opens = _opener()
-        admitted = super()._admit_session(requestor)
-        if admitted is not None:
-            self._events[str(admitted.mcp_session_id)] = self._made
-        return admitted
-
-    async def _serve_opening_request(
-        self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Register the session before it is served. Raises `_Full` if the mount or the caller has too many."""
-        id = str(http_transport.mcp_session_id)
-        try:
-            await self._sessions.open(id, _opener(), self._mount)
-        except TooManySessions as full:
-            await self._discard_session(id, http_transport)
-            raise _Full(_opener() or None, _words(full)) from full
-        await super()._serve_opening_request(http_transport, scope, receive, send)
-
-    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        self._sessions.end(session_id)
-        try:
-            await super()._discard_session(session_id, transport)
-        finally:
-            self._ended(session_id)
-
-
-_REMEDY: Final = "End one that is not needed (DELETE), or wait until one that is idle has ended."
-
-_GONE: Final = (
-    "The events after this `Last-Event-ID` are no longer stored: the stream cannot be resumed. Send the request again."
-)
-
-
-def _opener() -> str:
-    """Return the id of the principal that sends the current request."""
-    opener = current_principal()
-    return opener.id if opener is not None else ""
-
-
-def _words(full: TooManySessions) -> str:
-    if full.of_all:
-        return f"all callers together have {full.most} here, as many as `mcp.sessions` says"
-    return f"this caller has {full.most} here, as many as `mcp.sessions_each` says"
-
-
-class _Full(Exception):
-    """There is no room for another session of the principal `by`, for this reason."""
-
-    def __init__(self, by: str | None, why: str) -> None:
-        super().__init__(why)
-        self.by = by

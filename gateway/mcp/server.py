@@ -34,7 +34,7 @@ from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, Packe
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
 from gateway.mcp.results import of_refusal
-from gateway.mcp.resume import ResumableSessions
+from gateway.mcp.sessions import ResumableSessions
 from gateway.mcp.standard_answers import NAME
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
@@ -193,7 +193,9 @@ class McpMount:
             mount=app or "",
             session_idle_timeout=session_idle,
             ended=before.ended if before is not None else lambda _: None,
+            changing=before is not None,
         )
+        server.middleware.insert(0, self._manager.note)
         # An upstream's own mount may have its own tool named `http_request`.
         apart = app is None or before is None
         self._manager.asgi_app.app = Worded(Readable(OneInFlight(self._manager.asgi_app.app), apart=apart))
@@ -285,6 +287,7 @@ class McpMount:
         async with self._manager.run():
             started.set()
             await self._leave.wait()
+            self._manager.leaving = True
 
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _only_page(params)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
 from gateway.callers.tokens import TokenGrant
-from gateway.model import Principal, Secret
+from gateway.model import Json, Principal, Secret
 
 HINT_FIELD: Final = "hint"
 """The field of a session's `more` with the sealed ID token of its login."""
@@ -103,20 +104,60 @@ class TooManySessions(Exception):
         self.of_all = of_all
 
 
+@dataclass(frozen=True, slots=True)
+class McpClientState:
+    """The state of one client's session that outlives its process: what `initialize` declared, and later settings.
+
+    `version` is the negotiated protocol version, `level` the log level, `subscriptions` the URIs of resources. Rights
+    are not part of it: each request brings its own.
+    """
+
+    version: str
+    info: Mapping[str, Json] = field(default_factory=dict)
+    capabilities: Mapping[str, Json] = field(default_factory=dict)
+    level: str | None = None
+    subscriptions: tuple[str, ...] = ()
+
+
 class McpSessions(Protocol):
     """The sessions of MCP clients with a handshake, at all mounts. What runs a session stays in its process.
 
-    A session belongs to one principal and one mount. An implementation that stores ids stores their hashes only.
+    A session belongs to one principal and one mount. An implementation that stores ids stores their hashes only. A
+    session that its process left without `end` can be adopted, until it has been idle for too long.
     """
 
-    async def open(self, id: str, principal: str, mount: str) -> None:
-        """Register a new session of the principal with this id.
+    async def open(
+        self, id: str, principal: Principal, mount: str, state: McpClientState, lost: Callable[[], None]
+    ) -> None:
+        """Register a new session of the principal with this id, before its client receives the id.
 
-        Raises `TooManySessions`, and registers nothing, if the principal or all together have too many at this mount,
-        in whichever process: the check and the registration are one atomic step.
+        `lost` is called if another process adopts the session, or it ends outside this process. Raises
+        `TooManySessions`, and registers nothing, if the principal or all together have too many at this mount, in
+        whichever process: the check and the registration are one atomic step. While the store is down, the session is
+        registered in this process alone, and stored later.
         """
         ...
 
-    def end(self, id: str) -> None:
-        """Forget a session: here at once, elsewhere when the store is written. An unknown one is ignored."""
+    async def adopt(self, id: str, principal: Principal, mount: str, lost: Callable[[], None]) -> McpClientState | None:
+        """Take over a session that this process does not run, by compare-and-set: its former process loses it.
+
+        None for an unknown, expired or altered one, and for one of another principal or mount. Raises OSError while the
+        store is down.
+        """
+        ...
+
+    def use(self, id: str) -> AbstractContextManager[None]:
+        """Count the session as used within the block: its idle time begins when the last one ends."""
+        ...
+
+    async def change(self, id: str, change: Callable[[McpClientState], McpClientState]) -> None:
+        """Store the changed state of a session of this process; others are ignored."""
+        ...
+
+    async def end(self, id: str) -> None:
+        """End a session: from the return on it can be adopted nowhere. An unknown one is ignored."""
+        ...
+
+    def leave(self, id: str) -> None:
+        """Forget a session of this process without ending it, so that it can be adopted."""
         ...

@@ -228,6 +228,28 @@ TAINTS: Final = Table(
 )
 """The apps of principals whose views are tainted, until a person acts in one of them."""
 
+MCP_SESSIONS: Final = Table(
+    "mcp_sessions",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("principal", String, nullable=False),
+    Column("mount", String, nullable=False),
+    Column("proof", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seal", String, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("expires", Float, nullable=False),
+    Index("mcp_sessions_of", "mount", "principal"),
+    Index("mcp_sessions_proof", "proof"),
+    Index("mcp_sessions_expires", "expires"),
+)
+"""The sessions of MCP clients with a handshake: `key` is the hash of the id, `owner` the process that runs it.
+
+`epoch` counts its owners. `state` is sealed with the key `seal`, for this key, principal and mount. `proof` is the
+credential that opened it: the session ends with a logout or a revocation of that.
+"""
+
 
 def migrate(connection: Connection) -> None:
     """Migrate the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -292,5 +314,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _add(SESSIONS.c.owner),
     _add(SESSIONS.c.created),
     _index(SESSIONS, "sessions_owner"),
+    _create(MCP_SESSIONS),
 )
 """The migration from each version n to n + 1, beginning with an empty database."""

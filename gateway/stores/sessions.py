@@ -8,7 +8,7 @@ import string
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import Row, delete, func, literal, select, update
 
 from gateway.bounds import Area, Bound
 from gateway.callers.people import principal_fields, principal_of
@@ -18,7 +18,7 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Principal, Secret
 from gateway.ports.sessions import HINT_FIELD, SessionKind, StoredSession
-from gateway.stores.schema import ISSUED, SESSIONS
+from gateway.stores.schema import ISSUED, MCP_SESSIONS, SESSIONS
 from gateway.stores.sealing import KeyRing, SealBroken
 from gateway.stores.sql import Database, stored_secret, whole
 
@@ -72,6 +72,8 @@ class IssuedTokens:
         """Revoke the tokens of this name; return how many were valid."""
         async with self._database.connect() as connection:
             wanted = (ISSUED.c.name == name, ISSUED.c.revoked.is_(None), ISSUED.c.expires > now)
+            proofs = select(literal("token:") + ISSUED.c.id).where(*wanted)
+            await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof.in_(proofs)))
             ended = await connection.execute(update(ISSUED).where(*wanted).values(revoked=now))
             await connection.commit()
             return ended.rowcount
@@ -198,6 +200,7 @@ class DatabaseSessions:
     async def _end(self, family: str) -> None:
         async with self._database.connect() as connection:
             await connection.execute(delete(SESSIONS).where(SESSIONS.c.family == family))
+            await connection.execute(delete(MCP_SESSIONS).where(MCP_SESSIONS.c.proof == f"session:{family}"))
             await connection.commit()
 
     async def _made(self) -> bytes:

@@ -24,13 +24,13 @@ from gateway.fastpath.routes import McpRoute
 from gateway.mcp import McpMount
 from gateway.mcp.middleware import BODY_LIMIT
 from gateway.mcp.own_tools import StorageTool
-from gateway.mcp.sessions import MemoryMcpSessions
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.model import (
     LOCAL,
     Principal,
 )
 from tests.mcp.fakes import EchoExchange, FakePages, FakeStorage, FakeViews, Packed, packed
+from tests.mcp.memory_sessions import MemoryMcpSessions
 
 MODES = ["legacy", "2026-07-28"]
 UI = [advertise(UI_EXTENSION, {"mimeTypes": [APP_MIME_TYPE]})]
@@ -101,6 +101,8 @@ class Mount:
 
     def __post_init__(self) -> None:
         self.tool = StorageTool(self.storage)
+        self.kept = MemoryMcpSessions(self.sessions, self.sessions_each)
+        """The sessions, which the next `face` adopts."""
 
     @asynccontextmanager
     async def face(self) -> AsyncIterator[Served]:
@@ -118,7 +120,7 @@ class Mount:
             origins=["http://console.test"],
             principal=lambda request: principal_of(request.headers.get("x-user")),
             fast_path=self.fast_path,
-            sessions=MemoryMcpSessions(self.sessions, self.sessions_each),
+            sessions=self.kept,
             session_idle=self.session_idle,
             body_limit=lambda: self.body_limit,
             silence=self.silence,

@@ -14,7 +14,7 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification
 
-from gateway.mcp import out_of_band, resume
+from gateway.mcp import out_of_band, sessions
 from gateway.mcp.out_of_band import MARK
 from gateway.mcp.resume import STANDING, Room, SessionEvents
 from gateway.model import LOCAL
@@ -83,7 +83,7 @@ async def test_too_many_sessions_are_refused_with_the_limit_that_is_reached(
     error = json.loads(said[2][1])["error"]
     assert error["code"] == -32603
     assert error["message"].startswith(f"Too many open sessions: {why}. End one that is not needed (DELETE)")
-    assert [record.getMessage() for record in caplog.records if record.name == "gateway.mcp.resume"] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "gateway.mcp.sessions"] == [
         f"no new session at /mcp: {why}"
     ]
 
@@ -278,7 +278,7 @@ async def test_the_events_of_a_session_count_for_who_opened_it(monkeypatch: pyte
             owners.append(owner)
             super().come(owner, id, size, events)
 
-    monkeypatch.setattr(resume, "Room", Seen)
+    monkeypatch.setattr(sessions, "Room", Seen)
     async with Mount().serve() as served, aiohttp.ClientSession() as http:
         await answers(http, served.url, "i|c|one", "i|c|two", "i|c|one")
     assert {owner for owner in owners if owner} == {"i|c|one", "i|c|two"}

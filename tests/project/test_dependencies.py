@@ -60,6 +60,8 @@ PRIVATE: dict[str, tuple[str, Callable[[], object]]] = {
     "_serve_opening_request": ("mcp", _manager),
     "_session_owners": ("mcp", _manager),
     "_server_instances": ("mcp", _manager),
+    "_task_group": ("mcp", _manager),
+    "_lifespan_state": ("mcp", _manager),
     "_request_streams": ("mcp", lambda: StreamableHTTPServerTransport("session")),
     "_lowlevel_server": ("mcp", lambda: MCPServer("named")),
 }

@@ -1,0 +1,279 @@
+"""The sessions of MCP clients with a handshake, in the database, so that they survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, Delete, Update, and_, delete, func, literal, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.digests import digest
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
+from gateway.model import Principal
+from gateway.ports.sessions import McpClientState, TooManySessions
+from gateway.stores.schema import MCP_SESSIONS
+from gateway.stores.sealing import KeyRing, SealBroken
+from gateway.stores.sql import Database, whole
+
+LARGEST: Final = 64 * 1024
+"""Characters of the state of one session; a larger one is not stored, and its session ends with its process."""
+
+PERIOD: Final = 30.0
+"""Seconds between two writes of the sessions that were used meanwhile."""
+
+_CHUNK: Final = 500
+"""Sessions in one statement: SQLite has a limit of parameters."""
+
+_ADMITTING: Final = 7_238_104_656
+"""The number of PostgreSQL's advisory lock under which sessions are counted and added."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A session that runs in this process; `uses` are its requests and streams, `stored` whether it has a row."""
+
+    principal: Principal
+    mount: str
+    state: McpClientState
+    lost: Callable[[], None]
+    uses: int = 0
+    stored: bool = True
+
+
+class DatabaseMcpSessions:
+    """The port `McpSessions` in `database`, which several processes may share; `ring` seals the clients' states.
+
+    `most`: the limit of sessions at one mount.
+    `each`: the limit of sessions of one principal at one mount.
+    `idle`: seconds without use after which a session cannot be adopted any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        ring: KeyRing,
+        *,
+        most: int,
+        each: int,
+        idle: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._ring = ring
+        self._most = most
+        self._each = each
+        self._idle = idle
+        self._clock = clock
+        self._owner = secrets.token_hex(8)
+        self._open: dict[str, _Open] = {}
+        self._used: set[str] = set()
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
+
+    async def open(
+        self, id: str, principal: Principal, mount: str, state: McpClientState, lost: Callable[[], None]
+    ) -> None:
+        """Register a new session. Raises `TooManySessions`."""
+        opened = _Open(principal, mount, state, lost)
+        try:
+            await whole(self._insert(id, opened))
+        except OSError as error:
+            log.warning("a session is not stored yet, and a restart would end it: %s", error)
+            self._check_own(principal, mount)
+            opened.stored = False
+        self._open[id] = opened
+
+    async def adopt(self, id: str, principal: Principal, mount: str, lost: Callable[[], None]) -> McpClientState | None:
+        """Take over a session that runs nowhere any more."""
+        if id in self._open:
+            return None
+        state = await whole(self._adopt(id, principal, mount))
+        if state is not None:
+            self._open[id] = _Open(principal, mount, state, lost)
+        return state
+
+    @contextmanager
+    def use(self, id: str) -> Iterator[None]:
+        """Count the session as used within the block."""
+        opened = self._open.get(id)
+        if opened is None:
+            yield
+            return
+        opened.uses += 1
+        try:
+            yield
+        finally:
+            opened.uses -= 1
+            self._used.add(id)
+
+    async def change(self, id: str, change: Callable[[McpClientState], McpClientState]) -> None:
+        """Store the changed state of a session of this process."""
+        opened = self._open.get(id)
+        if opened is None or (state := change(opened.state)) == opened.state:
+            return
+        opened.state = state
+        key = _key(id)
+        seal, sealed = self._sealed(key, opened)
+        try:
+            await whole(self._run(update(MCP_SESSIONS).where(self._mine([key])).values(seal=seal, state=sealed)))
+        except OSError as error:
+            log.warning("a changed log level or subscription is not stored, and a restart would forget it: %s", error)
+
+    async def end(self, id: str) -> None:
+        """End a session."""
+        opened = self._open.pop(id, None)
+        if opened is None or not opened.stored:
+            return
+        try:
+            await whole(self._run(delete(MCP_SESSIONS).where(self._mine([_key(id)]))))
+        except OSError as error:
+            log.warning("a session that ended is still stored until it has been idle for too long: %s", error)
+
+    def leave(self, id: str) -> None:
+        """Forget a session of this process without ending it."""
+        self._open.pop(id, None)
+
+    async def run(self) -> None:
+        """Write the idle times of used sessions periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(min(PERIOD, self._idle / 2))
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write the idle times of used sessions and the sessions without a row, and delete expired ones."""
+        used = self._used | {id for id, opened in self._open.items() if opened.uses}
+        self._used = set()
+        try:
+            await whole(self._flush([id for id in used if id in self._open]))
+        except OSError as error:
+            self._used |= used
+            log.warning("the idle times of sessions are not stored: %s", error)
+
+    @property
+    def _lasting(self) -> float:
+        """Seconds until a row expires: idle times are written periodically."""
+        return self._idle + min(PERIOD, self._idle / 2)
+
+    async def _insert(self, id: str, opened: _Open) -> None:
+        key, now = _key(id), self._clock()
+        seal, sealed = self._sealed(key, opened)
+        row = {
+            "key": key,
+            "principal": opened.principal.id,
+            "mount": opened.mount,
+            "proof": opened.principal.proof,
+            "owner": self._owner,
+            "epoch": 1,
+            "seal": seal,
+            "state": sealed,
+            "expires": now + self._lasting,
+        }
+        table = MCP_SESSIONS.c
+        at_mount = select(func.count()).where(table.mount == opened.mount, table.expires > now)
+        mine = at_mount.where(table.principal == opened.principal.id).scalar_subquery()
+        values = [literal(value, table[name].type) for name, value in row.items()]
+        admitted = select(*values).where(mine < self._each, at_mount.scalar_subquery() < self._most)
+        async with self._writing, self._database.connect() as connection:
+            await _lock(connection)
+            added = await connection.execute(MCP_SESSIONS.insert().from_select(list(row), admitted))
+            if not added.rowcount:
+                full = (await connection.execute(select(mine))).scalar_one() >= self._each
+                raise TooManySessions(self._each if full else self._most, of_all=not full)
+            await connection.commit()
+
+    async def _adopt(self, id: str, principal: Principal, mount: str) -> McpClientState | None:
+        key, now, table = _key(id), self._clock(), MCP_SESSIONS.c
+        wanted = (table.key == key, table.principal == principal.id, table.mount == mount, table.expires > now)
+        async with self._database.connect() as connection:
+            row = (await connection.execute(select(MCP_SESSIONS).where(*wanted))).first()
+        if row is None:
+            return None
+        try:
+            state = _state(self._ring.open(row.seal, bytes(row.state), _place(key, principal.id, mount)))
+        except SealBroken as error:
+            log.warning("a stored session of %s cannot be adopted: %s", principal.id, error)
+            return None
+        if state is None:
+            return None
+        taken = update(MCP_SESSIONS).where(*wanted, table.epoch == row.epoch)
+        ours = {"owner": self._owner, "epoch": row.epoch + 1, "expires": now + self._lasting, "proof": principal.proof}
+        return state if await self._run(taken.values(ours)) else None
+
+    async def _flush(self, used: list[str]) -> None:
+        now, table = self._clock(), MCP_SESSIONS.c
+        for id, opened in [(id, opened) for id, opened in self._open.items() if not opened.stored]:
+            try:
+                await self._insert(id, opened)
+                opened.stored = True
+            except TooManySessions as full:  # opened while the store was down
+                log.warning("a session is not stored, and a restart would end it: %s are open", full.most)
+        for some in (used[start : start + _CHUNK] for start in range(0, len(used), _CHUNK)):
+            keys = {_key(id): id for id in some}
+            written = await self._run(update(MCP_SESSIONS).where(self._mine(keys)).values(expires=now + self._lasting))
+            if written < len(keys):
+                await self._drop_lost(keys)
+        await self._run(delete(MCP_SESSIONS).where(table.expires <= now))
+
+    async def _drop_lost(self, keys: Mapping[str, str]) -> None:
+        """End the sessions, by their keys, whose rows were deleted, or belong to another process now."""
+        async with self._database.connect() as connection:
+            kept = set((await connection.execute(select(MCP_SESSIONS.c.key).where(self._mine(keys)))).scalars())
+        for key, id in keys.items():
+            if key not in kept and (opened := self._open.get(id)) is not None and opened.stored:
+                del self._open[id]
+                opened.lost()
+
+    def _mine(self, keys: Iterable[str]) -> ColumnElement[bool]:
+        return and_(MCP_SESSIONS.c.key.in_(list(keys)), MCP_SESSIONS.c.owner == self._owner)
+
+    async def _run(self, statement: Update | Delete) -> int:
+        """Return the number of rows that the statement changed."""
+        async with self._writing, self._database.connect() as connection:
+            changed = (await connection.execute(statement)).rowcount
+            await connection.commit()
+            return changed
+
+    def _check_own(self, principal: Principal, mount: str) -> None:
+        """Apply the limits to the sessions of this process. Raises `TooManySessions`."""
+        here = Counter(opened.principal.id for opened in self._open.values() if opened.mount == mount)
+        if here[principal.id] >= self._each:
+            raise TooManySessions(self._each, of_all=False)
+        if here.total() >= self._most:
+            raise TooManySessions(self._most, of_all=True)
+
+    def _sealed(self, key: str, opened: _Open) -> tuple[str, bytes]:
+        state = opened.state
+        written = plain_json([state.version, state.info, state.capabilities, state.level, state.subscriptions])
+        text = written if len(written) <= LARGEST else ""
+        return self._ring.seal(text, _place(key, opened.principal.id, opened.mount))
+
+
+def _state(text: str) -> McpClientState | None:
+    if not text:
+        return None  # it was too large to store
+    version, info, capabilities, level, subscriptions = parse_json(text)
+    return McpClientState(version, info, capabilities, level, tuple(subscriptions))
+
+
+def _key(id: str) -> str:
+    return digest(id).hex()
+
+
+def _place(key: str, principal: str, mount: str) -> str:
+    return plain_json(["mcp-session", key, principal, mount])
+
+
+async def _lock(connection: AsyncConnection) -> None:
+    """Admit one session at a time: SQLite does so itself."""
+    if connection.dialect.name == "postgresql":
+        await connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADMITTING})"))
