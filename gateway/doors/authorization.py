@@ -10,8 +10,7 @@ from aiohttp import web
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refusal_response
 from gateway.model import AuditRecord, Json, Principal, person_of
-from gateway.stores.journal import NOTE
-from gateway.stores.lines import Line
+from gateway.stores.lines import NOTE, Line
 
 
 def refuse_without(request: web.Request, capability: str, app: str | None = None) -> web.Response | None:

@@ -8,10 +8,13 @@ import select
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.stores.copying import Copied
+    from gateway.stores.copying import Copied, LineStore
 
 REST: Final = 0.003
 """Seconds of pause before each of some hundred imports, so that other processes get the processor."""
@@ -46,34 +49,49 @@ class _Rest:
         time.sleep(REST)
 
 
+@asynccontextmanager
+async def _lines(url: str, file: str | None) -> AsyncIterator[LineStore]:
+    """Yield the database, with the modules that it needs. Raises StartError."""
+    if file is not None:
+        from gateway.stores.sqlite_lines import SqliteLines  # noqa: PLC0415  with pauses
+
+        with SqliteLines(Path(file)) as lines:
+            yield lines
+        return
+    from gateway.stores.records import Records  # noqa: PLC0415  with pauses
+    from gateway.stores.sql import Database  # noqa: PLC0415  with pauses
+
+    async with Database(url) as database:
+        yield Records(database)
+
+
 async def main() -> None:
-    """Read the database's URL, then one stretch per line; answer each with a line. Exit at the end of input."""
+    """Read the URL and the file of the database, then one stretch per line, as JSON; answer each with a line.
+
+    Exit at the end of input.
+    """
     end_with_parent()
     sys.meta_path.insert(0, _Rest)
     import msgspec  # noqa: PLC0415  with pauses
 
     from gateway.errors import StartError  # noqa: PLC0415  with pauses
-    from gateway.stores.copying import Stretch, copy  # noqa: PLC0415  with pauses
-    from gateway.stores.records import Records  # noqa: PLC0415  with pauses
-    from gateway.stores.sql import Database  # noqa: PLC0415  with pauses
-
-    sys.meta_path.remove(_Rest)
+    from gateway.stores.copying import LARGE_BATCH, Stretch, copy  # noqa: PLC0415  with pauses
 
     def answer(said: Copied | str) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
         sys.stdout.buffer.flush()
 
-    url = sys.stdin.readline().rstrip("\n")
+    url, file = msgspec.json.decode(sys.stdin.readline(), type=tuple[str, str | None])
     try:
-        async with Database(url) as database:
-            records = Records(database)
+        async with _lines(url, file) as store:
+            sys.meta_path.remove(_Rest)
             for line in sys.stdin:
                 stretch = msgspec.json.decode(line, type=Stretch)
                 try:
-                    answer(await copy(records, stretch))
+                    answer(await copy(store, stretch, LARGE_BATCH))
                 except OSError as error:
                     answer(str(error))
-    except StartError as error:
+    except (StartError, OSError) as error:
         answer(str(error))
 
 

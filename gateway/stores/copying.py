@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,6 +15,14 @@ from gateway.stores.lines import Line, read_line
 from gateway.stores.segments import lines_from
 
 BATCH: Final = 500
+"""Lines of one transaction in the gateway's own process."""
+
+LARGE_BATCH: Final = 1500
+"""Lines of one transaction in the child process: the fewer there are, the fewer pages are written twice."""
+
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes after which a batch ends in any case."""
+
 SLICE: Final = 20
 """Lines between two yields to the event loop, which bounds the wait of an exchange."""
 
@@ -41,8 +49,19 @@ class Superseded(OSError):
         super().__init__("another process has taken over since")
 
 
-class Sink(Protocol):
-    """A destination of journal lines; `chain` identifies a journal. All methods raise OSError while it is down."""
+class LineStore(Protocol):
+    """Stores journal lines; `chain` identifies a journal."""
+
+    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
+        """Store these lines, some of which may be stored already, and the position behind the last one.
+
+        Raises `Superseded` if another filler has taken over since `epoch`, and OSError while the sink is down.
+        """
+        ...
+
+
+class Sink(LineStore, Protocol):
+    """A destination of journal lines. All methods raise OSError while it is down."""
 
     @property
     def name(self) -> str: ...
@@ -57,13 +76,6 @@ class Sink(Protocol):
 
     async def take_over(self, chain: str) -> int:
         """Fence off all previous fillers of the journal, and return the caller's epoch (a fencing token)."""
-        ...
-
-    async def store(self, chain: str, lines: Sequence[Placed], position: Position, epoch: int) -> None:
-        """Store these lines, some of which may be stored already, and the position behind the last one.
-
-        Raises `Superseded` if another filler has taken over since `epoch`.
-        """
         ...
 
 
@@ -91,13 +103,9 @@ class Copied(Struct, frozen=True):
     hash: str | None = None
 
 
-async def copy(sink: Sink, stretch: Stretch) -> Copied:
-    """Copy the first `BATCH` whole lines of `stretch`. Raises OSError while the sink is down."""
-    found = await asyncio.to_thread(
-        lambda: list(
-            islice(takewhile(lambda one: one[0] <= stretch.end, lines_from(Path(stretch.path), stretch.start)), BATCH)
-        )
-    )
+async def copy(sink: LineStore, stretch: Stretch, most: int = BATCH) -> Copied:
+    """Copy the first whole lines of `stretch`, `most` at most. Raises OSError while the sink is down."""
+    found = await asyncio.to_thread(_batch, stretch, most)
     placed, wrong = list[Placed](), list[str]()
     for number, (offset, raw) in enumerate(found, 1):
         try:
@@ -110,3 +118,16 @@ async def copy(sink: Sink, stretch: Stretch) -> Copied:
     if last is not None:
         await sink.store(stretch.chain, placed, last, stretch.epoch)
     return Copied(found[-1][0] if found else stretch.end, wrong, last.hash if last is not None else None)
+
+
+def _batch(stretch: Stretch, most: int) -> list[tuple[int, bytes]]:
+    """Return the first lines, each with the byte offset behind it."""
+    end = min(stretch.end, stretch.start + BATCH_BYTES)
+    lines, found = lines_from(Path(stretch.path), stretch.start), list[tuple[int, bytes]]()
+    for offset, raw in islice(lines, most):
+        if offset > stretch.end:
+            break
+        found.append((offset, raw))
+        if offset >= end:
+            break
+    return found

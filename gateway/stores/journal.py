@@ -28,6 +28,7 @@ from gateway.stores.heads import EVERY, JournalKey, new_key
 from gateway.stores.lines import (
     LINE_START,
     NO_HASH,
+    NOTE,
     SALT_BYTES,
     Line,
     Redaction,
@@ -94,9 +95,6 @@ class Follower:
         self._lines.clear()
         self.end()
 
-
-NOTE = "note"
-"""The phase of lines about the journal itself; `intent` and `outcome` belong to exchanges and tool calls."""
 
 UNKNOWN = "result-unknown"
 """The `reason` of an outcome that a later process wrote, because the writer of the intent ended before."""

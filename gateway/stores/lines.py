@@ -94,6 +94,9 @@ def _member(key: str | None, value: Json, steps: tuple[_Step, ...]) -> Json:
     return _redacted(value, steps[1:]) if step.name is None or step.name == key else value
 
 
+NOTE = "note"
+"""The phase of lines about the journal itself; `intent` and `outcome` belong to exchanges and tool calls."""
+
 NO_HASH = "0" * 64
 """The previous hash in the first line of a chain."""
 
@@ -130,8 +133,7 @@ class Line(Struct, frozen=True):
     kept: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ChainLink:
+class ChainLink(Struct, frozen=True):
     """A line with valid hashes, as the chain needs it; `values` are its fields' bytes, None if deleted."""
 
     writer: str

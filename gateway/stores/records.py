@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from itertools import chain as joined
 from typing import Any, Final
 
@@ -15,25 +14,14 @@ from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.stores.copying import Placed, Position, Superseded
-from gateway.stores.journal import NOTE
 from gateway.stores.lines import Line, read_line
 from gateway.stores.schema import AUDIT, FILLED, FILLERS
 from gateway.stores.sql import Database, insert
+from gateway.stores.sqlite_lines import COLUMNS, PLACE, insert_rows, line_row
 from gateway.stores.verify import FoundLine
 
-COPIED: Final = ("app", "principal", "view", "door", "initiator", "decision", "reason", "trace", "client")
-"""Fields of a line that have separate columns."""
-
-_COLUMNS: Final = (
-    *("writer", "seq", "chain", "position", "id", "phase", "opens", "time"),
-    *COPIED,
-    *("status", "line"),
-)
 _PAGE: Final = 2000
-_PLACE: Final = text(
-    f'INSERT INTO {FILLED.name} (chain, "offset", hash) VALUES (:chain, :end, :hash) '  # noqa: S608  the name is ours
-    'ON CONFLICT (chain) DO UPDATE SET "offset" = excluded."offset", hash = excluded.hash'
-)
+_PLACE: Final = text(PLACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +175,8 @@ def _altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
         return None
     if line.record.phase == "intent":
         opened.add(line.record.id)
-    right = dict(zip(_COLUMNS, _row(row.chain, Placed(line, row.position), opened), strict=True))
-    wrong = next((name for name in _COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
+    right = dict(zip(COLUMNS, line_row(row.chain, Placed(line, row.position), opened), strict=True))
+    wrong = next((name for name in COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
     if line.record.phase == "outcome":
         opened.discard(line.record.id)
     return f"was altered: its column {wrong} does not say what the line does" if wrong is not None else None
@@ -197,12 +185,12 @@ def _altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
     """Insert the lines that are missing."""
     known = await _opened(connection, [one.line for one in placed])
-    rows = [_row(chain, one, known) for one in placed]
+    rows = [line_row(chain, one, known) for one in placed]
     if connection.dialect.name == "sqlite":
         # One step for all: at each step, SQLite's thread and the event loop wait for each other.
-        await connection.exec_driver_sql(_sqlite_insert(len(rows)), tuple(joined.from_iterable(rows)))
+        await connection.exec_driver_sql(insert_rows(len(rows)), tuple(joined.from_iterable(rows)))
     else:
-        values = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        values = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
         await connection.execute(insert(connection, AUDIT).on_conflict_do_nothing(), values)
 
 
@@ -214,44 +202,6 @@ async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str
     if elsewhere:
         here.update(await connection.scalars(select(AUDIT.c.id).where(AUDIT.c.id.in_(elsewhere))))
     return here
-
-
-@lru_cache(maxsize=16)
-def _sqlite_insert(rows: int) -> str:
-    places = f"({', '.join('?' * len(_COLUMNS))})"
-    columns = ", ".join(_COLUMNS)
-    values = ", ".join([places] * rows)
-    return f"INSERT INTO {AUDIT.name} ({columns}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608  names of ours
-
-
-def _row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
-    """Return the values of `_COLUMNS`."""
-    line = one.line
-    record = line.record
-    said, phase = record.fields.get, record.phase
-    status = said("status")
-    return (
-        line.writer,
-        line.seq,
-        chain,
-        one.end,
-        _word(record.id),
-        phase,
-        phase == "intent" or (phase == "outcome" and record.id not in opened),
-        record.time,
-        *[_word(said(name)) for name in COPIED],
-        status if isinstance(status, int) and phase != NOTE else None,
-        line.text,
-    )
-
-
-def _word(value: Json) -> str | None:
-    """Return a text that every database accepts: no NUL, no lone surrogate."""
-    if type(value) is str and value.isascii() and "\0" not in value:
-        return value
-    if not isinstance(value, str):
-        return None
-    return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def _newest(limit: int, wanted: Filter, edge: Any) -> Select[Any]:

@@ -14,12 +14,12 @@ from typing import BinaryIO
 
 from sqlalchemy import and_, select, tuple_, update
 
-from gateway.stores.journal import NOTE, Journal
-from gateway.stores.lines import raw_lines, read_link, without_values
-from gateway.stores.records import COPIED
+from gateway.stores.journal import Journal
+from gateway.stores.lines import NOTE, raw_lines, read_link, without_values
 from gateway.stores.schema import AUDIT
 from gateway.stores.segments import Segment, all_segments
 from gateway.stores.sql import Database
+from gateway.stores.sqlite_lines import COPIED
 
 log = logging.getLogger(__name__)
 

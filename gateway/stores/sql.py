@@ -161,6 +161,16 @@ def _engine(url: URL, seconds: float = POSTGRESQL_SECONDS) -> AsyncEngine:
     return engine
 
 
+def sqlite_file(text: str) -> Path | None:
+    """Return the file of a SQLite database at the URL `text`; None for others, and for one with driver options."""
+    try:
+        url = make_url(text)
+    except (SQLAlchemyError, ValueError):
+        return None
+    plain = url.drivername == "sqlite" and url.database and url.database != ":memory:" and not url.query
+    return Path(url.database) if plain and url.database else None
+
+
 def _make(file: Path) -> None:
     """Create the file with access for its owner alone: SQLite would let others read it.
 

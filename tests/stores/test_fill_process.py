@@ -15,14 +15,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.model import Json
 from gateway.stores import copier, filler
 from gateway.stores import filler as module
-from gateway.stores.copying import BATCH, Copied, Stretch
+from gateway.stores.copying import BATCH, Copied, Placed, Position, Stretch, Superseded
 from gateway.stores.filler import Filler, FillProcess, NoProcess
 from gateway.stores.journal import Journal
 from gateway.stores.records import Records
-from gateway.stores.sql import Database
-from tests.stores.test_sql import caught_up, record
+from gateway.stores.sql import Database, sqlite_file
+from gateway.stores.sqlite_lines import SqliteLines
+from tests.stores.journals import read
+from tests.stores.test_sql import caught_up, record, stored
 
 
 class Seen(FillProcess):
@@ -176,7 +179,7 @@ async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) ->
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(f"{url}\n".encode() + first)
+    process.stdin.write(msgspec.json.encode((url, str(sqlite_file(url)))) + b"\n" + first)
     assert b'"end"' in await process.stdout.readline()
     locked.execute("BEGIN IMMEDIATE")
     process.stdin.write(second)
@@ -187,3 +190,71 @@ async def test_it_ends_with_the_gateway_that_started_it(path: Path, url: str) ->
     lines = sqlite3.connect(url.removeprefix("sqlite:///"))
     assert lines.execute("SELECT count(*) FROM audit WHERE id = 'b'").fetchone() == (0,)
     lines.close()
+
+
+async def test_without_sqlalchemy_the_same_rows_are_stored(path: Path, tmp_path: Path) -> None:
+    """Whichever batch has a call's intent, and if lines come again; a superseded process stores nothing."""
+    odd: Json = "nul \0, surrogate \ud800"
+    async with Journal(path) as journal:
+        for number in range(3):
+            journal.append(record(str(number), "intent", view=odd))
+        for number in range(5):
+            journal.append(record(str(number), app="sho\u0301p", status=200, reason=odd, decision=7))
+        chain = journal.chain
+    placed = [Placed(line, 100 * number) for number, line in enumerate(read(path), 1)]
+    found = []
+    for name in ("records", "lines"):
+        url = f"sqlite:///{tmp_path / name}.db"
+        async with Database(url) as database:
+            records = Records(database)
+            old, new = await records.take_over(chain), await records.take_over(chain)
+            with SqliteLines(tmp_path / f"{name}.db") as lines:
+                store = records.store if name == "records" else lines.store
+                for batch in (placed[:3], placed[2:7], placed):
+                    await store(chain, batch, Position(batch[-1].end, batch[-1].line.hash), new)
+                with pytest.raises(Superseded):
+                    await store(chain, placed[:1], Position(100, placed[0].line.hash), old)
+        found.append([stored(url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in ("audit", "audit_filled")])
+    assert found[0] == found[1]
+    assert len(found[0][0]) == len(placed)
+
+
+async def test_a_database_that_is_gone_is_not_made_anew(path: Path, tmp_path: Path) -> None:
+    """The gateway, which creates its tables, hears of it."""
+    async with Journal(path) as journal:
+        journal.append(record("a"))
+    line = read(path)[0]
+    file = tmp_path / "gone.db"
+    async with Database(f"sqlite:///{file}"):
+        pass
+    with SqliteLines(file) as lines:
+        for one in tmp_path.glob("gone.db*"):
+            one.unlink()
+        for _ in range(2):
+            with pytest.raises(OSError):
+                await lines.store("chain", [Placed(line, 10)], Position(10, line.hash), 1)
+    with pytest.raises(OSError, match="cannot be used"), SqliteLines(file):
+        pass
+    assert not file.exists()
+
+
+def test_a_process_for_sqlite_does_without_sqlalchemy() -> None:
+    """Its import would take most of the start."""
+    imports = "import sys, gateway.stores.copying, gateway.stores.sqlite_lines"
+    command = [sys.executable, "-c", f"{imports}; sys.exit('sqlalchemy' in sys.modules)"]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("sqlite:////var/gateway.db", "/var/gateway.db"),
+        ("sqlite:///gateway.db", "gateway.db"),
+        ("sqlite:///gateway.db?timeout=9", None),
+        ("sqlite://", None),
+        ("postgresql://db/gateway", None),
+    ],
+)
+def test_files_of_sqlite(url: str, file: str | None) -> None:
+    """A URL with options of a driver is left to SQLAlchemy."""
+    assert sqlite_file(url) == (Path(file) if file is not None else None)

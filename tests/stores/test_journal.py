@@ -18,7 +18,8 @@ import pytest
 
 from gateway.errors import StartError
 from gateway.model import AuditRecord, Json
-from gateway.stores.journal import NOTE, UNKNOWN, Journal
+from gateway.stores.journal import UNKNOWN, Journal
+from gateway.stores.lines import NOTE
 from gateway.stores.verify import verify
 from tests.stores.journals import read, write_line
 

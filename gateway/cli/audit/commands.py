@@ -31,8 +31,7 @@ from gateway.cli.policy.output import write_json
 from gateway.cli.private import output
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
-from gateway.stores.journal import NOTE
-from gateway.stores.lines import read_line
+from gateway.stores.lines import NOTE, read_line
 from gateway.stores.records import Filter, StoredRecord
 from gateway.stores.segments import lines_from
 

@@ -23,8 +23,8 @@ from gateway.errors import Reason, StartError
 from gateway.model import AuditRecord, Effect, Initiator, Json
 from gateway.ports.approvals import ApprovalState
 from gateway.stores.heads import key_of, keys_beside, known_keys
-from gateway.stores.journal import NOTE, UNKNOWN
-from gateway.stores.lines import Line, read_line
+from gateway.stores.journal import UNKNOWN
+from gateway.stores.lines import NOTE, Line, read_line
 from gateway.stores.records import Filter, Records, StoredRecord
 from gateway.stores.segments import Segment, all_segments, lines_backwards, lines_from
 from gateway.stores.sql import Database
