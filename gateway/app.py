@@ -29,7 +29,7 @@ from gateway.doors.accounts import AccountsDoor
 from gateway.doors.admin import Health, MetricsDoor
 from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
-from gateway.doors.bridge.bridge_state import BridgeState, Tickets
+from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
 from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
@@ -183,7 +183,9 @@ class _Gateway:
             idle=config.mcp.session_idle,
         )
         self._bodies = Bodies(room=config.mcp.bodies, each=config.mcp.bodies_each)
-        self._sandbox = SandboxDoor(self._built.folder / "sandbox", origins.sandbox)
+        self._sandbox = SandboxDoor(
+            self._built.folder / "sandbox", origins.sandbox, self._accounts.ring.derive("sandbox addresses")
+        )
         self._listener = listener(config, self._apps)
         self._serving = Serving(
             config,
@@ -254,7 +256,14 @@ class _Gateway:
         resources = self._apps.part(lambda app: app.packed.resource)
         answers = self._apps.part(lambda app: app.answers)
         bridge_state = BridgeState(
-            self._views, self._approvals, answers, resources, self._streams, self._revocations, bodies=self._bodies
+            self._views,
+            self._approvals,
+            answers,
+            resources,
+            self._streams,
+            self._revocations,
+            ResumeTokens(self._accounts.ring.derive("views of host pages")),
+            bodies=self._bodies,
         )
         bridge = BridgeDoor(bridge_state, self._connections.in_turn)
         authentication = build_authentication(
@@ -340,6 +349,7 @@ class _Gateway:
             live=self._live,
             logout=self._logout(bridge, authentication),
             connections=AccountsDoor(self._accounts.connecting, self._recorder, audience),
+            csrf=self._accounts.ring.derive("csrf tokens"),
         )
 
     def _logout(self, bridge: BridgeDoor, authentication: AuthenticationParts) -> Logout:

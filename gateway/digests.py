@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass, field
 
 
 def equals_secret(given: str, known: str) -> bool:
@@ -24,6 +25,25 @@ def framed(*parts: str | bytes) -> bytes:
     return b"".join(
         b"%d:%b" % (len(data), data) for data in (part if isinstance(part, bytes) else _raw(part) for part in parts)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKeys:
+    """Keys of one purpose: the first one signs, all of them verify."""
+
+    keys: tuple[bytes, ...] = field(repr=False)
+
+    def sign(self, *parts: str) -> str:
+        """Return the signature of these parts (HMAC-SHA-256, in hex)."""
+        return _signature(self.keys[0], parts)
+
+    def verify(self, given: str, *parts: str) -> bool:
+        """Return whether `given` is a signature of these parts."""
+        return any(equals_secret(given, _signature(key, parts)) for key in self.keys)
+
+
+def _signature(key: bytes, parts: tuple[str, ...]) -> str:
+    return hmac.digest(key, framed(*parts), hashlib.sha256).hex()
 
 
 def _raw(text: str) -> bytes:

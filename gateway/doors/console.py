@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +13,7 @@ from aiohttp import web
 
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
-from gateway.digests import equals_secret
+from gateway.digests import SigningKeys
 from gateway.doors.access import CALLBACK, OWN_CALLBACK
 from gateway.doors.accounts import AccountsDoor
 from gateway.doors.approvals import ApprovalDoor, SecurityKeyDoor
@@ -61,7 +58,10 @@ class AppCard:
 
 
 class ConsoleDoor:
-    """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request."""
+    """The console's pages and REST API. `folder` holds its built files; `apps` are read for each request.
+
+    `csrf` signs the tokens of pages, which go on after a restart.
+    """
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class ConsoleDoor:
         live: bool,
         logout: Logout,
         connections: AccountsDoor,
+        csrf: SigningKeys,
     ) -> None:
         self._index = asset(folder / "index.html")
         self._assets = assets(folder / "assets")
@@ -98,7 +99,7 @@ class ConsoleDoor:
         self._live = live
         self._logout = logout
         self._connections = connections
-        self._key = secrets.token_bytes(32)
+        self._csrf = csrf
 
     def application(self) -> web.Application:
         """Return the aiohttp application of the console's site, without the bridge and `/mcp`."""
@@ -141,7 +142,7 @@ class ConsoleDoor:
         return fresh(
             {
                 "version": self._version,
-                "csrf": self._token(principal),
+                "csrf": self._csrf.sign(principal.id),
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "sandbox": self._sandbox,
@@ -209,7 +210,7 @@ class ConsoleDoor:
 
         async def handle(request: web.Request) -> web.Response:
             given = request.headers.get(CSRF, "")
-            if not equals_secret(given, self._token(request[PRINCIPAL])):
+            if not self._csrf.verify(given, request[PRINCIPAL].id):
                 return refusal_response(403, "bad-csrf", f"The header `{CSRF}` must carry the token of /api/state.")
             try:
                 return await handler(request)
@@ -219,9 +220,6 @@ class ConsoleDoor:
                 return refusal_response(400, "bad-request", "The body must be a JSON object.")
 
         return handle
-
-    def _token(self, principal: Principal) -> str:
-        return hmac.new(self._key, principal.id.encode(), hashlib.sha256).hexdigest()
 
     async def _secure(self, request: web.Request, response: web.StreamResponse) -> None:
         policy = (

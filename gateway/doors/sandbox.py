@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.digests import equals_secret
+from gateway.digests import SigningKeys
 from gateway.doors.assets import assets, file_response
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.jsontext.writing import plain_json
@@ -33,20 +30,20 @@ MAX_ORIGINS = 64
 
 
 class SandboxDoor:
-    """The site of the proxy. `folder` holds its built files; `origin` is its origin."""
+    """The site of the proxy. `folder` holds its built files; `origin` is its origin, and `keys` sign its addresses."""
 
-    def __init__(self, folder: Path, origin: str) -> None:
+    def __init__(self, folder: Path, origin: str, keys: SigningKeys) -> None:
         self._files = dict(assets(folder))
         self._page = self._files.pop("proxy.html")  # served only under a policy
         self._origin = origin
-        self._key = secrets.token_bytes(32)
+        self._keys = keys
 
     def url(self, host: str, meta: Mapping[str, Any], allow: Collection[str] = ()) -> str:
         """Return the address of a proxy that pages of origin `host` may show, for a resource with this `_meta.ui`.
         `allow` lists what the configuration permits beyond the policy of MCP Apps.
         """
         policy = content_policy(meta.get("csp") or {}, host, allow)
-        query = {"csp": policy, "host": host, "sig": self._signature(policy, host)}
+        query = {"csp": policy, "host": host, "sig": self._keys.sign(host, policy)}
         return f"{self._origin}/proxy.html?{urlencode(query)}"
 
     def application(self) -> web.Application:
@@ -60,7 +57,7 @@ class SandboxDoor:
     async def _proxy(self, request: web.Request) -> web.StreamResponse:
         policy, host = request.query.get("csp", ""), request.query.get("host", "")
         signature = request.query.get("sig", "")
-        if not equals_secret(signature, self._signature(policy, host)):
+        if not self._keys.verify(signature, host, policy):
             return refusal_response(
                 403, "bad-signature", "This address of the sandbox proxy was not made by this gateway."
             )
@@ -73,9 +70,6 @@ class SandboxDoor:
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         return file_response(request, self._files.get(request.match_info["name"]), {"cache-control": "no-cache"})
-
-    def _signature(self, policy: str, host: str) -> str:
-        return hmac.new(self._key, f"{host}\n{policy}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def declared_csp(ui: Mapping[str, Any]) -> dict[str, Any]:

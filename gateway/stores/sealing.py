@@ -18,7 +18,10 @@ from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from gateway.digests import SigningKeys
 from gateway.errors import StartError
 from gateway.model import Secret
 
@@ -189,6 +192,12 @@ class KeyRing:
         """Read the keys if that was not done, or they may have changed. Raises StartError."""
         if not self._keys or self._source.stamp() != self._stamp:
             self._read()
+
+    def derive(self, purpose: str) -> SigningKeys:
+        """Return the signing keys for `purpose`, the same in every process with these keys. Raises StartError."""
+        self.load()
+        info = f"webmcp-gateway {purpose}".encode()
+        return SigningKeys(tuple(HKDF(SHA256(), KEY_BYTES, None, info).derive(key) for key in self._keys.values()))
 
     def rotate(self) -> tuple[str, ...]:
         """Prepend a new key, keep the previous one, which other processes may use; return all ids.

@@ -28,6 +28,9 @@ ATTESTED = "attested-gesture"
 CLAIMED = "view-gesture"
 """Evidence of a gesture that the view itself reports."""
 
+MOVED = "view-moved"
+"""Evidence of a view whose former process ended without storing whether it was tainted."""
+
 LONGEST_GESTURE = 5.0
 """Seconds after a gesture for which a browser still reports it."""
 
@@ -73,6 +76,11 @@ class Taint:
         if self.tainted is None:
             self.call = None
         self._turn(self.tainted or "model-call-reported")
+        self.ended = now
+
+    def moved(self, now: float) -> None:
+        """The view comes from another process, which may have known of a model's call."""
+        self._turn(self.tainted or MOVED)
         self.ended = now
 
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:

@@ -143,6 +143,17 @@ class Views:
         """Add a view of our host page, proven by its socket. Raises `Refusal` if there are too many."""
         return self._add(View(secrets.token_urlsafe(16), principal, app, proven=True, bridged=True))
 
+    def move_bridged(self, principal: Principal, app: str, id: str) -> View | None:
+        """Add a view of our host page that was open in an earlier process, tainted: a model may have called it.
+
+        None if a view with this id lives. Raises `Refusal` if there are too many.
+        """
+        if id in self._views:
+            return None
+        view = self._add(View(id, principal, app, proven=True, bridged=True))
+        view.taint.moved(self._clock())
+        return view
+
     def shown(self, principal: Principal, app: str) -> Shown | None:
         """Return the view of `app` that our host page shows to `principal`, if there is exactly one.
 

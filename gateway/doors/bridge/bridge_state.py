@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.bounds import Area, Bound
-from gateway.digests import digest
+from gateway.digests import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
 from gateway.exchange.streams import Streams
@@ -103,6 +103,31 @@ CONNECTIONS: Final = Bound(
 BOUNDS: Final = (_UNUSED, CONNECTIONS)
 
 
+class ResumeTokens:
+    """The tokens with which a host page resumes a view: `<process>.<app>.<random>.<signature>`.
+
+    In the process of its view, a token is valid once. In a later one it proves that the page showed a view of the app
+    to this principal; the socket proves the rest, as when a page opens a view.
+    """
+
+    def __init__(self, keys: SigningKeys) -> None:
+        self._keys = keys
+        self._process = secrets.token_urlsafe(6)
+
+    def issue(self, view: View, origin: str | None) -> str:
+        """Return a new token for the page of `view`."""
+        said = f"{self._process}.{view.app}.{secrets.token_urlsafe(24)}"
+        return f"{said}.{self._keys.sign(said, view.id, view.principal.id, origin or '')}"
+
+    def moved(self, token: str, view: str, principal: Principal, origin: str | None) -> str | None:
+        """Return the app of a view of an earlier process, if `token` is this view's, principal's and page's."""
+        said, _, signature = token.rpartition(".")
+        process, _, rest = said.partition(".")
+        if process == self._process or not self._keys.verify(signature, said, view, principal.id, origin or ""):
+            return None
+        return rest.partition(".")[0]
+
+
 @dataclass(slots=True, eq=False)
 class _Lost:
     view: View
@@ -117,6 +142,7 @@ class BridgeState:
 
     `answers`: the servers of views' calls, by app.
     `resources`: the packed pages, by app.
+    `resuming`: issues the tokens with which views are resumed.
     """
 
     views: Views
@@ -125,6 +151,7 @@ class BridgeState:
     resources: Mapping[str, Resource]
     streams: Streams
     revocations: Revocations
+    resuming: ResumeTokens
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))

@@ -249,17 +249,35 @@ class HostPage:
         except Refusal as refusal:
             await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, ref=ref))
             return
-        token = secrets.token_urlsafe(32)
+        token = self._state.resuming.issue(view, self._origin)
         await self._begin(view, token, mux.Opened(ref, view.id, resource.uri, (), token))
 
     async def _resume(self, id: str, token: str) -> None:
         ticket = self._ticket
         view = self._state.take_up(id, token, ticket.principal, self._origin) if ticket is not None else None
+        try:
+            view = view or self._move(id, token)
+        except Refusal as refusal:
+            await self._say(mux.ErrorFrame(refusal.reason, refusal.detail, view=id))
+            return
         if view is None:
             await self._say(mux.ErrorFrame("unknown-view", "This view is closed. Open it again.", view=id))
             return
-        following = secrets.token_urlsafe(32)
+        following = self._state.resuming.issue(view, self._origin)
         await self._begin(view, following, mux.Resume(id, following))
+
+    def _move(self, id: str, token: str) -> View | None:
+        """Return a view of an earlier process under its id, as a new one; None if the token does not prove it.
+
+        Raises `Refusal` if there are too many views.
+        """
+        if self._ticket is None:
+            return None
+        principal = self._ticket.principal
+        app = self._state.resuming.moved(token, id, principal, self._origin)
+        if app is None or app not in self._state.resources or app not in self._ticket.apps:
+            return None
+        return self._state.views.move_bridged(principal, app, id)
 
     async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
         """Announce the view to the page, and seat it; an unannounced view ends."""
