@@ -7,12 +7,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from functools import partial
 
 from aiohttp import web
 
 import gateway
 from gateway.assembly.approvals import ApprovalParts
-from gateway.assembly.apps import BODY, Apps, Backends, Changing, EnteredContexts, Serving, in_one_task
+from gateway.assembly.apps import (
+    BODY,
+    Apps,
+    Backends,
+    Changing,
+    EnteredContexts,
+    Serving,
+    entitle,
+    in_one_task,
+)
 from gateway.assembly.audit import AuditParts
 from gateway.assembly.authentication import AuthenticationParts, build_authentication, issuers_of, proxies_of
 from gateway.assembly.credentials import Accounts, audience
@@ -21,6 +31,7 @@ from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
+from gateway.callers.entitlements import Entitlements
 from gateway.callers.methods import identity_headers
 from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
@@ -37,6 +48,7 @@ from gateway.doors.client_limits import InFlight, Peers, Unread
 from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
+from gateway.doors.identify import Identify
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
@@ -120,18 +132,26 @@ class _Gateway:
         self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
         self._issuers = issuers_of(config, self._connections)
+        self._entitlements = Entitlements()
+        entitle(self._entitlements, config.apps, config.upstreams)
+        admits = self._entitlements.admits
         self._revocations = Revocations(
-            IssuedTokens(self._database), DatabaseSessions(self._database), tuple(self._issuers.values())
+            IssuedTokens(self._database),
+            DatabaseSessions(self._database),
+            tuple(self._issuers.values()),
+            entitlements=self._entitlements,
         )
         self._approving = ApprovalParts(
-            config, self._recorder, hooks, self._connections, self._database, self._revocations.still
+            config, self._recorder, hooks, self._connections, self._database, self._revocations.still, admits
         )
         self._approvals = self._approving.questions
         circuits = Circuits()
         self._streams = Streams()
         limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
         step = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
-        calls = ToolCalls(step, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences)
+        calls = ToolCalls(
+            step, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences, admits=admits
+        )
         self._apps = Apps()
         self._packed = self._apps.part(lambda app: app.packed)
         self._exchange = Exchange(
@@ -146,6 +166,7 @@ class _Gateway:
             streams=self._streams,
             hooks=hooks,
             proof=identity_headers(config.auth),
+            admits=admits,
         )
         self._views = Views(
             self._apps.part(lambda app: app.rules),
@@ -153,6 +174,7 @@ class _Gateway:
             directory=MemoryDirectory(),
             each=config.mcp.views_each,
             taints=DatabaseTaints(self._database),
+            admits=admits,
         )
         self._metrics.look(
             gauge_callback(
@@ -172,6 +194,7 @@ class _Gateway:
             self._views,
             self._notices,
             lambda: [asdict(app.card) for app in self._apps.values()],
+            admits,
         )
         self._forwarder = Forwarder(self._views, calls)
         self._storage = StorageTool(self._accounts.storage)
@@ -199,6 +222,7 @@ class _Gateway:
             load_keys=self._accounts.ring.load,
             live=self._live,
             room=self._bodies.room,
+            admits=admits,
         )
         self._apps.replace({app.id: self._serving.of(app) for app in config.apps.values()})
         self._tasks = asyncio.TaskGroup()
@@ -220,7 +244,7 @@ class _Gateway:
             face=self._face,
         )
         self._metrics.look(self._upstreams.look)
-        merged = Merged(lambda: self._upstreams.proxies)
+        merged = self._merged = Merged(lambda: self._upstreams.proxies, admits)
         self._everything = self._face(None, merged)
         merged.stand_before(self._everything)
         for app in self._apps.values():
@@ -237,6 +261,7 @@ class _Gateway:
             events=self._events,
             held=self._held,
             tasks=self._tasks,
+            entitlements=self._entitlements,
         )
         self._reloader = Reloader(
             config,
@@ -263,6 +288,7 @@ class _Gateway:
             self._streams,
             self._revocations,
             ResumeTokens(self._accounts.ring.derive("views of host pages")),
+            self._entitlements.admits,
             bodies=self._bodies,
         )
         bridge = BridgeDoor(bridge_state, self._connections.in_turn)
@@ -270,9 +296,11 @@ class _Gateway:
             self._config,
             self._database,
             self._apps,
-            lambda name: name in faces or name in self._upstreams.faces,
+            # Where access is restricted, the document must not tell which names exist.
+            lambda name: self._entitlements.restricts or name in faces or name in self._upstreams.faces,
             self._issuers,
             self._accounts.hints,
+            self._entitlements.arrived,
         )
         guard = Guard(
             self._listener,
@@ -284,8 +312,12 @@ class _Gateway:
             apps=authentication.apps,
             console=origins.console,
         )
+        self._entitlements.watch(partial(self._access_changed, bridge, authentication.identify))
         root = web.Application(middlewares=[guard.middleware()], client_max_size=BODY)
-        mcp_routes = [*mcp_door.routes(self._everything, faces, self._upstreams), *authentication.challenges.routes()]
+        mcp_routes = [
+            *mcp_door.routes(self._everything, faces, self._upstreams, admits=self._entitlements.admits),
+            *authentication.challenges.routes(),
+        ]
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
         plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *entrances(origins.console)]
@@ -319,13 +351,30 @@ class _Gateway:
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
         if server.fast_path:
             mounts = (self._everything, faces, self._upstreams)
-            routes = FastRoutes(guard, self._revocations, self._in_flight, self._site, *mounts)
+            routes = FastRoutes(
+                guard, self._revocations, self._in_flight, self._site, *mounts, admits=self._entitlements.admits
+            )
 
             def connection(server: ServerState) -> HttpConnection:
                 return FastConnection(server, routes)
 
             root[CONNECTION] = connection
         return root
+
+    def _access_changed(self, bridge: BridgeDoor, identify: Identify, principal: Principal | None) -> None:
+        """End what is open of apps that `principal`, or any caller, may not use any more; update what they are shown.
+
+        Requests and streams are ended by `Revocations`.
+        """
+        identify.reconsider()
+        self._events.access_changed(principal)
+        self._merged.access_changed(principal)
+        for face in (self._everything, *(app.face for app in self._apps.values())):
+            face.tools_changed(principal)
+        for one in self._upstreams.mounted.values():
+            one.upstream.tools_changed(principal)
+        for job in (bridge.end_excluded(), self._approving.end_excluded(self._entitlements.admits)):
+            self._tasks.create_task(job)
 
     def _site(self, host: str) -> SiteDoor | None:
         """Return the site of the app at `host`, if there is one."""
@@ -350,6 +399,7 @@ class _Gateway:
             logout=self._logout(bridge, authentication),
             connections=AccountsDoor(self._accounts.connecting, self._recorder, audience),
             csrf=self._accounts.ring.derive("csrf tokens"),
+            admits=self._entitlements.admits,
         )
 
     def _logout(self, bridge: BridgeDoor, authentication: AuthenticationParts) -> Logout:
@@ -396,6 +446,7 @@ class _Gateway:
             asking=self._approving.elicitation(),
             room=self._bodies.room,
             body_limit=lambda: message_limit(self._apps.largest_request(app)),
+            admits=self._entitlements.admits,
         )
 
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+NOT_SERVED: Final = "This app is no longer served here."
+"""Refuses calls for an app that was removed, and those of callers who may not use it."""
+
 
 class Reason(StrEnum):
     """Why the gateway answered instead of the backend: the header `gateway-reason` and the audit field."""

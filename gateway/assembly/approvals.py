@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
+from gateway.callers.entitlements import Admits
 from gateway.config import ApprovalWay as Named
 from gateway.config import Config
 from gateway.config import PresenceCheck as Touch
@@ -22,7 +25,7 @@ from gateway.stores.sql import Database
 class ApprovalParts:
     """Questions, grants and answers of one gateway. `page` plus an id is the URL of one question.
 
-    `still` checks whether a caller's credential is still valid.
+    `still` checks whether a caller's credential is still valid; `admits` are the access rules.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class ApprovalParts:
         connections: Connections,
         database: Database,
         still: Still,
+        admits: Admits,
     ) -> None:
         settings = config.approvals
         self._settings = settings
@@ -43,7 +47,7 @@ class ApprovalParts:
         self.grants = MemoryGrants()
         needed = settings.presence is Touch.WEBAUTHN
         self.presence = Presence(SecurityKeys(database), config.server.origins.console) if needed else None
-        self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence)
+        self.answers = ApprovalAnswers(self.questions, self.grants, recorder, self.presence, admits)
         self.keys = SecurityKeyDoor(self.presence, recorder)
         self.door = ApprovalDoor(self.answers, settings.ask, settings.webhook)
         self.ways = Approvers(self.questions, self.answers, self._ways())
@@ -62,6 +66,14 @@ class ApprovalParts:
         """Void questions, approvals and grants under older policies: the app has another policy now, or none."""
         self.questions.cancel_outdated(app, policy_version)
         self.grants.cancel_outdated(app, policy_version)
+
+    async def end_excluded(self, admits: Admits) -> None:
+        """Void questions and grants of those who may not use the app any more."""
+        self.questions.cancel_excluded(admits)
+        for grant in self.grants.now():
+            if not admits(grant.principal, grant.app):
+                with suppress(KeyError):  # it ended meanwhile
+                    await self.grants.revoke(grant.id)
 
     def _ways(self) -> list[NamedApprover]:
         """Return the ways that the gateway starts itself; the console, clients and the CLI poll instead."""

@@ -18,6 +18,7 @@ from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
+from gateway.callers.entitlements import Admits, Entitlements
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
 from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
@@ -37,6 +38,7 @@ from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
+from gateway.policy.access import AccessRule
 from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import AppRules
@@ -297,7 +299,8 @@ BODY = 16 * 1024 * 1024
 class Serving:
     """Prepares apps. `face` makes a mount, `proxies` returns the upstreams, `load_keys` loads the encryption keys.
 
-    `live` logs notes for the app's author. `room` is the memory shared by all request bodies.
+    `live` logs notes for the app's author. `room` is the memory shared by all request bodies. `admits` are the access
+    rules.
     """
 
     def __init__(
@@ -314,7 +317,9 @@ class Serving:
         load_keys: Callable[[], None],
         live: bool,
         room: Shares,
+        admits: Admits,
     ) -> None:
+        self._admits = admits
         self._config = config
         self._apps = apps
         self._backends = backends
@@ -388,6 +393,7 @@ class Serving:
             largest=lambda: max(BODY, self._apps.largest_request(app.id)),
             ruled=lambda path: self._apps.ruled(app.id, path),
             room=self._room,
+            admits=self._admits,
         )
         sandbox_url = self._sandbox.url(origins.console, resource.meta)
         card = AppCard(app.id, app.title, origins.app(app.id), resource.uri, sandbox_url, story=app.story)
@@ -413,6 +419,18 @@ class Serving:
         return Snapshot(app, lambda: self._apps[app].config.policy if app in self._apps else None, self._exchange)
 
 
+def entitle(entitlements: Entitlements, apps: Mapping[str, App], upstreams: Mapping[str, UpstreamSettings]) -> None:
+    """Set the access rules of these apps and upstreams; an upstream's app has those of its upstream, too."""
+    rules: dict[str, tuple[AccessRule, ...]] = {
+        name: (one.access,) if one.access is not None else () for name, one in upstreams.items()
+    }
+    for id, app in apps.items():
+        behind = rules.get(app.source.upstream, ()) if isinstance(app.source, UpstreamApp) else ()
+        rules[id] = ((app.access,) if app.access is not None else ()) + behind
+    behind_apps = [one.policy for one in upstreams.values() if one.policy is not None]
+    entitlements.replace(rules, [*(app.policy for app in apps.values()), *behind_apps])
+
+
 def _page(app: App) -> tuple[object, ...]:
     """Return the settings that the packed page of an app depends on."""
     return app.source, app.title, app.stamp, app.permissions, app.storage, app.policy.frames, app.story
@@ -434,7 +452,9 @@ class Changing:
         events: Events,
         held: EnteredContexts,
         tasks: asyncio.TaskGroup,
+        entitlements: Entitlements,
     ) -> None:
+        self._entitlements = entitlements
         self._apps = apps
         self._serving = serving
         self._upstreams = upstreams
@@ -460,6 +480,7 @@ class Changing:
             self._approving.outdated(id, "")
             for view in self._views.of(None, id):
                 self._views.close(view)
+        entitle(self._entitlements, configs, self._upstreams.specs)
         self._apps.replace(apps)
         for id, app in apps.items():
             self._renew(before.get(id), app)
@@ -473,6 +494,7 @@ class Changing:
     async def upstreams(self, specs: Mapping[str, UpstreamSettings]) -> None:
         """Replace the upstreams; unchanged ones keep their connections."""
         before = dict(self._upstreams.mounted)
+        entitle(self._entitlements, {id: app.config for id, app in self._apps.items()}, specs)
         await self._upstreams.replace(specs, self._enter, self._held.leave)
         self._merged.forget([name for name, one in before.items() if self._upstreams.mounted.get(name) is not one])
         for name in before.keys() | specs.keys():

@@ -15,6 +15,7 @@ from gateway.doors.access import Challenges
 from gateway.doors.identify import Identify
 from gateway.doors.issuers import Issuer
 from gateway.doors.login.login import LoginDoor, SiteLogins
+from gateway.model import Principal
 from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
 from gateway.stores.sql import Database
 
@@ -60,8 +61,12 @@ def build_authentication(
     mounts: Callable[[str], bool],
     issuers: Mapping[OAuthIssuer, Issuer],
     hints: Hints,
+    arrived: Callable[[Principal], None],
 ) -> AuthenticationParts:
-    """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins."""
+    """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
+
+    `arrived` is called with each identified caller.
+    """
     sessions = DatabaseSessions(database)
     identify = Identify(
         config.auth,
@@ -71,6 +76,7 @@ def build_authentication(
         tokens=IssuedTokens(database),
         sessions=sessions,
         issuers=issuers,
+        arrived=arrived,
     )
 
     def site(host: str) -> tuple[str, str] | None:

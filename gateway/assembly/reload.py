@@ -28,7 +28,8 @@ from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
-from gateway.policy.diff import Change, Turn, diff
+from gateway.policy.access import widens
+from gateway.policy.diff import Change, ChangeKind, Turn, diff
 from gateway.ports.approvals import Approvals
 
 LOOK = 1.0
@@ -224,10 +225,11 @@ class Reloader:
             return []
         old, notices = self._running.apps, []
         for name, app in list(apps.items()):
-            if name in old and app.policy is old[name].policy:
+            if name in old and _same_access(app, old[name]):
                 continue
             before = _policy(old.get(name), name)
             changes = await asyncio.to_thread(diff, before, app.policy)
+            changes = (*_access_changes(old.get(name), app), *changes)
             try:
                 why = await self._loosening.verdict(_caller(name), before, app.policy, changes)
             except Refusal as refusal:
@@ -255,9 +257,14 @@ class Reloader:
         renewed = [
             (name, _policy(old.get(name), name), _policy(apps.get(name), name))
             for name in dict.fromkeys((*apps, *old))
-            if name not in apps or name not in old or apps[name].policy is not old[name].policy
+            if name not in apps or name not in old or not _same_access(apps[name], old[name])
         ]
-        changes = await asyncio.to_thread(lambda: [diff(before, after) for _, before, after in renewed])
+        changes = await asyncio.to_thread(
+            lambda: [
+                (*_access_changes(old.get(name), apps.get(name)), *diff(before, after))
+                for name, before, after in renewed
+            ]
+        )
         records: list[Record] = []
         try:
             for (name, before, after), changed in zip(renewed, changes, strict=True):
@@ -296,7 +303,7 @@ class Reloader:
 def _same_rules(before: UpstreamSettings, now: UpstreamSettings) -> bool:
     """Return whether the offered and allowed tools are as before."""
     rules = [(one.include, one.exclude, one.policy and one.policy.version, one.target) for one in (before, now)]
-    return rules[0] == rules[1] and before.command == now.command
+    return rules[0] == rules[1] and before.command == now.command and not widens(before.access, now.access)
 
 
 def _succeeding(old: App | None, new: App) -> App:
@@ -309,6 +316,19 @@ def _succeeding(old: App | None, new: App) -> App:
 def _policy(app: App | None, name: str) -> Policy:
     """Return the policy of an app; one that allows nothing if there is no app."""
     return app.policy if app is not None else parse_policy("version: 1\n", f"(no app {name})")
+
+
+def _same_access(one: App, other: App) -> bool:
+    return one.policy is other.policy and one.access == other.access
+
+
+def _access_changes(old: App | None, new: App | None) -> tuple[Change, ...]:
+    """Return the change of who may use an app that was served before, if it changes."""
+    if old is None or new is None or old.access == new.access:
+        return ()
+    turn = Turn.OPENED if widens(old.access, new.access) else Turn.CLOSED
+    shown = f"for callers with {new.access.shown}" if new.access is not None else "for everybody"
+    return (Change(turn, ChangeKind.POLICY, (), f"access: {shown}"),)
 
 
 def _files(config: Config) -> list[Path]:
@@ -325,7 +345,7 @@ def _reports(config: Config, now: float) -> Iterator[Notice]:
         mode = app.policy.mode
         if mode is not None and mode.active(now):
             message = f"{app.title}: report mode until {mode.date}: what no rule allows is let through"
-            yield Notice(NoticeKind.REPORT, Problem(app.policy.file, 1, 1, message))
+            yield Notice(NoticeKind.REPORT, Problem(app.policy.file, 1, 1, message), app.id)
 
 
 def _caller(app: str) -> Caller:

@@ -11,7 +11,7 @@ from joserfc import jwk, jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from gateway.callers.methods import NOT_AT_MCP, OAuthIssuer, Roles
+from gateway.callers.methods import NOT_AT_MCP, PERSON_VIEWS, OAuthIssuer, Roles
 from gateway.credentials.flow_steps import check_id_token, parse_jwt_part, parse_object
 from gateway.errors import Unidentified
 from gateway.model import Json, Principal
@@ -157,7 +157,8 @@ def of_access_token(
         client=client or "",
         subject="" if shared else subject or "",
         roles=values,
-        capabilities=roles.capabilities(values) - NOT_AT_MCP,
+        capabilities=(roles.capabilities(values) - NOT_AT_MCP)
+        | ({PERSON_VIEWS} if not shared and client in spec.view_clients else frozenset()),
         claims=dict(claims),
         shared=shared,
         expires=expires,

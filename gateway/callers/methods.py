@@ -24,6 +24,9 @@ class ClientHeader(StrEnum):
 CAPABILITIES: Final = ("mcp", "bridge", "app", "approve", "audit:read", "admin")
 """All capabilities; `mcp`, `bridge` and `app` open a door, `bridge:<app>` and `app:<app>` that door for one app."""
 
+PERSON_VIEWS: Final = "person-views"
+"""The capability of clients that `auth` names in `view_clients`: views of the same person, by their handles."""
+
 NOT_AT_MCP: Final = frozenset({"approve", "admin"})
 """Capabilities that callers of `/mcp` never have: a model's client must not answer for the person."""
 
@@ -35,7 +38,9 @@ class NoAuth:
 
 @dataclass(frozen=True, slots=True)
 class TokenAuth:
-    """Tokens that the gateway issues, and links that log a person in once."""
+    """Tokens that the gateway issues, and links that log a person in once; `view_clients` as below, by their names."""
+
+    view_clients: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class OAuthIssuer:
     """Access tokens of `issuer`, and its login for people if there is a `client_id`.
 
     `audience` are the accepted audiences; a mount's own URL is always accepted at that mount. `roles_claim` may be a
-    dotted path. `skew` and `session` are in seconds. `logout_there` also ends the login at the issuer.
+    dotted path. `skew` and `session` are in seconds. `logout_there` also ends the login at the issuer. `view_clients`
+    are the ids of clients that reach the views of their person at other clients, by their handles.
     """
 
     issuer: str
@@ -69,6 +75,7 @@ class OAuthIssuer:
     session: float
     logout_there: bool
     network: Network
+    view_clients: frozenset[str] = frozenset()
 
 
 Method: TypeAlias = NoAuth | TokenAuth | ProxyAuth | OAuthIssuer

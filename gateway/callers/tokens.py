@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP
+from gateway.callers.methods import CAPABILITIES, NOT_AT_MCP, PERSON_VIEWS
 from gateway.digests import digest
 from gateway.documents import suggestion
 from gateway.errors import Unidentified
@@ -76,6 +76,12 @@ def principal(presented: PresentedToken, grant: TokenGrant | None, now: float) -
         expires=grant.expires,
         proof=f"token:{grant.id}",
     )
+
+
+def with_views(principal: Principal, clients: Collection[str]) -> Principal:
+    """Return the principal of a token, with the views of its person if its name is one of `clients`."""
+    named = principal.client.removeprefix("token:") in clients and not principal.shared
+    return replace(principal, capabilities=principal.capabilities | {PERSON_VIEWS}) if named else principal
 
 
 def name_problem(name: str) -> str | None:

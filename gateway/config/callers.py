@@ -100,7 +100,7 @@ def _method(root: Section, node: Node, folder: Path, environ: Mapping[str, str],
         case "none":
             return NoAuth()
         case "token":
-            return TokenAuth()
+            return TokenAuth(frozenset(section.texts("view_clients")))
         case "proxy":
             return _proxy(section)
         case "oauth":
@@ -172,6 +172,7 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
         session=session,
         logout_there=section.choice("logout", ("issuer", "gateway")) != "gateway",
         network=network(section, DEFAULTS["auth[].network"]),
+        view_clients=frozenset(section.texts("view_clients")),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from gateway.callers.methods import ClientHeader
+from gateway.callers.methods import ClientHeader, Method, OAuthIssuer, ProxyAuth
 from gateway.config import addresses
 from gateway.config import audit as record
 from gateway.config.approvals import read_approvals
@@ -37,6 +37,7 @@ from gateway.documents import Section, read_document, suggestion
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 from gateway.policy import Policy, load_policy
+from gateway.policy.access import read_access
 
 SECRETS = (
     "authorization",
@@ -135,8 +136,9 @@ class _ConfigReader:
             root.problem("there is nothing to serve: name web apps under apps, MCP servers under upstreams, or both")
         named = root.named("apps")
         sections = root.named("upstreams")
-        apps = [self._app(name, section, credentials, sections) for name, section in named.items()]
-        upstreams = [self._upstream(name, section, credentials) for name, section in sections.items()]
+        has_roles = any(map(_gives_roles, auth))
+        apps = [self._app(name, one, credentials, sections, has_roles=has_roles) for name, one in named.items()]
+        upstreams = [self._upstream(name, one, credentials, has_roles=has_roles) for name, one in sections.items()]
         for name in sections.keys() & named.keys():
             root.problem(f"{name} is an app, too: each needs a name of its own", "upstreams")
         if (listed := root.get("apps")) is not None and listed.value == {}:
@@ -173,7 +175,13 @@ class _ConfigReader:
         return names
 
     def _app(
-        self, name: str, section: Section, credentials: Mapping[str, Spec], upstreams: Mapping[str, Section]
+        self,
+        name: str,
+        section: Section,
+        credentials: Mapping[str, Spec],
+        upstreams: Mapping[str, Section],
+        *,
+        has_roles: bool,
     ) -> App | None:
         if problem := app_id_problem(name):
             section.problem(problem)
@@ -189,13 +197,16 @@ class _ConfigReader:
         if isinstance(source, UpstreamApp) and storage is StorageKind.GATEWAY:
             section.problem("is for a folder or a file: the page of an upstream's app is not the gateway's", "storage")
         story = _story(section) if section.get("story") is not None else None
+        access = read_access(section, has_roles=has_roles)
         if policy is None:
             self.broken.add(name)
             return None
         state = stamp(source) if isinstance(source, Path) else ""
-        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story)
+        return App(name, source, policy, unproven, title, trusted, state, permissions, storage, story, access)
 
-    def _upstream(self, name: str, section: Section, credentials: Mapping[str, Spec]) -> UpstreamSettings | None:
+    def _upstream(
+        self, name: str, section: Section, credentials: Mapping[str, Spec], *, has_roles: bool
+    ) -> UpstreamSettings | None:
         if problem := app_id_problem(name):
             section.problem(problem.replace("the app id", "the name"))
         upstream = read_upstream(
@@ -205,6 +216,7 @@ class _ConfigReader:
             environ=self.environ,
             credentials=credentials,
             policy=lambda: self._policy(section, credentials),
+            access=lambda: read_access(section, has_roles=has_roles),
         )
         if "policy" in section and upstream.policy is None:
             self.broken.add(name)  # it must not run as if it had no policy
@@ -255,6 +267,10 @@ class _ConfigReader:
         if journal.parent != state and not journal.parent.is_dir():
             section.problem(f"there is no folder {journal.parent}", "journal")
         return journal
+
+
+def _gives_roles(method: Method) -> bool:
+    return isinstance(method, OAuthIssuer) or (isinstance(method, ProxyAuth) and method.roles_header is not None)
 
 
 def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> UpstreamApp:

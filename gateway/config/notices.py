@@ -51,13 +51,22 @@ def same_connection(old: UpstreamSettings, new: UpstreamSettings) -> bool:
 
 def same_upstream(old: UpstreamSettings, new: UpstreamSettings) -> bool:
     """Return whether an upstream is unchanged, including its policy."""
-    plain = _comparable(replace(old, policy=None)) == _comparable(replace(new, policy=None))
-    return plain and _version(old) == _version(new)
+    plain = [_comparable(replace(one, policy=None, access=None)) for one in (old, new)]
+    return plain[0] == plain[1] and _version(old) == _version(new) and old.access == new.access
 
 
 def _connection(one: UpstreamSettings) -> object:
     plain = replace(
-        one, prefix=None, include=(), exclude=(), policy=None, trust=None, runtime=False, allow=(), lazy=True
+        one,
+        prefix=None,
+        include=(),
+        exclude=(),
+        policy=None,
+        trust=None,
+        runtime=False,
+        allow=(),
+        lazy=True,
+        access=None,
     )
     return _comparable(plain)
 
@@ -110,10 +119,11 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice, with its place in a file."""
+    """One notice, with its place in a file, and the app that it is about, if it is about one."""
 
     kind: NoticeKind
     problem: Problem
+    app: str = ""
 
 
 class Notices:

@@ -112,6 +112,12 @@ SETTINGS: Final = (
     Setting(
         "auth[].network", "public", "oauth: the allowed addresses of the issuer: public, private, or a list of CIDRs."
     ),
+    Setting(
+        "auth[].view_clients",
+        "[]",
+        "oauth, token: ids of clients (names of tokens) that may also call the tools of views that the same person has "
+        "opened in another client, by the handles of these views.",
+    ),
     Setting("auth[].name", None, "proxy: its name; its persons belong to the issuer proxy:<name>."),
     Setting("auth[].header", None, "proxy: the header that contains the person."),
     Setting("auth[].roles_header", "", "proxy: the header that contains the roles, separated by commas."),
@@ -131,6 +137,16 @@ SETTINGS: Final = (
         "apps.<name>.source.tool", "", "The tool with whose result the app is shown; it is called without arguments."
     ),
     Setting("apps.<name>.policy", None, "The policy file of the app."),
+    Setting(
+        "apps.<name>.access.roles",
+        "",
+        "Roles of which a caller needs one to use the app; for everybody else it does not exist.",
+    ),
+    Setting(
+        "apps.<name>.access.when",
+        "",
+        "A condition (CEL) over `principal` that must be true of a caller who uses the app, in addition to `roles`.",
+    ),
     Setting("apps.<name>.title", "", "The name that people see; by default the id with a capital letter."),
     Setting("apps.<name>.unproven", "as-model", "How a call without view proof is treated: as-model, or deny."),
     Setting(
@@ -174,6 +190,8 @@ SETTINGS: Final = (
     Setting(
         "upstreams.<name>.policy", "", "A policy file whose `tools` list the allowed tools; by default all are allowed."
     ),
+    Setting("upstreams.<name>.access.roles", "", "The same as for apps: roles of which a caller needs one to use it."),
+    Setting("upstreams.<name>.access.when", "", "The same as for apps: a condition that must be true of a caller."),
     Setting("upstreams.<name>.include", "[*]", "Patterns of the names of tools that are offered."),
     Setting("upstreams.<name>.exclude", "[]", "Patterns of the names of tools that are not offered."),
     Setting("upstreams.<name>.prefix", "<name>", "The prefix of its names on /mcp; null for none."),

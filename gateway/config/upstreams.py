@@ -20,6 +20,7 @@ from gateway.documents import Node, Section, parse_duration
 from gateway.documents.nodes import parse_size
 from gateway.model import Secret
 from gateway.policy import Network, Policy
+from gateway.policy.access import AccessRule
 
 TIMEOUT = "60s"
 START = "30s"
@@ -62,7 +63,8 @@ class UpstreamSettings:
     `include` and `exclude` are patterns of tool names. `policy` None: all included tools may be called. `trust` names
     the group of upstreams whose apps may share `/mcp`. `allow` are the permissions of `ALLOWED` for its apps. `start`
     is in seconds to the end of the handshake, `timeout` in seconds of silence, `message` in bytes of one message.
-    `calls` is the limit in flight on one connection, `connections` that of connections.
+    `calls` is the limit in flight on one connection, `connections` that of connections. `access` None: every caller
+    may use it.
     """
 
     name: str
@@ -87,6 +89,7 @@ class UpstreamSettings:
     message: int = 16 * 2**20
     calls: int = 256
     connections: int = 16
+    access: AccessRule | None = None
 
     def includes(self, tool: str) -> bool:
         """Return whether `include` and `exclude` admit the tool `tool`."""
@@ -102,8 +105,9 @@ def read_upstream(
     environ: Mapping[str, str],
     credentials: Mapping[str, Spec],
     policy: Callable[[], Policy | None],
+    access: Callable[[], AccessRule | None],
 ) -> UpstreamSettings:
-    """Read the upstream `name`; `policy` loads its policy file."""
+    """Read the upstream `name`; `policy` loads its policy file, `access` reads who may use it."""
     for key in (*UpstreamKind, "cwd", "env", "policy", "include"):
         section.get(key)  # known keys whatever other errors there are
     given = [kind for kind in UpstreamKind if kind in section]
@@ -136,6 +140,7 @@ def read_upstream(
         message=section.size("message", parse_size(MESSAGE)),
         calls=section.integer("calls", 256, minimum=1),
         connections=section.integer("connections", 16, minimum=1),
+        access=access(),
     )
 
 

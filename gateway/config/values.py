@@ -15,6 +15,7 @@ from gateway.credentials import Spec
 from gateway.documents import Section
 from gateway.model import LARGEST_BODY, Json, Secret
 from gateway.policy import Policy
+from gateway.policy.access import AccessRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class App:
     """One app with its policy; `stamp` changes with the files of its folder.
 
     `source` is a folder, an HTML file, or the app of an upstream. `story` is what the console can play: an object with
-    `title` and `steps`, or None.
+    `title` and `steps`, or None. `access` None: every caller may use it.
     """
 
     id: str
@@ -140,6 +141,7 @@ class App:
     permissions: tuple[str, ...] = ()
     storage: StorageKind = StorageKind.PAGE
     story: Json = None
+    access: AccessRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 from aiohttp import web
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refusal_response
 from gateway.model import AuditRecord, Json, Principal, person_of
@@ -53,21 +55,24 @@ def name_in(owner: str) -> str:
     return subject or f"{unquote(client)} (shared)"
 
 
-def sees_view(principal: Principal, owner: Principal) -> bool:
-    """Whether a live view is listed."""
-    return principal.may("admin") or is_own(principal, owner.id)
+def sees_view(principal: Principal, owner: Principal, app: str, admits: Admits = admit_all) -> bool:
+    """Whether a live view is listed: the caller's own, of apps that it may use, or all with `admin`."""
+    return principal.may("admin") or (is_own(principal, owner.id) and admits(principal, app))
 
 
-def sees_record(principal: Principal, fields: dict[str, Json]) -> bool:
-    """Whether a record is shown."""
-    return principal.may("audit:read") or is_own(principal, str(fields.get("principal", "")))
+def sees_record(principal: Principal, fields: Mapping[str, Json], admits: Admits = admit_all) -> bool:
+    """Whether a record is shown: the caller's own, of apps that it may use, or all with `audit:read`."""
+    if principal.may("audit:read"):
+        return True
+    return is_own(principal, str(fields.get("principal", ""))) and admits(principal, str(fields.get("app", "")))
 
 
 class Lines:
     """Filters the audit records for a principal: an outcome belongs to its intent, which names the principal."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, admits: Admits = admit_all) -> None:
         self._principal = principal
+        self._admits = admits
         self._own = OrderedDict[str, None]()
 
     def sees(self, line: Line) -> bool:
@@ -78,7 +83,7 @@ class Lines:
             return True
         record: AuditRecord = line.record
         if "principal" in record.fields:
-            if not sees_record(self._principal, dict(record.fields)):
+            if not sees_record(self._principal, record.fields, self._admits):
                 return False
             self._own[record.id] = None
             while len(self._own) > KNOWN:

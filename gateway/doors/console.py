@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.people import display_name, is_login
 from gateway.config import Notices
 from gateway.digests import SigningKeys
@@ -82,7 +83,9 @@ class ConsoleDoor:
         logout: Logout,
         connections: AccountsDoor,
         csrf: SigningKeys,
+        admits: Admits = admit_all,
     ) -> None:
+        self._admits = admits
         self._index = asset(folder / "index.html")
         self._assets = assets(folder / "assets")
         self._sandbox = sandbox
@@ -146,14 +149,18 @@ class ConsoleDoor:
                 "principal": {"id": principal.id, "name": display_name(principal)},
                 "may": {"answer": principal.session or principal.may("approve"), "logout": is_login(principal)},
                 "sandbox": self._sandbox,
-                "apps": [asdict(app) for app in self._apps.values() if principal.may("bridge", app.id)],
+                "apps": [asdict(app) for app in self._offered(principal) if principal.may("bridge", app.id)],
                 "loopback": principal == LOCAL,
                 "accounts": self._connections.offered(principal),
                 "live": self._live,
                 "asks": self._approvals.asks,
-                "problems": problems(self._notices, principal),
+                "problems": problems(self._notices, principal, self._admits),
             }
         )
+
+    def _offered(self, principal: Principal) -> list[AppCard]:
+        """Return the apps that exist for a caller."""
+        return [app for app in self._apps.values() if self._admits(principal, app.id)]
 
     async def _audit(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "100")
@@ -175,7 +182,7 @@ class ConsoleDoor:
         found: list[StoredRecord] = []
         for _ in range(PAGES):
             page = await self._database.query(PAGE, Filter(app=app), before)
-            found += [record for record in page if sees_record(principal, dict(record.fields))]
+            found += [record for record in page if sees_record(principal, record.fields, self._admits)]
             if len(found) >= limit or len(page) < PAGE:
                 break
             before = page[-1].id
@@ -190,7 +197,8 @@ class ConsoleDoor:
 
     async def _ticket(self, request: web.Request) -> web.Response:
         wanted = (await object_of(request)).get("apps")
-        known = set(self._apps)
+        principal = request[PRINCIPAL]
+        known = {app.id for app in self._offered(principal)}
         if not isinstance(wanted, list) or not all(isinstance(app, str) and app in known for app in wanted):
             return refusal_response(400, "bad-request", f"apps: a list of {', '.join(sorted(known))}.")
         apps = frozenset(str(app) for app in wanted)
@@ -198,7 +206,6 @@ class ConsoleDoor:
             refusal = refuse_without(request, "bridge", app)
             if refusal is not None:
                 return refusal
-        principal = request[PRINCIPAL]
         # only a browser's page observes gestures: a program with a token could invent them
         token = self._tickets.issue(request.headers.get("origin"), principal, apps, attest=principal.session)
         return fresh({"ticket": token})

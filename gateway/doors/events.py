@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
 from gateway.bounds import Area, Bound
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.config import Notice, NoticeKind, Notices
 from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
@@ -63,8 +65,10 @@ class Events:
         views: Views,
         notices: Notices,
         apps: Callable[[], list[Json]],
+        admits: Admits = admit_all,
     ) -> None:
         self._apps = apps
+        self._admits = admits
         self._journal = journal
         self._approvals = approvals
         self._grants = grants
@@ -88,7 +92,7 @@ class Events:
         await stream.prepare(request)
         principal = request[PRINCIPAL]
         changes = _Changes(principal)
-        seen = Lines(principal)
+        seen = Lines(principal, self._admits)
         stops = (
             self._approvals.watch(lambda: changes.mark("approvals")),
             self._grants.watch(lambda: changes.mark("grants")),
@@ -147,10 +151,20 @@ class Events:
         if what == "grants":
             return self._door.granted(principal)
         if what == "apps":
-            return [app for app in self._apps() if isinstance(app, dict) and principal.may("bridge", str(app["id"]))]
+            return [app for app in self._apps() if isinstance(app, dict) and self._offers(str(app["id"]), principal)]
         if what == "problems":
-            return problems(self._notices, principal)
-        return [_listed(view) for view in self._views.live_for(lambda owner: sees_view(principal, owner))]
+            return problems(self._notices, principal, self._admits)
+        return [_listed(view) for view in self._views.live_for(partial(sees_view, principal, admits=self._admits))]
+
+    def _offers(self, app: str, principal: Principal) -> bool:
+        return principal.may("bridge", app) and self._admits(principal, app)
+
+    def access_changed(self, principal: Principal | None) -> None:
+        """Send the pages of `principal`, or all, what they may see now."""
+        for changes in self._open:
+            if principal is None or changes.principal == principal:
+                for what in ("apps", "approvals", "grants", "problems", "views"):
+                    changes.mark(what)
 
 
 class _Changes:
@@ -189,11 +203,16 @@ def _event(name: str, text: str) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode()
 
 
-def problems(notices: Notices, principal: Principal) -> list[Json]:
-    """Return the configuration's problems; they name files, so all but those of report mode are for administrators."""
-    return [
-        notice_json(notice) for notice in notices.now() if principal.may("admin") or notice.kind is NoticeKind.REPORT
-    ]
+def problems(notices: Notices, principal: Principal, admits: Admits = admit_all) -> list[Json]:
+    """Return the configuration's problems; they name files, so all but those of report mode are for administrators.
+
+    Report mode of an app is for those who may use it.
+    """
+
+    def concerns(notice: Notice) -> bool:
+        return notice.kind is NoticeKind.REPORT and admits(principal, notice.app)
+
+    return [notice_json(notice) for notice in notices.now() if principal.may("admin") or concerns(notice)]
 
 
 def notice_json(notice: Notice) -> dict[str, Json]:

@@ -120,7 +120,9 @@ class Guard:
                 return refusal
             with (
                 self._in_flight.place(request, request.get(PRINCIPAL)) as too_many,
-                self._revocations.held(request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request)),
+                self._revocations.held(
+                    request.get(PRINCIPAL, LOCAL), lambda: _cut_off(request), self._app_of(request, host, site)
+                ),
                 watch_progress(request, lambda: _cut_off(request)),
             ):
                 if too_many is not None:
@@ -198,6 +200,12 @@ class Guard:
         except OSError:
             return refusal_response(503, "database-unavailable", "The database of logins and tokens does not answer.")
         return None
+
+    def _app_of(self, request: web.Request, host: str, site: Site) -> str:
+        """Return the app or upstream that a request is for; empty if it is for several, or none."""
+        if site is Site.APP:
+            return self._apps.get(host) or ""
+        return request.match_info.get("app", "") if _route(request) == "/mcp/{app}" else ""
 
     def _is_for(self, request: web.Request, host: str) -> bool:
         """Whether a target in absolute form, which overrides `Host` (RFC 9112, 3.2.2), names the same site."""

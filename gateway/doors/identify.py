@@ -63,7 +63,10 @@ class RefusedCaller:
 
 
 class Identify:
-    """Identifies the principal of a request. `issuers` are keyed by the method that configures them."""
+    """Identifies the principal of a request. `issuers` are keyed by the method that configures them.
+
+    `arrived` is called with each identified caller, whose claims may have changed.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Identify:
         tokens: ApiTokens,
         sessions: Sessions,
         issuers: Mapping[OAuthIssuer, TokenIssuer],
+        arrived: Callable[[Principal], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._methods = tuple(methods)
@@ -85,6 +89,7 @@ class Identify:
         self._sessions = sessions
         self._issuers = issuers
         self._clock = clock
+        self._arrived = arrived
         self._open = is_open(methods)
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
@@ -96,6 +101,7 @@ class Identify:
         if place.access is Access.PERSON:
             session = await self._of_session(request, place)
             if session is not None:
+                self._arrived(session)
                 return session
         return await self.caller(request, place)
 
@@ -115,6 +121,7 @@ class Identify:
                 continue
             if found is not None:
                 guess.right()
+                self._arrived(found)
                 return without_console_rights(found) if place.access is Access.MCP else found
         if guess.refused:
             raise Unidentified("Too many invalid tokens came from this address.", "rate_limited", status=429)
@@ -131,6 +138,10 @@ class Identify:
     def forget(self) -> None:
         """Clear the cache after the end of a session."""
         self._recent.clear()
+        self.generation += 1
+
+    def reconsider(self) -> None:
+        """Let the fast path identify callers again, whose access may have changed."""
         self.generation += 1
 
     def client(self, request: IncomingRequest) -> Address | None:
@@ -179,7 +190,8 @@ class Identify:
             case ProxyAuth():
                 return self._of_proxy(method, request, peer)
             case TokenAuth():
-                return await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
+                found = await self._of_token(bearer) if bearer and bearer.startswith(own.PREFIX) else None
+                return found if found is None else own.with_views(found, method.view_clients)
             case OAuthIssuer():
                 asked = self._issuers[method]
                 return await asked.principal(bearer, place.resources, guess.may_ask) if bearer else None

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from aiohttp import web
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.authorization import refuse_without
+from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refusal_response
 from gateway.mcp.server import McpMount
 
@@ -17,8 +19,11 @@ class Mounts(Protocol):
     def get(self, name: str, /) -> McpMount | None: ...
 
 
-def routes(everything: McpMount, *mounts: Mounts) -> list[web.RouteDef]:
-    """Return the routes of this door; `everything` serves `/mcp`, the others are mounts of apps and upstreams."""
+def routes(everything: McpMount, *mounts: Mounts, admits: Admits = admit_all) -> list[web.RouteDef]:
+    """Return the routes of this door; `everything` serves `/mcp`, the others are mounts of apps and upstreams.
+
+    A mount does not exist for callers that it does not admit, by `admits`.
+    """
 
     async def all_apps(request: web.Request) -> web.StreamResponse:
         return refuse_without(request, "mcp") or await everything.handle(request)
@@ -26,7 +31,7 @@ def routes(everything: McpMount, *mounts: Mounts) -> list[web.RouteDef]:
     async def one(request: web.Request) -> web.StreamResponse:
         found = (mount.get(request.match_info["app"]) for mount in mounts)
         face = next((face for face in found if face is not None), None)
-        if face is None:
+        if face is None or not admits(request[PRINCIPAL], request.match_info["app"]):
             return refusal_response(
                 404, "unknown-app", f"There is no app or upstream {request.match_info['app'][:40]!r} here."
             )

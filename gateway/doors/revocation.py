@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from gateway.callers.entitlements import Entitlements
 from gateway.doors.issuers import INTROSPECTED
 from gateway.errors import Unidentified
 from gateway.model import Principal
@@ -112,7 +113,10 @@ class _Source:
 
 
 class Revocations:
-    """Everything that is open on behalf of callers whose credential may end. `issuers` are those of access tokens."""
+    """Everything that is open on behalf of callers whose credential, or access to an app, may end.
+
+    `issuers` are those of access tokens, `entitlements` the access rules.
+    """
 
     def __init__(
         self,
@@ -121,7 +125,12 @@ class Revocations:
         issuers: Collection[IntrospectingIssuer] = (),
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
+        entitlements: Entitlements | None = None,
     ) -> None:
+        self._entitlements = entitlements
+        self._of_apps: dict[object, tuple[Principal, str, Callable[[], None]]] = {}
+        if entitlements is not None:
+            entitlements.watch(self._access_changed)
         self._tokens = tokens
         self._sessions = sessions
         self._issuers = issuers
@@ -135,13 +144,19 @@ class Revocations:
             *(_Source(f"the issuer {issuer}", INTROSPECTED, _asking(issuer)) for issuer in issuers),
         ]
 
-    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `end` when the credential of `principal` is revoked or expires while the block runs."""
-        return _NOTHING if principal.expires is None and not principal.proof else self._hold(principal, end)
+    def held(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+        """Call `end` when the credential of `principal` is revoked or expires while the block runs.
+
+        So is it when the principal may no longer use `app`, an app or an upstream.
+        """
+        lasting = principal.expires is None and not principal.proof
+        return _NOTHING if lasting and not app else self._hold(principal, end, app)
 
     @contextmanager
-    def _hold(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
+    def _hold(self, principal: Principal, end: Callable[[], None], app: str) -> Iterator[None]:
         key, proof = object(), principal.proof
+        if app:
+            self._of_apps[key] = (principal, app, end)
         if principal.expires is not None:
             self._timed[key] = (principal.expires, end)
         if proof:
@@ -151,6 +166,7 @@ class Revocations:
             yield
         finally:
             self._timed.pop(key, None)
+            self._of_apps.pop(key, None)
             if proof:
                 del credential.ends[key]
                 if not credential.ends:
@@ -246,6 +262,13 @@ class Revocations:
         if not good:
             self._lost(credential)
         return True
+
+    def _access_changed(self, principal: Principal | None) -> None:
+        """End everything of `principal`, or of all, that is open for an app that they may no longer use."""
+        for owner, app, end in list(self._of_apps.values()):
+            concerned = principal is None or owner == principal
+            if concerned and self._entitlements is not None and not self._entitlements.admits(owner, app):
+                _end(end)
 
     def _lost(self, credential: _Credential) -> None:
         for end in list(credential.ends.values()):

@@ -16,6 +16,7 @@ from yarl import URL
 
 from gateway.apps import INDEX, media_type
 from gateway.arriving import NoRoom, reserve_room, whole
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.access import VISIT
 from gateway.doors.authorization import refuse_without
 from gateway.doors.guard import PRINCIPAL
@@ -43,7 +44,8 @@ class SiteDoor:
     """The site of one app. `source` is its folder, or one HTML file.
     `largest` returns the current limit of a body in bytes; a larger one is not read. `ruled` tells whether a rule
     matches the beginning of a path: other paths belong to the page's own router, and a browser that navigates to one
-    gets the page. `room` limits the bytes of large bodies together with those of other doors.
+    gets the page. `room` limits the bytes of large bodies together with those of other doors. `admits` are the access
+    rules.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class SiteDoor:
         largest: Callable[[], int],
         ruled: Callable[[str], bool],
         room: Shares,
+        admits: Admits = admit_all,
     ) -> None:
-        self._app = app
+        self.app = app
         self._folder = (source if source.is_dir() else source.parent).resolve()
         self._root = str(self._folder)
         self._index = INDEX if source.is_dir() else source.name
@@ -65,10 +68,11 @@ class SiteDoor:
         self._largest = largest
         self._ruled = ruled
         self._room = room
+        self._admits = admits
 
     def admits(self, principal: Principal) -> bool:
         """Whether the caller may use the app."""
-        return principal.may("app", self._app)
+        return principal.may("app", self.app) and self._admits(principal, self.app)
 
     def largest(self) -> int:
         """Return the current limit of a body in bytes."""
@@ -92,13 +96,15 @@ class SiteDoor:
         return await self._exchange.open(request, self._caller(principal), wait=AS_LONG_AS_IT_IS_OPEN)
 
     def _caller(self, principal: Principal) -> Caller:
-        return Caller(principal, self._app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
+        return Caller(principal, self.app, Door.SITE, Initiator.PAGE, "app-origin", proven=True)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve every method and path, as an aiohttp handler."""
-        refusal = refuse_without(request, "app", self._app)
+        refusal = refuse_without(request, "app", self.app)
         if refusal is not None:
             return refusal
+        if not self._admits(request[PRINCIPAL], self.app):
+            return refusal_response(403, "not-allowed", "This app is not for this person: its `access` excludes them.")
         if request.method in ("GET", "HEAD"):
             file = None
             if "%2f" not in request.rel_url.raw_path.lower():  # an encoded slash separates no folders (RFC 3986 2.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
+from gateway.callers.entitlements import OWN, Admits, admit_all
 from gateway.errors import Reason, Refusal
 from gateway.exchange.presence import Presence
 from gateway.exchange.record import Recorder
@@ -21,11 +22,20 @@ class NotAllowed(Exception):
 
 
 class ApprovalAnswers:
-    """The single entry point for answers to questions. With `presence`, a yes requires a touch of a security key."""
+    """The single entry point for answers to questions. With `presence`, a yes requires a touch of a security key.
+
+    Questions about an app exist only for those whom it admits, by `admits`.
+    """
 
     def __init__(
-        self, approvals: Approvals, grants: Grants, recorder: Recorder, presence: Presence | None = None
+        self,
+        approvals: Approvals,
+        grants: Grants,
+        recorder: Recorder,
+        presence: Presence | None = None,
+        admits: Admits = admit_all,
     ) -> None:
+        self._admits = admits
         self._presence = presence
         self._approvals = approvals
         self._grants = grants
@@ -33,11 +43,15 @@ class ApprovalAnswers:
 
     def questions(self, by: Principal) -> list[Question]:
         """The open questions that `by` is shown, oldest first."""
-        return [one.question for one in self._approvals.open() if sees(by, one.principal, one.question.app)]
+        return [one.question for one in self._approvals.open() if self._sees(by, one)]
 
     def grants(self, by: Principal) -> list[Grant]:
         """The grants that `by` may revoke."""
-        return [grant for grant in self._grants.now() if may_decide(by, grant.principal, grant.app)]
+        return [
+            grant
+            for grant in self._grants.now()
+            if may_decide(by, grant.principal, grant.app) and self._admits(by, grant.app)
+        ]
 
     async def question(self, id: str, by: Principal) -> Question:
         """Return the open question `id`. Raises `Refusal` (`approval-expired`) if `by` may not see it."""
@@ -104,10 +118,15 @@ class ApprovalAnswers:
         await record.close(status=200)
         return grant
 
+    def _sees(self, by: Principal, waiting: OpenQuestion) -> bool:
+        """Whether `by` is shown a question; one of the gateway itself, about a policy, is not about using the app."""
+        app = waiting.question.app
+        return sees(by, waiting.principal, app) and (waiting.principal.issuer == OWN or self._admits(by, app))
+
     async def _open(self, id: str, by: Principal | None) -> OpenQuestion:
         """Return the open question; a missing question and another person's give the same refusal."""
         waiting = await self._approvals.question(id)
-        if waiting is None or (by is not None and not sees(by, waiting.principal, waiting.question.app)):
+        if waiting is None or (by is not None and not self._sees(by, waiting)):
             raise Refusal(Reason.APPROVAL_EXPIRED, NOBODY)
         return waiting
 
@@ -182,11 +201,11 @@ class Loosening:
         opened = [change for change in changes if change.turn is Turn.OPENED]
         if not opened:
             return None
-        key = (caller.app, new.version)
+        ask = _ask(old, new, opened)
+        key = (caller.app, ask.digest)
         known = self._asked.get(key)
         if known is not None and known.state is ApprovalState.DECLINED:
             return DECLINED
-        ask = _ask(old, new, opened)
         if known is not None and known.state is ApprovalState.APPROVED:
             del self._asked[key]
             await self._approvals.dispatch(known, ask.digest, ask.policy_version)

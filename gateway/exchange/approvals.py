@@ -249,6 +249,12 @@ class MemoryApprovals:
             if parked.caller.view == view:
                 self.cancel(parked)
 
+    def cancel_excluded(self, admits: Callable[[Principal, str], bool]) -> None:
+        """Void the calls of principals that may not use their app any more, by `admits`."""
+        for parked in list(self._parked.values()):
+            if not admits(parked.caller.principal, parked.caller.app):
+                self.cancel(parked)
+
     def cancel_caused(self, cause: str) -> None:
         """Void all calls caused by the model's call `cause`, which was cancelled."""
         for parked in list(self._parked.values()):

@@ -17,8 +17,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.apps import own_file
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import problem
-from gateway.errors import STATUS, Reason, Refusal
+from gateway.errors import NOT_SERVED, STATUS, Reason, Refusal
 from gateway.exchange.approval_step import RequestApprovals
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idempotency, decide_request
 from gateway.exchange.filter import filter_answer, mask_answer
@@ -55,7 +56,7 @@ class Exchange:
     """Sends the requests of every app to its backends. `now` is the time of day, in seconds since the epoch.
 
     `proof` are the header fields, in lower case, by which reverse proxies identify the caller: they are never
-    forwarded.
+    forwarded. An app does not exist for callers that it does not admit, by `admits`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Exchange:
         streams: Streams,
         hooks: Hooks,
         proof: Collection[str] = (),
+        admits: Admits = admit_all,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._apps = apps
@@ -81,6 +83,7 @@ class Exchange:
         self._streams = streams
         self._hooks = hooks
         self._proof = frozenset(proof)
+        self._admits = admits
         self._now = now
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
@@ -114,6 +117,8 @@ class Exchange:
         The answer is kept for a while for a caller that polls again; nothing runs twice.
         """
         try:
+            if not self._admits(caller.principal, caller.app):
+                raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
             if id.startswith(PREFIX):
                 return await self._streams.next(id, caller, wait=wait, cancel=cancel)
             return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
@@ -144,8 +149,8 @@ class Exchange:
     ) -> Response | Stream | Pending:
         """Run every step of one request; with `parked`, resume it after a person answered."""
         app = self._apps.get(caller.app)  # once: it may be replaced while the request runs
-        if app is None:
-            gone = Refusal(Reason.CONNECTION_LOST, "This app is no longer served here.")
+        if app is None or not self._admits(caller.principal, caller.app):
+            gone = Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
             return await self.refuse(gone, caller, request.method, request.url)
         file = _own_file(app, request) if app.files else None
         own = await asyncio.to_thread(own_file, *file) if file is not None else None

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
-from gateway.errors import Reason, Refusal
+from gateway.callers.entitlements import Admits, admit_all
+from gateway.errors import NOT_SERVED, Reason, Refusal
 from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
 from gateway.exchange.authenticate import MissingAccounts
 from gateway.exchange.limit import Limiter
@@ -118,11 +119,21 @@ class ToolCall(Protocol[T]):
 
 
 class ToolCalls:
-    """Runs calls of tools. `step` asks persons, `absences` are the calls that wait for an account."""
+    """Runs calls of tools. `step` asks persons, `absences` are the calls that wait for an account.
+
+    Apps and upstreams do not exist for callers that they do not admit, by `admits`.
+    """
 
     def __init__(
-        self, step: ApprovalStep, *, limiter: Limiter, recorder: Recorder, absences: MissingAccounts | None = None
+        self,
+        step: ApprovalStep,
+        *,
+        limiter: Limiter,
+        recorder: Recorder,
+        absences: MissingAccounts | None = None,
+        admits: Admits = admit_all,
     ) -> None:
+        self._admits = admits
         self._step = step
         self._limiter = limiter
         self._recorder = recorder
@@ -159,6 +170,7 @@ class ToolCalls:
 
     async def _admit(self, call: ToolCall[T], record: Record, tell: Tell | None) -> None:
         """Run the steps up to the open entry. Raises `Refusal`."""
+        self._check_access(call)
         size = await _size(call.arguments)
         decision, version = call.decide()
         record.note(decision=decision.effect, reasons=list(decision.reasons), policy_version=version)
@@ -198,10 +210,17 @@ class ToolCalls:
         )
 
         def now() -> tuple[str, str]:
-            """Return digest and policy version again, which may have changed while the person decided."""
+            """Return digest and policy version again, which may have changed while the person decided, like access."""
+            self._check_access(call)
             return _digest(call, body), call.policy_version()
 
         await self._step.tool(ask, call.caller, record, now, tell, typed=call.typed)
+
+    def _check_access(self, call: ToolCall[T]) -> None:
+        """Raise `Refusal` if the caller may not use the app, or the upstream that the call is for."""
+        for one in (call.caller.app, call.fields.get("upstream")):
+            if isinstance(one, str) and not self._admits(call.caller.principal, one):
+                raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
 
     async def _run(self, call: ToolCall[T], record: Record) -> T:
         trace = record.span.going_out(call.step)

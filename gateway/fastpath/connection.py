@@ -280,7 +280,7 @@ class FastConnection(HttpConnection):
             return False
         try:
             CLIENT.set(known.client)
-            with routes.held(principal, self._transport.abort):
+            with routes.held(principal, self._transport.abort, route.app):
                 await route.answer(request, principal, self)
         finally:
             routes.places.give(principal.person)

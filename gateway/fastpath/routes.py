@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.client_limits import InFlight
 from gateway.doors.guard import Guard, GuardedRequest
 from gateway.doors.mcp import Mounts
@@ -60,6 +61,11 @@ class ResponseWriter(Protocol):
 class FastRoute(Protocol[R]):
     """The requests with one head, at one door; `R` is a request that was read."""
 
+    @property
+    def app(self) -> str:
+        """The app or upstream that the requests are for; empty for those of all."""
+        ...
+
     def is_current(self) -> bool:
         """Whether the configuration that it was made for is still in use."""
         ...
@@ -95,8 +101,11 @@ class RouteFinder(Protocol):
         """Return a number that changes when callers must be identified again, such as after a logout."""
         ...
 
-    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `end` when the credential of `principal` is revoked or expires while the block runs."""
+    def held(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
+        """Call `end` when the credential of `principal` is revoked or expires while the block runs.
+
+        So is it when the principal may no longer use `app`.
+        """
         ...
 
 
@@ -114,12 +123,14 @@ class McpRoute(Generic[C]):
         tool: bytes,
         current: Callable[[], Fast[Any] | None],
         identify: Callable[[GuardedRequest, str], Awaitable[Principal | None]],
+        admits: Admits,
     ) -> None:
-        self._mount = mount
+        self.app = mount
         self._fast = fast
         self._tool = tool
         self._current = current
         self._identify = identify
+        self._admits = admits
         self._last = head.last
         self._traced = head.headers if "traceparent" in head.headers else None
 
@@ -133,8 +144,9 @@ class McpRoute(Generic[C]):
 
     async def caller(self, request: GuardedRequest) -> Principal | None:
         """Return the authorized caller, or None."""
-        principal = await self._identify(request, self._mount)
-        return principal if principal is not None and principal.may("mcp") else None
+        principal = await self._identify(request, self.app)
+        allowed = principal is not None and principal.may("mcp") and self._admits(principal, self.app)
+        return principal if allowed else None
 
     async def answer(self, request: C, principal: Principal, writer: ResponseWriter) -> None:
         """Call the tool, and write the JSON-RPC message that answers."""
@@ -165,6 +177,7 @@ class SiteRoute:
         self._door = door
         self._current = current
         self._identify = identify
+        self.app = door.app
         self._request = Request(head.method, head.target, received_headers(head.fields), stream=True, leads=True)
 
     def is_current(self) -> bool:
@@ -223,8 +236,10 @@ class FastRoutes:
         site: Callable[[str], SiteDoor | None],
         everything: McpMount,
         *mounts: Mounts,
+        admits: Admits = admit_all,
     ) -> None:
         self._guard = guard
+        self._admits = admits
         self._site = site
         self._everything = everything
         self._mounts = mounts
@@ -247,7 +262,7 @@ class FastRoutes:
         tool = fast.tool(head.fields) if fast is not None else None
         if fast is None or tool is None:
             return None
-        return McpRoute(head, mount, fast, tool, lambda: self._fast(mount), self._guard.caller)
+        return McpRoute(head, mount, fast, tool, lambda: self._fast(mount), self._guard.caller, self._admits)
 
     def _fast(self, mount: str) -> Fast[Any] | None:
         """Return the current fast path of a mount past the MCP SDK."""

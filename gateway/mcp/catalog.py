@@ -12,6 +12,7 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.contract import parse_arguments, result
 from gateway.errors import Reason, Refusal
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN, CALLER_WAIT
@@ -47,6 +48,8 @@ class _Entry:
 
     tool: types.Tool
     run: Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]
+    app: str | None = None
+    """The app that it opens."""
 
     @property
     def visibility(self) -> frozenset[str]:
@@ -57,7 +60,8 @@ class _Entry:
 
 class Catalog:
     """The offer of one mount: of the app `app`, or of all `apps` if it is None.
-    `largest` returns the current limit of a message in bytes.
+    `largest` returns the current limit of a message in bytes. Apps do not exist for callers that they do not admit, by
+    `admits`.
     """
 
     def __init__(
@@ -70,8 +74,10 @@ class Catalog:
         exchange: Exchange,
         storage: own_tools.StorageTool,
         largest: Callable[[], int],
+        admits: Admits = admit_all,
     ) -> None:
         self._app = app
+        self._admits = admits
         self._all = apps
         self._views = views
         self._largest = largest
@@ -93,7 +99,11 @@ class Catalog:
 
     def list_tools(self, client: MountClient) -> list[types.Tool]:
         """Return the gateway's own tools that `client` may use, and those of its live views."""
-        own = [entry.tool for entry in self._own.values() if client.is_app or "model" in entry.visibility]
+        own = [
+            entry.tool
+            for entry in self._own.values()
+            if (client.is_app or "model" in entry.visibility) and self._is_open(entry, client.principal)
+        ]
         return own + [define.live_tool(tool) for tool in self._views.tools(client.principal, self._app)]
 
     def input_schema(self, name: str, principal: Principal) -> Mapping[str, Any] | None:
@@ -127,14 +137,15 @@ class Catalog:
             log.exception("the call of %s failed", name)
             return of_refusal(Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why."))
 
-    def list_resources(self) -> list[types.Resource]:
-        """Return the packed apps as resources."""
-        return [define.app_resource(packed) for packed in self._resources.values()]
+    def list_resources(self, principal: Principal) -> list[types.Resource]:
+        """Return the packed apps that the caller may use as resources."""
+        mine = (packed for packed in self._resources.values() if self._admits(principal, packed.id))
+        return [define.app_resource(packed) for packed in mine]
 
-    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+    async def read_resource(self, uri: str, principal: Principal) -> types.ReadResourceResult:
         """Return one packed app. Raises `MCPError` for an unknown resource."""
         packed = self._resources.get(uri)
-        if packed is None:
+        if packed is None or not self._admits(principal, packed.id):
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}", {"uri": uri[:200]})
         return types.ReadResourceResult(contents=[define.app_contents(packed, await packed.html())])
 
@@ -142,7 +153,7 @@ class Catalog:
         keeps = any(packed.keeps for packed in self._apps.values())
         return [
             *([_Entry(own_tools.storage_tool(), self._keep)] if keeps else []),
-            *(_Entry(define.open_tool(packed), self._opening(packed)) for packed in self._resources.values()),
+            *(_Entry(define.open_tool(one), self._opening(one), one.id) for one in self._resources.values()),
             _Entry(define.http_request(), self._http_request),
             _Entry(define.http_stream(), self._http_stream),
             _Entry(define.webmcp_attach(), self._attach),
@@ -153,7 +164,7 @@ class Catalog:
 
     async def _call(self, name: str, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         entry = self._own.get(name)
-        if entry is not None:
+        if entry is not None and self._is_open(entry, client.principal):
             if "model" not in entry.visibility and not client.is_app:
                 refusal = Refusal(
                     Reason.NOT_AN_APP, f"{name} serves MCP Apps; this client did not say that it shows them."
@@ -162,11 +173,15 @@ class Catalog:
                 return await _answer(refused, client, arguments)
             return await entry.run(arguments, client)
         # The tool of a closed view still belongs to the app: the forwarder's refusal explains the remedy.
-        if any(name.startswith(f"{app}_") for app in self._apps):
+        if any(name.startswith(f"{app}_") and self._admits(client.principal, app) for app in self._apps):
             return of_page(
                 await self._forwarder.call(client.principal, name, arguments, app=self._app, tell=client.tell)
             )
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
+
+    def _is_open(self, entry: _Entry, principal: Principal) -> bool:
+        """Whether the tool exists for a caller."""
+        return entry.app is None or self._admits(principal, entry.app)
 
     def _opening(self, packed: PackedApp) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
@@ -266,10 +281,14 @@ class Catalog:
     async def _list_view_tools(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         refuse_others(arguments, "view")
         wanted = read_optional_text(arguments, "view")
-        views = self._views.live(client.principal, self._app)
+        views = self._views.reachable(client.principal, self._app)
         if client.principal.shared:  # a holder of a shared token knows only the handles of the views that it opened
-            views = tuple(view for view in views if view.id == wanted)
-        return of_values({"views": [_view(view) for view in views if wanted in (None, view.id)]})
+            views = [(owner, view) for owner, view in views if view.id == wanted]
+        listed: list[Json] = []
+        for owner, view in views:
+            elsewhere: dict[str, Json] = {} if owner == client.principal else {"client": owner.client}
+            listed += [{**_view(view), **elsewhere}] if wanted in (None, view.id) else []
+        return of_values({"views": listed})
 
     async def _call_view_tool(self, arguments: Arguments, client: MountClient) -> types.CallToolResult:
         if "call" in arguments:

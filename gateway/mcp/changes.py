@@ -66,6 +66,13 @@ class Changes:
             feed.has = has
             self._changed(feed)
 
+    def changed_for(self, principal: Principal) -> None:
+        """Notify the listeners of `principal`."""
+        feed = self._feeds.get(principal.id)
+        if feed is not None:
+            feed.has = self._tools(principal)
+            self._changed(feed)
+
     def changed_for_all(self) -> None:
         """Notify the listeners of every principal."""
         for feed in list(self._feeds.values()):

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.mcp import standard_answers
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, principal_of, serve
 from gateway.mcp.catalog import Catalog
@@ -115,7 +116,7 @@ class McpMount:
     a request as the guard identified it; the default is that of a loopback gateway. `asking` defines which clients may
     send their person to the console; None allows none. `room` limits the bytes of large messages together with the
     bodies of other doors. `before` answers ahead of the mount's own tools and resources. `body_limit` returns the
-    current limit of a request in bytes.
+    current limit of a request in bytes. Apps do not exist for callers that they do not admit, by `admits`.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class McpMount:
         silence: float = SILENCE,
         session_idle: float = SESSION_IDLE,
         room: Shares | None = None,
+        admits: Admits = admit_all,
     ) -> None:
         self.catalog = Catalog(
             app,
@@ -148,6 +150,7 @@ class McpMount:
             exchange=exchange,
             storage=storage,
             largest=body_limit,
+            admits=admits,
         )
         self._views = views
         self._room = room or Shares(BODY_LIMIT * 16, BODY_LIMIT * 64)
@@ -269,9 +272,12 @@ class McpMount:
         """Call `listener` after each change of the principal's tools on this mount; the result unsubscribes."""
         return self._changes.listen(principal, listener)
 
-    def tools_changed(self) -> None:
-        """Notify clients that the offer of `before` changed."""
-        self._changes.changed_for_all()
+    def tools_changed(self, principal: Principal | None = None) -> None:
+        """Notify the clients of `principal`, or all, that what they may call changed."""
+        if principal is None:
+            self._changes.changed_for_all()
+        else:
+            self._changes.changed_for(principal)
 
     def drain(self) -> None:
         """End the long-lived streams; calls in flight continue."""
@@ -316,13 +322,15 @@ class McpMount:
         return await self._calls.carry(context, params, client.principal, work)
 
     async def _list_resources(
-        self, _: Context, params: types.PaginatedRequestParams | None
+        self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         _only_page(params)
-        return types.ListResourcesResult(resources=self.catalog.list_resources())
+        return types.ListResourcesResult(resources=self.catalog.list_resources(principal_of(context.request)))
 
-    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self.catalog.read_resource(str(params.uri))
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await self.catalog.read_resource(str(params.uri), principal_of(context.request))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         if self._before is not None and (schema := self._before.schema(name)) is not None:

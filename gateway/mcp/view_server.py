@@ -23,7 +23,7 @@ from gateway.mcp.catalog import Catalog
 from gateway.mcp.mount_interfaces import MountClient, Push
 from gateway.mcp.results import Aside
 from gateway.mcp.standard_answers import GREETINGS, greet, version_of
-from gateway.model import Caller, Door, Json
+from gateway.model import Caller, Door, Json, Principal
 from gateway.traces import continue_trace
 
 Params = Mapping[str, Json]
@@ -97,6 +97,7 @@ class GatewayAnswers:
 
     async def answer(self, method: str, params: Params, speaker: Speaker) -> BaseModel | dict[str, Any]:
         """Return the result. Raises `MCPError`."""
+        principal = speaker.now().principal
         if method.endswith("/list"):
             standard_answers.no_further_page(params.get("cursor"))
         match method:
@@ -107,9 +108,9 @@ class GatewayAnswers:
             case "tools/call":
                 return await self._call_tool(params, speaker)
             case "resources/list":
-                return types.ListResourcesResult(resources=self._catalog.list_resources())
+                return types.ListResourcesResult(resources=self._catalog.list_resources(principal))
             case "resources/read":
-                return await self._read_resource(params)
+                return await self._read_resource(params, principal)
             case "resources/templates/list":
                 return standard_answers.templates()
             case "prompts/list":
@@ -149,11 +150,11 @@ class GatewayAnswers:
         with continue_trace(meta):
             return await self._catalog.call_tool(name, arguments, client)
 
-    async def _read_resource(self, params: Params) -> BaseModel:
+    async def _read_resource(self, params: Params, principal: Principal) -> BaseModel:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise MCPError(types.INVALID_PARAMS, "`uri` must be a string.")
-        return await self._catalog.read_resource(uri)
+        return await self._catalog.read_resource(uri, principal)
 
 
 PART = "webmcp-gateway/part"

@@ -1,7 +1,7 @@
 """The policy: decides without I/O which requests to backends and calls of page tools are allowed."""
 
 from gateway.policy.canonical import canonicalise, canonicalise_in_steps
-from gateway.policy.decide import decide, decide_link, decide_tool
+from gateway.policy.decide import decide, decide_link, decide_tool, may_call_tool
 from gateway.policy.destinations import PUBLIC, Network, parse_network
 from gateway.policy.explain import CandidateRoute, Explanation, Step, explain, explain_tool, outcome
 from gateway.policy.headers import (
@@ -101,6 +101,7 @@ __all__ = [
     "load_policy",
     "load_tests",
     "location_for_app",
+    "may_call_tool",
     "outcome",
     "parse_network",
     "parse_policy",

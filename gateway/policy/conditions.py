@@ -270,6 +270,9 @@ def _bracketed(tree: Tree, text: str) -> str:
     return f"({text})" if isinstance(tree, Operation) or text.startswith("-") else text
 
 
+FALSE: Final = "it is false"
+"""Why a condition does not hold that was evaluated without an error."""
+
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 64
 MAX_COST: Final = 2_000_000
@@ -324,6 +327,11 @@ class Condition:
         """Return whether it names a fact at or below `path`."""
         return any(slot.path[: len(path)] == path for slot in self.slots)
 
+    @property
+    def of_principal(self) -> bool:
+        """Whether it names facts of the principal and no others, so that it can be evaluated before a call."""
+        return all(slot.path[0] == "principal" for slot in self.slots)
+
     def _run(self, given: Mapping[str, object], gone: list[tuple[Slot, Missing]]) -> Failure | None:
         try:
             result = self.program.execute(dict(given))
@@ -339,7 +347,7 @@ class Condition:
             return Failure("the engine failed")
         if result is True:
             return None
-        return Failure("it is false" if result is False else "its value is neither true nor false")
+        return Failure(FALSE if result is False else "its value is neither true nor false")
 
     def _cost(self, room: _Room) -> int:
         cost = _matched(self.regexes, room.bytes) if self.regexes else 0

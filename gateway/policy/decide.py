@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from gateway.model import Caller, CanonicalRequest, Effect, Initiator
+from gateway.model import Caller, CanonicalRequest, Effect, Initiator, Principal
 from gateway.policy.conditions import Failure
 from gateway.policy.confirm import ROUTE_MESSAGE, question
 from gateway.policy.facts import FactSource
@@ -73,6 +73,19 @@ def decide_tool(
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     return decision
+
+
+def may_call_tool(policy: Policy, tool: str, principal: Principal, now: float | None = None) -> bool:
+    """Whether `principal` may call the tool with some arguments, as far as only the facts of the principal tell.
+
+    A condition that names anything else is not evaluated. `now` as in `decide`.
+    """
+    rule = policy.tools.get(tool)
+    if rule is None or rule.when is None or not rule.when.of_principal:
+        return True
+    if policy.mode is not None and policy.mode.active(now):
+        return True
+    return rule.when.failure(FactSource(Caller(principal, "", None, Initiator.MODEL, "listing"), tool=tool)) is None
 
 
 def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:

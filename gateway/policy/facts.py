@@ -54,15 +54,19 @@ _COMMON: Final = ("principal", "app", "view", "initiator")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The names that a rule may use. `parameters` are those of a route's path; other rules have `own` names."""
+    """The names that a rule may use. `parameters` are those of a route's path; other rules have `own` names.
+
+    `common` are the names that it shares with the rules of other kinds.
+    """
 
     parameters: Collection[str] | None
     own: tuple[str, ...] = ("tool", "arguments")
+    common: tuple[str, ...] = _COMMON
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The first parts of all names."""
-        return (*(("request", "params") if self.parameters is not None else self.own), *_COMMON)
+        return (*(("request", "params") if self.parameters is not None else self.own), *self.common)
 
     def check(self, path: Path) -> None:
         """Check that `path` names a fact. Raises ValueError with the known names."""

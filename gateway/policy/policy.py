@@ -261,6 +261,11 @@ class Policy:
         """The page's tools that hosts may offer to models themselves: their rules need no enforcement."""
         return tuple(name for name, rule in self.tools.items() if not rule.held)
 
+    @property
+    def personal_tools(self) -> tuple[str, ...]:
+        """The tools whose condition names facts of the principal alone: not every caller is shown them."""
+        return tuple(name for name, rule in self.tools.items() if rule.when is not None and rule.when.of_principal)
+
     def lets_get(self, url: str) -> bool:
         """Return whether a route allows a page to get `url`, a path or an absolute URL of a backend, also on approval.
 

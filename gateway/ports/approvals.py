@@ -133,6 +133,10 @@ class Approvals(Protocol):
         """Void the calls of a view that has closed."""
         ...
 
+    def cancel_excluded(self, admits: Callable[[Principal, str], bool]) -> None:
+        """Void the calls of principals that may not use their app any more, by `admits`."""
+        ...
+
     def cancel_caused(self, cause: str) -> None:
         """Void the calls caused by the model's call `cause`, which was cancelled."""
         ...

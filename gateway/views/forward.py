@@ -209,7 +209,10 @@ class Forwarder:
         try:
             return await self._find(principal, name, app, handle)
         except Refusal:
-            views = [view for view in self._views.of(principal, app) if handle in (None, view.id)]
+            views = self._views.of(principal, app)
+            if handle is not None:
+                named = self._views.reach(handle, principal)
+                views = [named] if named is not None and app in (None, named.app) else []
             reads = [view.calls.catch_up() for view in views if view.calls is not None]
             results = await asyncio.gather(*reads, return_exceptions=True)
             for failure in results:
@@ -223,7 +226,7 @@ class Forwarder:
         self, principal: Principal, name: str, app: str | None, handle: str | None
     ) -> tuple[View, ViewTool]:
         if handle is not None:
-            view = self._views.find(handle, principal)
+            view = self._views.reach(handle, principal)
             if await self._views.awaited(handle, principal, app):
                 words = "has not come up yet. Try again in a moment; list_view_tools shows it then."
                 raise Refusal(Reason.CONNECTION_LOST, f"The page of view {handle!r} {words}")

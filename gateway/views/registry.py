@@ -6,16 +6,20 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 from mcp import types as mcp
 
 from gateway.bounds import Area, Bound
+from gateway.callers.entitlements import Admits, admit_all
+from gateway.callers.methods import PERSON_VIEWS
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
+from gateway.policy import may_call_tool
 from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
 from gateway.views.initiator import CLAIMED, Cause, Taint, Taints
 from gateway.views.relay import Relay
@@ -49,7 +53,10 @@ QUIET = 300.0
 
 
 class Views:
-    """Every live view of a gateway, at most `each` per principal; the sessions with pages run inside it."""
+    """Every live view of a gateway, at most `each` per principal; the sessions with pages run inside it.
+
+    Views of apps that their principal may not use, by `admits`, are as if they were closed.
+    """
 
     def __init__(
         self,
@@ -60,8 +67,10 @@ class Views:
         directory: ViewDirectory,
         each: int = LIVE,
         taints: TaintStore | None = None,
+        admits: Admits = admit_all,
     ) -> None:
         self.apps = apps
+        self._admits = admits
         self._each = each
         self._clock = clock
         self.precedence = ModelPriority(clock)
@@ -122,11 +131,11 @@ class Views:
         an unproven one. Raises `Refusal` (`view-unproven`, `rate-limited`).
         """
         if launch is None:
-            app = self._only_app(app)
+            app = self._only_app(app, principal)
             self._admit_unproven(app)
             view = self._add(View(secrets.token_urlsafe(16), principal, app, proven=False))
         else:
-            apps = self.apps if app is None else {app} & self.apps.keys()
+            apps = {one for one in self.apps if app in (None, one) and self._admits(principal, one)}
             waiting = await self._launches.find(launch, principal, apps)
             if waiting.view in self._views:
                 self.close(self._views[waiting.view])
@@ -259,7 +268,7 @@ class Views:
         for that.
         """
         if proof is None:
-            app = self._only_app(app)
+            app = self._only_app(app, principal)
             self._admit_unproven(app)
             return Caller(principal, app, Door.MCP, Initiator.MODEL, "no-view-proof")
         view = self.speaker(principal, app, proof)
@@ -271,7 +280,7 @@ class Views:
         """Return the view that `proof` proves. Raises `Refusal` (`view-unproven`)."""
         parts = split(proof)
         view = self._views.get(parts[0]) if parts else None
-        if parts is None or view is None or app not in (None, view.app):
+        if parts is None or view is None or app not in (None, view.app) or not self._admits(principal, view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if view.principal is not principal:
             if view.principal != principal:
@@ -291,7 +300,7 @@ class Views:
 
         Raises `Refusal` (`view-unproven`) once it is closed.
         """
-        if self._views.get(view.id) is not view:
+        if self._views.get(view.id) is not view or not self._admits(view.principal, view.app):
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is closed.")
         if reported_model:
             self._reported(view)
@@ -326,19 +335,31 @@ class Views:
         """Return the live views of `principal` (of all, if None), oldest first."""
         self._close_idle()
         if principal is not None:
-            return self._directory.of(principal, app)
+            mine = self._directory.of(principal, app)
+            return tuple([self._seen(view, principal) for view in mine if self._admits(principal, view.app)])
         return tuple(view for _, view in self._directory.all() if app in (None, view.app))
 
-    def live_for(self, wanted: Callable[[Principal], bool]) -> tuple[LiveView, ...]:
-        """Return the live views of the principals that are `wanted`, oldest first."""
+    def live_for(self, wanted: Callable[[Principal, str], bool]) -> tuple[LiveView, ...]:
+        """Return the live views of the principals and apps that are `wanted`, oldest first."""
         self._close_idle()
-        return tuple(view for owner, view in self._directory.all() if wanted(owner))
+        return tuple(self._seen(view, owner) for owner, view in self._directory.all() if wanted(owner, view.app))
 
     def of(self, principal: Principal | None, app: str | None = None) -> list[View]:
         """Return the live views of `principal` as `View`s, after closing idle ones."""
         self._close_idle()
+        if principal is None:
+            return [view for view in self._views.values() if app in (None, view.app)]
+        mine = self._of.get(principal.id, {}).values()
+        return [view for view in mine if app in (None, view.app) and self._admits(principal, view.app)]
+
+    def is_open(self, view: View) -> bool:
+        """Whether the view is live."""
+        return self._views.get(view.id) is view
+
+    def excluded(self, principal: Principal | None = None) -> list[View]:
+        """Return the live views of apps that their principal may not use any more; of `principal`, or of all."""
         mine = self._views if principal is None else self._of.get(principal.id, {})
-        return [view for view in mine.values() if app is None or view.app == app]
+        return [view for view in mine.values() if not self._admits(view.principal, view.app)]
 
     def _close_idle(self) -> None:
         """Close the views that have been silent for too long; nothing is examined before the first one can be."""
@@ -352,7 +373,27 @@ class Views:
     def find(self, id: str, principal: Principal) -> View | None:
         """Return the live view `id`, if it is this principal's."""
         view = self._views.get(id)
-        return view if view is not None and view.principal == principal else None
+        mine = view is not None and view.principal == principal and self._admits(principal, view.app)
+        return view if mine else None
+
+    def reach(self, id: str, principal: Principal) -> View | None:
+        """Return the live view `id` if it is this principal's, or one that the same person opened at another client."""
+        view = self._views.get(id)
+        if view is None or not (view.principal == principal or reaches(principal, view.principal)):
+            return None
+        return view if self._admits(principal, view.app) and self._admits(view.principal, view.app) else None
+
+    def reachable(self, principal: Principal, app: str | None = None) -> list[tuple[Principal, LiveView]]:
+        """Return the live views that `reach` returns, with their principals: the caller's own come first."""
+        own = [(principal, view) for view in self.live(principal, app)]
+        if PERSON_VIEWS not in principal.capabilities:
+            return own
+        others = [
+            (owner, self._seen(view, principal))
+            for owner, view in self._directory.all()
+            if owner != principal and app in (None, view.app) and self.reach(view.id, principal) is not None
+        ]
+        return [*own, *others]
 
     async def awaited(self, id: str, principal: Principal, app: str | None) -> bool:
         """Whether `id` was issued to this principal, and no page has attached as this view yet."""
@@ -364,7 +405,7 @@ class Views:
             return ()
         named: dict[str, ViewTool] = {}
         self._close_idle()
-        for view in self._directory.of(principal, app):
+        for view in self.live(principal, app):
             for tool in view.tools:
                 named.setdefault(tool.name, tool)
         return tuple(named.values())
@@ -399,7 +440,7 @@ class Views:
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()
         self._openings.take(view.principal.id, view.used)
-        mine = self.of(view.principal)
+        mine = list(self._of.get(view.principal.id, {}).values())
         key = (view.principal.id, view.app)
         view.taint.turned = lambda: self._taints.turned(key, view.taint, view.came_from)
         view.came_from = self._taints.before(key)
@@ -470,12 +511,21 @@ class Views:
         if self.apps[app].unproven == "deny":
             raise Refusal(Reason.VIEW_UNPROVEN, "This call does not prove which view makes it.")
 
-    def _only_app(self, app: str | None) -> str:
-        if app is not None:
-            return app
-        if len(self.apps) != 1:
+    def _only_app(self, app: str | None, principal: Principal) -> str:
+        """Return `app`, or the only app that the caller may use. Raises `Refusal`."""
+        admitted = [one for one in self.apps if app in (None, one) and self._admits(principal, one)]
+        if len(admitted) != 1:
             raise Refusal(Reason.VIEW_UNPROVEN, "Nothing names the app of this call. Use /mcp/<app>.")
-        return next(iter(self.apps))
+        return admitted[0]
+
+    def _seen(self, view: LiveView, principal: Principal) -> LiveView:
+        """Return a live view with the tools that `principal` may call."""
+        rules = self.apps.get(view.app)
+        if rules is None or not view.tools:
+            return view
+        policy, now = rules.policy, time.time()
+        tools = tuple(tool for tool in view.tools if may_call_tool(policy, tool.page_name, principal, now))
+        return view if len(tools) == len(view.tools) else replace(view, tools=tools)
 
     def _listed(self, view: View, way: PageCalls, listed: Sequence[mcp.Tool]) -> None:
         if view.calls is way:
@@ -494,3 +544,10 @@ class Views:
         if self._views.get(view.id) is view:
             title = self.apps[view.app].title
             self._directory.put(view.principal, LiveView(view.id, view.app, title, view.opened, view.tools))
+
+
+def reaches(principal: Principal, owner: Principal) -> bool:
+    """Whether a client that `auth` names reaches, by its handle, a view of the same person at another client."""
+    if PERSON_VIEWS not in principal.capabilities or principal.shared or owner.shared:
+        return False
+    return (principal.issuer, principal.subject) == (owner.issuer, owner.subject)

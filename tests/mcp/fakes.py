@@ -128,6 +128,9 @@ class FakeViews:
         tools = self.tools(principal, app)
         return (LiveView("view-1", "cart", "Cart", 1.0, tools),) if tools else ()
 
+    def reachable(self, principal: Principal, app: str | None) -> list[tuple[Principal, LiveView]]:
+        return [(principal, view) for view in self.live(principal, app)]
+
     def shown(self, principal: Principal, app: str) -> None:
         return None
 

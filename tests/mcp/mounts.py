@@ -13,6 +13,7 @@ from aiohttp.typedefs import Handler
 from mcp import Client
 from mcp.client import advertise
 
+from gateway.callers.entitlements import admit_all
 from gateway.doors.access import IncomingRequest
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
@@ -60,7 +61,9 @@ class _Open:
         """Return the route of a call that the mount's fast path accepts."""
         fast = self._face.fast
         tool = fast.tool(head.fields) if fast is not None and (head.method, head.target) == ("POST", "/mcp") else None
-        return McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified) if fast and tool else None
+        return (
+            McpRoute(head, "", fast, tool, lambda: self._face.fast, _identified, admit_all) if fast and tool else None
+        )
 
     def client(self, request: IncomingRequest) -> str | None:
         """Return the address of the request."""
@@ -70,7 +73,7 @@ class _Open:
         """Return a constant: nobody logs out."""
         return 0
 
-    def held(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
+    def held(self, principal: Principal, end: Callable[[], None], app: str = "") -> AbstractContextManager[None]:
         """Do nothing: no credential is revoked."""
         return nullcontext()
 

@@ -60,6 +60,13 @@ class BridgeDoor:
         await close_all(mine, 1008, b"logged out")
         self._state.end_lost(principal)
 
+    async def end_excluded(self) -> None:
+        """End the views of apps that their principals may not use any more, also on open connections."""
+        for view in self._state.views.excluded():
+            self._state.end(view)
+        for page in list(self._pages.values()):
+            await page.end_closed()
+
     async def _connect(self, request: web.Request) -> web.StreamResponse:
         # No compression: content of pages and models is mixed with secrets here, and latency matters more than size.
         socket = web.WebSocketResponse(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.bounds import Area, Bound
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.digests import SigningKeys, digest
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.revocation import Revocations
@@ -143,6 +144,7 @@ class BridgeState:
     `answers`: the servers of views' calls, by app.
     `resources`: the packed pages, by app.
     `resuming`: issues the tokens with which views are resumed.
+    `admits`: whether a caller may use an app.
     """
 
     views: Views
@@ -152,6 +154,7 @@ class BridgeState:
     streams: Streams
     revocations: Revocations
     resuming: ResumeTokens
+    admits: Admits = admit_all
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(default_factory=Bodies)
     places: Shares = field(default_factory=lambda: Shares(EACH, IN_ALL))

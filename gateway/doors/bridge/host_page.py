@@ -241,7 +241,8 @@ class HostPage:
 
     async def _open(self, ref: str, app: str) -> None:
         resource = self._state.resources.get(app)
-        if self._ticket is None or resource is None or app not in self._ticket.apps:
+        admitted = self._ticket is not None and self._state.admits(self._ticket.principal, app)
+        if self._ticket is None or resource is None or app not in self._ticket.apps or not admitted:
             await self._say(mux.ErrorFrame("unknown-app", f"There is no app {app!r} here for this page.", ref=ref))
             return
         try:
@@ -276,6 +277,8 @@ class HostPage:
         principal = self._ticket.principal
         app = self._state.resuming.moved(token, id, principal, self._origin)
         if app is None or app not in self._state.resources or app not in self._ticket.apps:
+            return None
+        if not self._state.admits(principal, app):
             return None
         return self._state.views.move_bridged(principal, app, id)
 
@@ -370,6 +373,15 @@ class HostPage:
                 await seat.ending.aclose()
             finally:
                 self._state.end(seat.view)
+
+    async def end_closed(self) -> None:
+        """Tell the page of its views that the gateway has closed, and cancel their calls in flight."""
+        for id, seat in list(self._seats.items()):
+            if self._state.views.is_open(seat.view):
+                continue
+            with suppress(MuxError):  # the page closes the view at the same time
+                await self._say(mux.Close(id, "This app is not available any more."))
+            await self._close(id)
 
     async def _leave(self) -> None:
         """End the calls in flight after a disconnect; the views wait to be resumed.

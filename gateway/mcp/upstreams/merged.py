@@ -13,6 +13,7 @@ from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 
+from gateway.callers.entitlements import Admits, admit_all
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import by_turns
 from gateway.mcp import standard_answers
@@ -22,7 +23,7 @@ from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_o
 from gateway.mcp.upstreams.calls.upstream_calls import complete, refusal_result
 from gateway.mcp.upstreams.catalog import merging
 from gateway.mcp.upstreams.catalog.list_cache import Lists
-from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, describe, visibility
+from gateway.mcp.upstreams.catalog.listing import CONNECT, KEYS, describe, is_for, visibility
 from gateway.mcp.upstreams.catalog.merging import Named, Naming
 from gateway.mcp.upstreams.catalog.shapes import readable
 from gateway.mcp.upstreams.changes.merged_changes import MergedChanges
@@ -35,16 +36,20 @@ T = TypeVar("T")
 
 
 class Merged:
-    """Middleware before the gateway's own tools and resources on `/mcp`. `proxies` returns the current upstreams."""
+    """Middleware before the gateway's own tools and resources on `/mcp`. `proxies` returns the current upstreams.
+
+    An upstream does not exist for callers that it does not admit, by `admits`.
+    """
 
     follows = False
 
-    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]]) -> None:
+    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], admits: Admits = admit_all) -> None:
         self._proxies = proxies
+        self._admits = admits
         self._mount: Mount | None = None
-        self._lists = Lists(proxies, self._changed)
-        self._names = Naming(proxies, self._lists, self._taken)
-        self._gathering = MergedChanges(proxies, self._owner)
+        self._lists = Lists(self._open_to, self._changed)
+        self._names = Naming(self._open_to, self._lists, self._taken)
+        self._gathering = MergedChanges(self._open_to, self._owner)
         self._levels: dict[str, str] = {}
         self._handlers: dict[str, Callable[[UpstreamClient, Message], Awaitable[Message | None]]] = {
             "resources/read": self._read_resource,
@@ -68,7 +73,7 @@ class Merged:
                 return None
             case "notifications/roots/list_changed":
                 client = client_of(ctx, self._levels)
-                for proxy in list(self._proxies().values()):
+                for proxy in list(self._open_to(client.principal).values()):
                     await proxy.tell_roots(client)
                 return None
             case "tools/call":
@@ -104,10 +109,21 @@ class Merged:
                 raise MCPError(types.INTERNAL_ERROR, str(lost)) from lost
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
 
+    def _open_to(self, principal: Principal | None) -> Mapping[str, Proxy]:
+        """Return the upstreams that a caller may use; all for the gateway itself."""
+        everything = self._proxies()
+        if principal is None:
+            return everything
+        return {name: proxy for name, proxy in everything.items() if self._admits(principal, name)}
+
     def stand_before(self, mount: Mount) -> None:
         """Attach to the mount that this middleware belongs to."""
         self._mount = mount
         self._gathering.own = mount.on_tools
+
+    def access_changed(self, principal: Principal | None) -> None:
+        """Follow the upstreams that clients of `principal`, or of all, may use now."""
+        self._gathering.renew(principal)
 
     def forget(self, names: Collection[str]) -> None:
         """Forget the lists of these upstreams, which were replaced or removed, and publish the new offer."""
@@ -194,11 +210,13 @@ class Merged:
 
     async def _shown_tools(self, client: UpstreamClient) -> list[Message]:
         apps = self._apps(client)
-        proxies = self._proxies()
+        proxies = self._open_to(client.principal)
         shown: list[Message] = []
         async for name, named in by_turns(self._names.tools(client.principal).items()):
             tool = merging.public_tool(name, named, apps=apps)
             seen = visibility(tool, frozenset(("model",)))
+            if not is_for(proxies[named.upstream].upstream.spec, named.original, client.principal):
+                continue
             if "model" in seen or (client.is_app and "app" in seen):
                 shown.append(describe(proxies[named.upstream].upstream.spec, named.thing) | _without_name(tool))
         return await readable("tools/list", shown, client.version)
@@ -206,7 +224,8 @@ class Merged:
     def _apps(self, client: UpstreamClient) -> bool:
         """Whether apps of upstreams may be offered here."""
         known = self._lists.known("tools/list", client.principal)
-        bearing = [self._proxies()[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
+        proxies = self._open_to(client.principal)
+        bearing = [proxies[name].upstream.spec for name, tools in known.items() if merging.bears_apps(tools)]
         return merging.apps_may_stand(bearing)
 
     async def _call_tool(self, client: UpstreamClient, params: Message, ctx: Context) -> Message | None:
@@ -214,7 +233,7 @@ class Merged:
         if self._taken(public):
             return None
         heard = self._lists.known("tools/list", client.principal)
-        if public not in self._names.tools(client.principal) and len(heard) < len(self._proxies()):
+        if public not in self._names.tools(client.principal) and len(heard) < len(self._open_to(client.principal)):
             await self._lists.refresh(client, "tools/list")
         try:
             named = await self._heard_of("tools/list", client, public, self._names.tools)
@@ -278,7 +297,7 @@ class Merged:
 
     async def _owner(self, client: UpstreamClient, uri: str) -> tuple[str, str] | None:
         """Return the upstream of a resource, and its own address of it; None if no upstream has it."""
-        found = merging.original_uri(uri, self._proxies())
+        found = merging.original_uri(uri, self._open_to(client.principal))
         if found is not None:
             await self._heard(client, "tools/list")
             if not self._apps(client):

@@ -185,7 +185,7 @@ class Proxy:
         offer = self.upstream.offer(client.principal)
         tools = await offer.take(result, offer.before(params.get("cursor")))
         offer.page(tools, params.get("cursor"), result.get("nextCursor"))
-        shown = listing.visible_tools(self.upstream.spec, tools, to_app=client.is_app)
+        shown = listing.visible_tools(self.upstream.spec, tools, client.principal, to_app=client.is_app)
         return await self._readable(client, "tools/list", {**result, "tools": shown})
 
     async def call_tool(self, client: UpstreamClient, params: Message, context: Context | None = None) -> Message:

@@ -99,6 +99,11 @@ class Upstreams:
         """The proxies before the mounts, in the order of the configuration."""
         return {name: one.proxy for name, one in self.mounted.items()}
 
+    @property
+    def specs(self) -> Mapping[str, Spec]:
+        """The current settings by name."""
+        return {name: one.upstream.spec for name, one in self.mounted.items()}
+
     def get(self, name: str) -> McpMount | None:
         """Return the mount of the upstream `name`."""
         one = self.mounted.get(name)

@@ -171,10 +171,13 @@ class Upstream:
         task.add_done_callback(lambda _: job.close())  # for a job cancelled before it began
         return task
 
-    def tools_changed(self) -> None:
-        """Notify followers that the configuration offers other tools."""
+    def tools_changed(self, principal: Principal | None = None) -> None:
+        """Notify the followers, or those of `principal`, that they are offered other tools."""
         for joined in set(self._links.values()):
-            joined.feed.heard("notifications/tools/list_changed", {})
+            if principal is None:
+                joined.feed.heard(KINDS["toolsListChanged"], {})
+            else:
+                joined.feed.tell_owner(principal.id, KINDS["toolsListChanged"])
 
     async def close(self) -> None:
         """End every connection, and notify followers that everything may have changed."""

@@ -44,6 +44,6 @@ async def test_what_upstreams_had_is_read_side_by_side() -> None:
 
     offer: Any = SimpleNamespace(fingerprints=Fingerprints())
     proxy: Any = SimpleNamespace(upstream=SimpleNamespace(offer=lambda _: offer))
-    lists = Lists(lambda: {"a": proxy, "b": proxy}, lambda _: None)
+    lists = Lists(lambda _: {"a": proxy, "b": proxy}, lambda _: None)
     async with asyncio.timeout(5):
         await lists.remember(None, TOOLS, PROMPTS)

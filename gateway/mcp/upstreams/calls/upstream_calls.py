@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -63,8 +63,8 @@ ECHOED = ("inputResponses", "requestState", "_meta")
 ShownIn = Callable[[Principal, str], Shown | None]
 """Returns the view of an app, by address, that a host page of the gateway shows to a principal, or None."""
 
-RevocationWatch = Callable[[Principal, Callable[[], None]], AbstractContextManager[None]]
-"""Calls the callback if the principal's credential is revoked or expires within the block."""
+RevocationWatch = Callable[[Principal, Callable[[], None], str], AbstractContextManager[None]]
+"""Calls the callback if the principal's credential is revoked or expires within the block, or its access to the app."""
 
 
 class RepeatedCalls:
@@ -316,11 +316,11 @@ class UpstreamToolCall:
 
     async def run(self, id: str, trace: Trace | None) -> Message:
         """Return the upstream's result; a call in a resumable stream goes on when its client disconnects."""
-        if self.context is None or self.client.modern:
-            return await self._send(trace)
         # 2025-11-25, Transports: the stream of a disconnected client can be resumed. Later a disconnect cancels.
-        lasting, watch = ending_of(self.context.request).outlived(), self.owner.services.revocation
-        with lasting, anyio.CancelScope() as scope, watch(self.client.principal, scope.cancel):
+        resumable = self.context is not None and not self.client.modern
+        lasting = ending_of(self.context.request).outlived() if self.context and resumable else nullcontext()
+        watch = self.owner.services.revocation
+        with lasting, anyio.CancelScope() as scope, watch(self.client.principal, scope.cancel, self.spec.name):
             return await self._send(trace)
         raise Refusal(Reason.CANCELLED, "What proved the caller of this call has ended.")
 

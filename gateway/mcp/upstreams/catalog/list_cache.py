@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from mcp.shared.exceptions import MCPError
@@ -48,6 +49,10 @@ NAMES = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "pr
 """The member that identifies an entry of a list."""
 
 
+Proxies: TypeAlias = Callable[[Principal | None], Mapping[str, Proxy]]
+"""The current upstreams that a caller may use, in the order of the configuration; all for None."""
+
+
 @dataclass(eq=False, slots=True)
 class Heard:
     """The known lists of one upstream for one offer, by method, the running requests, and the last refusals.
@@ -77,11 +82,11 @@ class Heard:
 
 
 class Lists:
-    """The lists of all upstreams. `proxies` returns the current ones.
+    """The lists of all upstreams. `proxies` returns the current ones that a caller may use; all for None.
     `changed` is called for each list that differs from what clients received.
     """
 
-    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], changed: Callable[[str], None]) -> None:
+    def __init__(self, proxies: Proxies, changed: Callable[[str], None]) -> None:
         self._proxies = proxies
         self._changed = changed
         self._heard: WeakKeyDictionary[OfferedTools, Heard] = WeakKeyDictionary()
@@ -89,7 +94,7 @@ class Lists:
     def known(self, method: str, principal: Principal | None) -> dict[str, list[Message]]:
         """Return what each upstream lists to `principal`, in the order of the configuration."""
         found: dict[str, list[Message]] = {}
-        for name, proxy in self._proxies().items():
+        for name, proxy in self._proxies(principal).items():
             heard = self._heard.get(proxy.upstream.offer(principal))
             if heard is not None and (listed := heard.known.get(method)) is not None:
                 found[name] = listed
@@ -97,7 +102,7 @@ class Lists:
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
         """Request every upstream's list concurrently, and wait for each no longer than `Heard.patience` allows."""
-        waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies().values()]
+        waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies(client.principal).values()]
         await asyncio.gather(*waiting)
 
     async def _refreshed(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
@@ -116,7 +121,7 @@ class Lists:
         """Wait for these lists of upstreams, concurrently, until `enough` returns True.
         Raises the first `Refusal` if they all end before that.
         """
-        proxies = self._proxies()  # once: the configuration may be reloaded meanwhile
+        proxies = self._proxies(client.principal)  # once: the configuration may be reloaded meanwhile
         hearing = [asyncio.ensure_future(self._hear(client, methods, name, proxies[name])) for name in names]
         pending = set(hearing)
         try:
@@ -139,7 +144,7 @@ class Lists:
 
     async def remember(self, principal: Principal | None, *methods: str) -> None:
         """Load what all upstreams listed before the gateway started, concurrently, as the database may be down."""
-        offers = [proxy.upstream.offer(principal) for proxy in self._proxies().values()]
+        offers = [proxy.upstream.offer(principal) for proxy in self._proxies(principal).values()]
         await asyncio.gather(*(offer.fingerprints.load(method) for offer in offers for method in methods))
 
     def _asked(self, proxy: Proxy, client: UpstreamClient, method: str) -> tuple[Heard, asyncio.Task[None]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gateway.config import UpstreamSettings
 from gateway.errors import Reason, Refusal
 from gateway.mcp.upstreams.transport.conversation import Message
-from gateway.policy import ToolRule, tool_pin
+from gateway.model import Principal
+from gateway.policy import ToolRule, may_call_tool, tool_pin
 
 BOTH = frozenset(("model", "app"))
 MODEL = frozenset(("model",))
@@ -107,10 +109,18 @@ def app_of(tool: Mapping[str, Any]) -> str | None:
     return uri if isinstance(uri, str) and uri.startswith(APP_SCHEMES) else None
 
 
-def visible_tools(spec: UpstreamSettings, tools: Iterable[Message], *, to_app: bool) -> list[Message]:
+def visible_tools(
+    spec: UpstreamSettings, tools: Iterable[Message], principal: Principal, *, to_app: bool
+) -> list[Message]:
     """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
-    return [describe(spec, _nested(tool)) for tool in tools if is_offered(spec, tool) and visibility(tool) & callers]
+    offered = (tool for tool in tools if is_offered(spec, tool) and is_for(spec, str(tool["name"]), principal))
+    return [describe(spec, _nested(tool)) for tool in offered if visibility(tool) & callers]
+
+
+def is_for(spec: UpstreamSettings, name: str, principal: Principal) -> bool:
+    """Whether `principal` may call the tool, as far as only the facts of the principal tell."""
+    return spec.policy is None or may_call_tool(spec.policy, name, principal, time.time())
 
 
 def _nested(tool: Message) -> Message:

@@ -13,7 +13,7 @@ from weakref import ReferenceType, ref
 from gateway.bounds import Area, Bound
 from gateway.config import UpstreamSettings
 from gateway.config import UpstreamSettings as Spec
-from gateway.mcp.upstreams.catalog.list_cache import Lists
+from gateway.mcp.upstreams.catalog.list_cache import Lists, Proxies
 from gateway.mcp.upstreams.catalog.listing import (
     APP_SCHEMES,
     MODEL,
@@ -238,13 +238,13 @@ class _Made:
 
 
 class Naming:
-    """The names of tools and prompts. `proxies` returns the upstreams, `taken` whether the gateway uses a name."""
+    """The names of tools and prompts. `taken` returns whether the gateway itself uses a name."""
 
-    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], lists: Lists, taken: Callable[[str], bool]) -> None:
+    def __init__(self, proxies: Proxies, lists: Lists, taken: Callable[[str], bool]) -> None:
         self._proxies = proxies
         self._lists = lists
         self._tools, self._prompts = Names(taken), Names()
-        self._made: dict[tuple[str, str], _Made] = {}
+        self._made: dict[tuple[str, ...], _Made] = {}
 
     def forget(self, upstreams: Collection[str]) -> None:
         """Forget the names of these upstreams, which were replaced or removed."""
@@ -264,10 +264,10 @@ class Naming:
         self, method: str, names: Names, is_offered: Callable[[Spec, Message], bool], principal: Principal | None
     ) -> dict[str, Named]:
         """Return the things by their public names, cached while the lists are the same: naming thousands is slow."""
-        known, proxies = self._lists.known(method, principal), self._proxies()
+        known, proxies = self._lists.known(method, principal), self._proxies(principal)
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
-        key = (method, principal.id if principal is not None and personal else "")
+        key = (method, principal.id if principal is not None and personal else "", *known)
         made = self._made.get(key)
         if made is not None and len(made.made_of) == len(made_of):
             pairs = zip(made.made_of, made_of, strict=True)
@@ -286,7 +286,7 @@ class Naming:
         """Return a function that finds the earlier upstream, not listed yet, that had a public name or an address.
         Its third argument is the name at the later upstream.
         """
-        places = {name: place for place, name in enumerate(self._proxies())}
+        places = {name: place for place, name in enumerate(self._proxies(principal))}
         silent = self._silent(method, principal)
 
         def awaited(upstream: str, public: str, name: str) -> str | None:
@@ -317,9 +317,9 @@ class Naming:
 
     def _silent(self, method: str, principal: Principal | None) -> dict[str, Proxy]:
         known = self._lists.known(method, principal)
-        return {name: proxy for name, proxy in self._proxies().items() if name not in known}
+        return {name: proxy for name, proxy in self._proxies(principal).items() if name not in known}
 
-    def _unmake(self, key: tuple[str, str]) -> None:
+    def _unmake(self, key: tuple[str, ...]) -> None:
         self._made.pop(key, None)
 
 

@@ -207,6 +207,11 @@ class Feed:
             for follower in list(self.followers):
                 follower.tell(method, params)
 
+    def tell_owner(self, owner: str, method: str) -> None:
+        """Notify the followers of one principal alone."""
+        for follower in [one for one in self.followers if one.owner == owner]:
+            follower.tell(method, {})
+
     def _changed(self, method: str, params: Message) -> None:
         """Notify followers of a list's change: at once, and then at most once per `INTERVAL`."""
         now, due = asyncio.get_running_loop().time(), self._told.get(method, -math.inf) + INTERVAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.errors import Refusal
 from gateway.mcp.upstreams.calls.client import UpstreamClient
+from gateway.mcp.upstreams.catalog.list_cache import Proxies
 from gateway.mcp.upstreams.catalog.merging import public_uri
 from gateway.mcp.upstreams.changes import feed
 from gateway.mcp.upstreams.changes.feed import ChangeListener
@@ -58,7 +59,7 @@ class _MergedPart:
 class Gathered:
     """One client's subscriptions at the current upstreams, `uris` with their owners; ended by `close`."""
 
-    def __init__(self, client: UpstreamClient, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+    def __init__(self, client: UpstreamClient, proxies: Proxies, owner: Owner) -> None:
         self.client = client
         self.news = News()
         self._proxies = proxies
@@ -68,10 +69,12 @@ class Gathered:
         self.renew()
 
     def renew(self) -> None:
-        """Follow the current upstreams."""
-        proxies = self._proxies()
+        """Follow the current upstreams that the client may use."""
+        proxies = self._proxies(self.client.principal)
         for name in [name for name, part in self._parts.items() if proxies.get(name) is not part.proxy]:
-            del self._parts[name]
+            gone = self._parts.pop(name)
+            if not gone.proxy.upstream.closed:
+                gone.proxy.upstream.spawn(gone.joined.feed.remove(gone.joined.link, gone.follower))
         for name, proxy in proxies.items():
             if name not in self._parts:
                 self._follow(name, proxy)
@@ -149,7 +152,7 @@ class Gathered:
 class MergedChanges:
     """The clients with subscriptions. `own` reports changes of the tools on `/mcp`."""
 
-    def __init__(self, proxies: Callable[[], Mapping[str, Proxy]], owner: Owner) -> None:
+    def __init__(self, proxies: Proxies, owner: Owner) -> None:
         self._proxies = proxies
         self._owner = owner
         self._all: set[Gathered] = set()
@@ -157,10 +160,11 @@ class MergedChanges:
         self.streams = ListenStreams()
         self.own: OwnChanges = lambda _, __: lambda: None
 
-    def renew(self) -> None:
-        """Follow the new upstreams of a changed configuration."""
+    def renew(self, principal: Principal | None = None) -> None:
+        """Follow the upstreams of a changed configuration, or those that `principal` may use now."""
         for one in list(self._all):
-            one.renew()
+            if principal is None or one.client.principal == principal:
+                one.renew()
 
     def changed(self, method: str) -> None:
         """Notify clients of a list's change that no upstream reports."""
