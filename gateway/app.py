@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
@@ -37,7 +38,7 @@ from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
-from gateway.doors.admin import Health, MetricsDoor
+from gateway.doors.admin import Check, Health, MetricsDoor, Stage, admin_application
 from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
@@ -52,14 +53,16 @@ from gateway.doors.identify import Identify
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
-from gateway.doors.runner import CONNECTION, LIMITS
+from gateway.doors.runner import CONNECTION, DRAIN, LIMITS
 from gateway.doors.sandbox import SandboxDoor
 from gateway.doors.site import SiteDoor
 from gateway.exchange.approval_step import ApprovalStep, RequestApprovals
 from gateway.exchange.backend_protection import Circuits
 from gateway.exchange.decided_request import Idempotency
+from gateway.exchange.drain import RunningCalls
 from gateway.exchange.limit import Limiter, MemoryRates
 from gateway.exchange.pipeline import Exchange
+from gateway.exchange.record import OnFailure
 from gateway.exchange.refusals import ExceededBounds
 from gateway.exchange.send import Sender
 from gateway.exchange.streams import Streams
@@ -72,7 +75,7 @@ from gateway.mcp.server import McpMount, MountMiddleware, message_limit
 from gateway.mcp.upstreams.calls.upstream_calls import ShownIn
 from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
-from gateway.model import Principal
+from gateway.model import Json, Principal
 from gateway.stores.keys import IdempotencyKeys
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
@@ -90,6 +93,10 @@ from gateway.views.shown import Shown
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("reload", Callable[[], None])  # type: ignore[arg-type]  # any callable
 """Makes the gateway reload its files at once, if it was built with `reread`."""
+
+
+ADMIN = web.AppKey("admin", web.Application)
+"""The application of `server.admin_listen`, which has no lifetime of its own."""
 
 
 def build_app(config: Config, reread: Callable[[], Reading] | None = None, *, live: bool = False) -> web.Application:
@@ -149,8 +156,14 @@ class _Gateway:
         self._streams = Streams()
         limiter = Limiter(MemoryRates(), DatabaseQuotas(self._database))
         step = ApprovalStep(self._approvals, self._approving.grants, self._approving.page)
+        self._calls = RunningCalls()
         calls = ToolCalls(
-            step, limiter=limiter, recorder=self._recorder, absences=self._accounts.absences, admits=admits
+            step,
+            limiter=limiter,
+            recorder=self._recorder,
+            absences=self._accounts.absences,
+            admits=admits,
+            running=self._calls,
         )
         self._apps = Apps()
         self._packed = self._apps.part(lambda app: app.packed)
@@ -167,6 +180,7 @@ class _Gateway:
             hooks=hooks,
             proof=identity_headers(config.auth),
             admits=admits,
+            running=self._calls,
         )
         self._views = Views(
             self._apps.part(lambda app: app.rules),
@@ -272,7 +286,7 @@ class _Gateway:
             recorder=self._recorder,
             approvals=self._approving.asked_of_policies,
         )
-        self._health = Health()
+        self._health = Health(self._checks(), self._facts)
 
     def application(self) -> web.Application:
         """The doors, each on its own hosts, behind the guard."""
@@ -335,15 +349,13 @@ class _Gateway:
         root.cleanup_ctx.append(self._lifetime)
         root.on_response_prepare.append(name_server)
 
-        async def drain(_: web.Application) -> None:
-            self._health.ready = False
-            self._events.drain()
-            self._views.drain()
+        async def stop(_: web.Application) -> None:
+            self.begin()  # an application that is mounted in another one has no runner of ours
             await bridge.close()
-            for face in (self._everything, *faces.values(), *self._upstreams.faces.values()):
-                face.drain()
 
-        root.on_shutdown.append(drain)
+        root.on_shutdown.append(stop)
+        root[DRAIN] = self
+        root[ADMIN] = admin_application(self._health, metrics, self._config.server.admin_hosts)
         root[RELOAD] = self._reloader.request_reload
         server = self._config.server
         peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
@@ -375,6 +387,43 @@ class _Gateway:
             one.upstream.tools_changed(principal)
         for job in (bridge.end_excluded(), self._approving.end_excluded(self._entitlements.admits)):
             self._tasks.create_task(job)
+
+    def announce(self) -> None:
+        """Say at `/readyz` that the gateway stops."""
+        self._health.stage = Stage.DRAINING
+
+    def begin(self) -> None:
+        """End the long-lived streams, and answer polls."""
+        self.announce()
+        self._calls.begin()
+        self._events.drain()
+        self._views.drain()
+        for face in (self._everything, *(app.face for app in self._apps.values()), *self._upstreams.faces.values()):
+            face.drain()
+
+    async def end(self, seconds: float) -> None:
+        """Wait until no call runs; those left after `seconds` are answered with an error."""
+        await self._calls.end(seconds)
+
+    def cut(self) -> None:
+        """Answer all running calls with an error now."""
+        self._calls.cut()
+
+    def _checks(self) -> dict[str, Check]:
+        """Return what all requests depend on; a record that may be missing is no such thing."""
+
+        async def journal() -> None:
+            if self._config.audit.on_failure != OnFailure.CONTINUE:
+                self._journal.check()
+
+        return {"database": Check(self._database.check), "journal": Check(journal)}
+
+    def _facts(self) -> dict[str, Json]:
+        """Return what `/readyz` tells besides: nothing of it refuses all requests."""
+        problems = Counter(notice.kind.value for notice in self._notices.now())
+        upstreams: dict[str, Json] = {name: state.value for name, (state, _) in self._upstreams.states().items()}
+        configuration: dict[str, Json] = dict(problems)
+        return {"running_calls": self._calls.count, "configuration": configuration, "upstreams": upstreams}
 
     def _site(self, host: str) -> SiteDoor | None:
         """Return the site of the app at `host`, if there is one."""
@@ -452,7 +501,7 @@ class _Gateway:
     async def _lifetime(self, _: web.Application) -> AsyncIterator[None]:
         """Run the background tasks while the application runs."""
         async with in_one_task(self._running()):
-            self._health.ready = True
+            self._health.stage = Stage.SERVING
             yield
 
     @asynccontextmanager
@@ -460,6 +509,7 @@ class _Gateway:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._journal)
             await stack.enter_async_context(self._database)
+            stack.callback(self._health.close)
             await self._accounts.start()
             stack.callback(self._refused_callers.flush)
             stack.callback(self._excess.flush)

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     CANCELLED = "cancelled"
     NOT_AN_APP = "not-an-app"
+    STOPPING = "gateway-stopping"
 
 
 STATUS: dict[Reason, int] = {
@@ -87,6 +88,7 @@ STATUS: dict[Reason, int] = {
     Reason.INTERNAL: 500,
     Reason.CANCELLED: 499,
     Reason.NOT_AN_APP: 403,
+    Reason.STOPPING: 503,
 }
 """The HTTP status for each reason."""
 
@@ -120,6 +122,7 @@ WORDS: dict[Reason, str] = {
     Reason.INTERNAL: "Something went wrong here. Try again later.",
     Reason.CANCELLED: "This was given up.",
     Reason.NOT_AN_APP: "This can only be done in the app.",
+    Reason.STOPPING: "The gateway was restarted meanwhile. See whether this was done before you try again.",
 }
 """The message for people for each reason, as apps show it; developers read the `detail` of the refusal."""
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.bounds import Area, Bound
+
+BUFFERING: Final = ("x-accel-buffering", "no")
+"""The header field by which nginx, and proxies that follow it, pass on each event at once."""
+
+UNBUFFERED: Final = dict((("cache-control", "no-store, no-transform"), BUFFERING))
+"""Header fields of an event stream: no proxy stores, compresses or buffers it (RFC 9111, 5.2.2.6)."""
+
+
+def unbuffered(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the header fields of another server's event stream, with those that keep proxies from buffering it."""
+    found = [(name, value) for name, value in headers if name.lower() not in ("cache-control", BUFFERING[0])]
+    told = [value for name, value in headers if name.lower() == "cache-control"]
+    words = ", ".join(told) or "no-cache"
+    if "no-transform" not in words.lower():
+        words += ", no-transform"
+    return [*found, ("cache-control", words), BUFFERING]
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,9 @@ class Connections:
         key = network, tls, each
         session = self._sessions.get(key)
         if session is None:
-            session = self._sessions[key] = self._new_session(network, self._resolver, tls or self._tls, each)
+            session = self._sessions[key] = self._new_session(
+                network, self._resolver, tls or self._trusting(network), each
+            )
         return session
 
     async def dial(
@@ -193,7 +195,7 @@ class Connections:
         if self._resolver is None:
             raise Refusal(Reason.BACKEND_UNAVAILABLE, "the gateway is shutting down")
         addresses = await _addresses(_VettedResolver(self._resolver, network), origin)
-        context = (tls or self._tls or _default_tls()) if origin.scheme == "https" else None
+        context = (tls or self._trusting(network) or _default_tls()) if origin.scheme == "https" else None
         try:
             connected = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=_VettedSockets(network)
@@ -210,6 +212,19 @@ class Connections:
             raise _not_connected(origin, error) from error
         self._dialled[made] = transport
         return made
+
+    def _trusting(self, network: Network) -> ssl.SSLContext | None:
+        """Return the TLS context for a network; None for the default one. Raises `Refusal`."""
+        authorities: str | None = getattr(network, "authorities", None)  # only networks of the configuration have it
+        if authorities is None:
+            return self._tls
+        file = Path(authorities)
+        try:
+            return _tls_with(file, file.stat().st_mtime_ns)
+        except (OSError, StartError) as error:
+            raise Refusal(
+                Reason.BACKEND_UNREACHABLE, f"the certificate authorities in {file} cannot be read"
+            ) from error
 
     def _hung_up(self, protocol: asyncio.Protocol) -> None:
         self._dialled.pop(protocol, None)
@@ -335,6 +350,13 @@ def _not_connected(origin: Origin, error: OSError) -> Refusal:
 
 def _denied(authority: str) -> Refusal:
     return Refusal(Reason.ADDRESS_DENIED, f"{authority} is at an address that its `network` does not allow")
+
+
+@lru_cache(maxsize=64)
+def _tls_with(file: Path, _: int) -> ssl.SSLContext:
+    """Return the context that also trusts the authorities in `file`, as modified at that time. Raises StartError."""
+    context = tls_context(file, None, None)
+    return context if context is not None else _default_tls()
 
 
 @lru_cache(maxsize=1)

@@ -19,13 +19,15 @@ import click
 from aiohttp import web
 
 import gateway
-from gateway.app import RELOAD, build_app
+from gateway.app import ADMIN, RELOAD, build_app
 from gateway.callers.methods import TokenAuth
 from gateway.cli import lock, logs
 from gateway.cli.group import config_option
 from gateway.cli.token.commands import login_link
-from gateway.config import Config, Reading, load_config, read_config
-from gateway.doors.runner import GatewayRunner
+from gateway.config import Config, Reading, ServerSettings, load_config, read_config
+from gateway.doors.client_connection import ConnectionLimits
+from gateway.doors.client_limits import Peers, Unread
+from gateway.doors.runner import DRAIN, LIMITS, Drain, GatewayRunner
 from gateway.errors import StartError
 from gateway.eventloop import busy_poll
 from gateway.exchange.streams import IN_ALL
@@ -59,52 +61,64 @@ def raise_file_limit() -> str | None:
     )
 
 
-DRAIN = 10.0
-"""Seconds to drain after the first signal."""
+ORDERLY = 3.0
+"""Seconds for calls that were cut by a second signal to be recorded and answered, before connections are aborted."""
 
-CLEAN = 10.0
-"""Seconds for aborted exchanges to record their outcome."""
+ADMIN_EACH = 32
+"""Connections of one address to the listener for operators."""
+
+ADMIN_CONNECTIONS = 128
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """The first signal starts the shutdown, the second aborts the drain; further ones have their default effect."""
+    """The first signal starts the shutdown, the second cuts running calls; further ones have their default effect."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._announced = False
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._came)
+            loop.add_signal_handler(number, self._came, number)
 
-    async def wait(self) -> None:
-        """Wait for the first signal."""
+    async def wait(self) -> bool:
+        """Wait for the first signal; return whether it came from a supervisor, not from a person at the terminal."""
         await self._stop.wait()
+        return self._announced
 
-    async def end(self, runner: web.BaseRunner) -> None:
-        """Stop accepting, and end running exchanges."""
+    async def announce(self, drain: Drain, seconds: float) -> None:
+        """Say at `/readyz` that the gateway stops, and go on for so many seconds: load balancers notice."""
+        drain.announce()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+
+    async def end(self, runner: web.AppRunner) -> None:
+        """Stop accepting, and end running calls."""
         async with asyncio.TaskGroup() as tasks:
             cutting = tasks.create_task(self._cut_off(runner))
             await runner.cleanup()
             cutting.cancel()
 
-    async def _cut_off(self, runner: web.BaseRunner) -> None:
-        """Abort connections after the drain: that cancels their handlers (`handler_cancellation`), which record it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN):
-                await self._hurry.wait()
+    async def _cut_off(self, runner: web.AppRunner) -> None:
+        """At the second signal answer all calls with an error, then abort what is left (`handler_cancellation`)."""
+        await self._hurry.wait()
+        runner.app[DRAIN].cut()
+        await asyncio.sleep(ORDERLY)
         server = runner.server
         for connection in server.connections if server is not None else ():
             if isinstance(connection.transport, asyncio.Transport):
                 connection.transport.abort()
 
-    def _came(self) -> None:
+    def _came(self, number: signal.Signals) -> None:
         if not self._stop.is_set():
+            self._announced = number == signal.SIGTERM
             self._stop.set()
             return
         self._hurry.set()
-        for number in SIGNALS:
-            self._loop.remove_signal_handler(number)
+        for one in SIGNALS:
+            self._loop.remove_signal_handler(one)
 
 
 log = logging.getLogger(__name__)
@@ -157,20 +171,42 @@ async def _serve(
     if own := [app.id for app in config.apps.values() if isinstance(app.source, Path)]:
         say(f"Packing {', '.join(own)}")  # takes seconds for large scripts
     app = build_app(config, reread, live=live)
-    patience = DRAIN + CLEAN
-    runner = GatewayRunner(app, drain=patience)
+    server = config.server
+    runner = GatewayRunner(app, drain=server.drain)
+    admin = _admin_runner(app[ADMIN]) if server.admin is not None else None
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
-        await _listen(runner, config.server.host, config.server.port)
+        if admin is not None and server.admin is not None:
+            await admin.setup()
+            await _listen(admin, *server.admin, "server.admin_listen")
+        await _listen(runner, server.host, server.port, "server.listen")
         _tune()
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
         say(_ready(config))
         await _offer_login(config, say)
-        await signals.wait()
-        say("Stopping: running exchanges have 10 seconds; a second signal cuts them off, a third one ends at once.")
+        announced = await signals.wait()
+        say(_stopping(server, announced=announced))
+        if announced:
+            await signals.announce(app[DRAIN], server.announce)
     finally:
         await signals.end(runner)
+        if admin is not None:
+            await admin.cleanup()
+
+
+def _stopping(server: ServerSettings, *, announced: bool) -> str:
+    first = f"/readyz answers 503 for {server.announce:g} seconds, then " if announced and server.announce else ""
+    return (
+        f"Stopping: {first}running calls have {server.drain:g} seconds; a second signal answers them with an error, a "
+        "third one ends at once."
+    )
+
+
+def _admin_runner(app: web.Application) -> GatewayRunner:
+    """Return the runner of the listener for operators, with connections of its own: it answers when others wait."""
+    app[LIMITS] = ConnectionLimits(Peers(ADMIN_EACH, ADMIN_CONNECTIONS), Unread(), lambda _: None)
+    return GatewayRunner(app, drain=0)
 
 
 def _reachable(host: str) -> str:
@@ -196,12 +232,12 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, key: str) -> None:
     try:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        raise StartError(f"cannot listen on {host}:{port}: {reason}; set server.listen") from error
+        raise StartError(f"cannot listen on {host}:{port}: {reason}; set {key}") from error
 
 
 def _tune() -> None:

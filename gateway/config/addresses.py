@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import ssl
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.documents import Section
@@ -11,8 +14,31 @@ from gateway.policy import Network, parse_network
 from gateway.policy.destinations import canonical_url, parse_origin
 
 
-def network(section: Section, default: str) -> Network:
-    """Read `public`, `private`, or a list of these and CIDRs, under the key `network`."""
+def network(section: Section, default: str, folder: Path | None = None) -> Network:
+    """Read `public`, `private`, or a list of these and CIDRs, under the key `network`.
+
+    With a `folder`, read the file of trusted certificate authorities under `authorities`, too, relative to it.
+    """
+    found = _network(section, default)
+    text = section.text("authorities") if folder is not None else ""
+    if folder is None or not text:
+        return found
+    check_authorities(section, folder / text)
+    return replace(found, authorities=str(folder / text))
+
+
+def check_authorities(section: Section, file: Path, key: str = "authorities") -> None:
+    """Report a file that has no certificate authorities."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except FileNotFoundError:
+        section.problem(f"there is no file {file}", key)
+    except (OSError, ValueError) as error:
+        reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else str(error)
+        section.problem(f"{file} cannot be used: {reason}", key)
+
+
+def _network(section: Section, default: str) -> Network:
     node = section.get("network")
     listed = node is not None and isinstance(node.value, tuple)
     words = section.texts("network") if listed else (section.text("network", default),)

@@ -126,5 +126,5 @@ def _webhook(
         secret=key,
         fingerprint=hashlib.sha256(key.reveal().encode()).hexdigest(),
         answers=answers,
-        network=network(rule, "public"),
+        network=network(rule, "public", folder),
     )

@@ -132,7 +132,7 @@ def telemetry(section: Section, folder: Path, environ: Mapping[str, str]) -> Tel
     return Telemetry(
         otlp=_collector(section) if section.get("otlp") is not None else None,
         authorization=secret(section, "authorization", folder, environ) if section.get("authorization") else Secret(""),
-        network=network(section, DEFAULTS["telemetry.network"]),
+        network=network(section, DEFAULTS["telemetry.network"], folder),
     )
 
 

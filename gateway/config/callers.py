@@ -171,8 +171,8 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
         skew=skew,
         session=session,
         logout_there=section.choice("logout", ("issuer", "gateway")) != "gateway",
-        network=network(section, DEFAULTS["auth[].network"]),
         view_clients=frozenset(section.texts("view_clients")),
+        network=network(section, DEFAULTS["auth[].network"], folder),
     )
 
 

@@ -60,6 +60,12 @@ PERMISSIONS = ("camera", "microphone", "geolocation", "clipboard-write")
 RESERVED = ("http", "open", "list", "call", "webmcp")
 """Reserved app ids: their tools would be confused with the gateway's own."""
 
+ANNOUNCE = 5.0
+DRAIN = 60.0
+"""Defaults of `server.drain`, in seconds."""
+
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?", re.ASCII)
+
 _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,23}", re.ASCII)
 
 
@@ -252,6 +258,8 @@ class _ConfigReader:
             self.elsewhere += [problem for problem in error.problems if problem not in self.elsewhere]
             return None
         for backend in policy.backends.values() if policy is not None else ():
+            if backend.network.authorities is not None:
+                addresses.check_authorities(section, Path(backend.network.authorities), "policy")
             if backend.credential is not None and backend.credential not in credentials:
                 known = f"there is {', '.join(credentials)}" if credentials else "there is none"
                 near = suggestion(backend.credential, credentials)
@@ -317,7 +325,25 @@ def _server(section: Section, folder: Path) -> ServerSettings:
     header, trusted = section.choice("client_header", tuple(ClientHeader)), blocks(section, "trusted_proxies")
     if header and not trusted:
         section.problem("no proxy is trusted: name their addresses in `trusted_proxies`", "client_header")
+    admin = None
+    if "admin_listen" in section:
+        admin = addresses.read_listen(section, "admin_listen", DEFAULTS["server.listen"])
+    if admin is not None and admin[1] == port:
+        section.problem("needs a port of its own, other than that of listen", "admin_listen")
+    hosts = tuple(name.lower() for name in section.texts("admin_hosts"))
+    for name in hosts:
+        if not _HOST_NAME.fullmatch(name):
+            section.problem(f"{name!r} is not a host name: write it without scheme and port", "admin_hosts")
+    if hosts and admin is None:
+        section.problem("there is no admin listener: name its address in admin_listen", "admin_hosts")
+    drain = section.section("drain")
     return ServerSettings(
+        admin=admin,
+        admin_hosts=hosts,
+        announce=0.0
+        if drain.get("announce") and drain.text("announce") == "0s"
+        else drain.duration("announce", ANNOUNCE),
+        drain=drain.duration("timeout", DRAIN),
         host=host,
         port=port,
         public_url=addresses.origin(section, "public_url", _default("server.public_url", port)),

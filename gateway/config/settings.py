@@ -36,6 +36,27 @@ SETTINGS: Final = (
         "`stores` are relative to it. By default it is the folder of this file. It is created if only the last part of "
         "its path is missing.",
     ),
+    Setting(
+        "server.admin_listen",
+        "",
+        "A second address and port, for health, readiness and metrics alone: for networks that only operators reach, "
+        "as nobody has to log in there.",
+    ),
+    Setting(
+        "server.admin_hosts",
+        "[]",
+        "Names by which it may be called (`Host`), besides IP addresses and localhost; without ports.",
+    ),
+    Setting(
+        "server.drain.announce",
+        "5s",
+        "After SIGTERM, /readyz answers 503 for this time before the gateway stops listening: load balancers notice.",
+    ),
+    Setting(
+        "server.drain.timeout",
+        "60s",
+        "The time for running calls to end after that; each one left is answered with an error.",
+    ),
     Setting("server.origins.console", "http://gateway.localhost:PORT", "The origin of the console and the bridge."),
     Setting("server.origins.apps", "http://{app}.localhost:PORT", "The origin of each app as an ordinary web site."),
     Setting("server.origins.sandbox", "http://sandbox.localhost:PORT", "The origin of the sandbox proxy of views."),
@@ -118,6 +139,7 @@ SETTINGS: Final = (
         "oauth, token: ids of clients (names of tokens) that may also call the tools of views that the same person has "
         "opened in another client, by the handles of these views.",
     ),
+    Setting("auth[].authorities", "", "oauth: a file of certificate authorities that are trusted for the issuer, too."),
     Setting("auth[].name", None, "proxy: its name; its persons belong to the issuer proxy:<name>."),
     Setting("auth[].header", None, "proxy: the header that contains the person."),
     Setting("auth[].roles_header", "", "proxy: the header that contains the roles, separated by commas."),
@@ -186,6 +208,11 @@ SETTINGS: Final = (
     Setting("upstreams.<name>.credential", "", "The credential that is sent with each request to a URL."),
     Setting(
         "upstreams.<name>.network", "public", "The allowed addresses of a URL: public, private, or a list of CIDRs."
+    ),
+    Setting(
+        "upstreams.<name>.authorities",
+        "",
+        "A file of certificate authorities that are trusted for a URL, in addition to the system's.",
     ),
     Setting(
         "upstreams.<name>.policy", "", "A policy file whose `tools` list the allowed tools; by default all are allowed."
@@ -340,6 +367,9 @@ SETTINGS: Final = (
         "approvals.webhook.network", "public", "The allowed addresses of the URL: public, private, or a list of CIDRs."
     ),
     Setting(
+        "approvals.webhook.authorities", "", "A file of certificate authorities that are trusted for the URL, too."
+    ),
+    Setting(
         "audit.on_failure",
         "refuse-unsafe",
         "If the record cannot be written: refuse-unsafe methods, refuse all, or continue.",
@@ -379,6 +409,7 @@ SETTINGS: Final = (
     Setting(
         "telemetry.network", "private", "The allowed addresses of the collector: public, private, or a list of CIDRs."
     ),
+    Setting("telemetry.authorities", "", "A file of certificate authorities that are trusted for the collector, too."),
     Setting("plugins", "[]", "Modules, or .py files; only those named here are loaded."),
 )
 """In the order of the file."""

@@ -126,7 +126,7 @@ def read_upstream(
         env=_env(section, kind, folder, environ),
         credential=credential,
         personal=credential is not None and _personal(credentials.get(credential)),
-        network=_network(section, kind),
+        network=_network(section, kind, folder),
         prefix=_prefix(section, name),
         include=section.texts("include") if lists else ("*",),
         exclude=section.texts("exclude"),
@@ -272,10 +272,11 @@ def _credential(section: Section, kind: UpstreamKind, credentials: Mapping[str, 
     return name
 
 
-def _network(section: Section, kind: UpstreamKind) -> Network:
-    if section.get("network") is not None and kind in (UpstreamKind.COMMAND, UpstreamKind.INSIDE):
-        section.problem("is for an upstream at a URL", "network")
-    return network(section, "public")
+def _network(section: Section, kind: UpstreamKind, folder: Path) -> Network:
+    for key in ("network", "authorities") if kind in (UpstreamKind.COMMAND, UpstreamKind.INSIDE) else ():
+        if section.get(key) is not None:
+            section.problem("is for an upstream at a URL", key)
+    return network(section, "public", folder)
 
 
 def _allow(section: Section) -> tuple[str, ...]:

@@ -96,6 +96,8 @@ class ServerSettings:
 
     At most `connections` clients may be connected, `connections_each` from one address; a person may have
     `requests_each` requests in flight. `client_header` is None if it is unknown which header the proxies write.
+    `admin` is the address and port of a listener for operators, `admin_hosts` are its names. At the end `/readyz` says
+    so for `announce` seconds, then running calls have `drain` seconds.
     `state_dir` is the folder of all that the gateway writes; None is the folder of gateway.yaml.
     """
 
@@ -112,6 +114,10 @@ class ServerSettings:
     connections: int = 10_000
     connections_each: int = 1000
     requests_each: int = 1000
+    admin: tuple[str, int] | None = None
+    admin_hosts: tuple[str, ...] = ()
+    announce: float = 5.0
+    drain: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,120 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from enum import StrEnum
 from ipaddress import ip_address
+from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.doors.access import SCRAPED
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.responses import refusal_response
+from gateway.doors.responses import fresh, name_server, refusal_response
+from gateway.model import Json
 from gateway.telemetry import CONTENT_TYPE, Metrics
+
+FRESH: Final = 1.0
+"""Seconds for which the result of a check counts: callers of /readyz need not be identified."""
+
+WAIT: Final = 0.7
+"""Seconds that an answer waits for a check; Kubernetes waits a second for a probe."""
+
+SLOW: Final = 2.0
+"""Seconds after which a check that has not ended counts as failed."""
+
+
+class Check:
+    """One thing that requests depend on; `run` raises `OSError` if they would be refused for lack of it."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+        self._began = 0.0
+        self._ended = -FRESH
+        self._problem: str | None = None
+
+    async def problem(self) -> str | None:
+        """Return why it cannot be used, by a check that is at most a second old; None if it can."""
+        now = time.monotonic()
+        if self._task is None and now - self._ended >= FRESH:
+            self._began = now
+            self._task = asyncio.ensure_future(self._checked())
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=WAIT)
+        if self._task is not None and time.monotonic() - self._began > SLOW:
+            return "does not answer"
+        return self._problem
+
+    def cancel(self) -> None:
+        """End a check that runs."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _checked(self) -> None:
+        try:
+            await self._run()
+            self._problem = None
+        except OSError as error:
+            self._problem = str(error)
+        finally:
+            self._task, self._ended = None, time.monotonic()
+
+
+class Stage(StrEnum):
+    """The stage of the process."""
+
+    STARTING = "starting"
+    SERVING = "ok"
+    DRAINING = "draining"
 
 
 class Health:
-    """`/healthz` answers while the process runs, `/readyz` from the start until it drains."""
+    """`/healthz` answers while the process runs; `/readyz` is 503 where requests would be refused.
 
-    def __init__(self) -> None:
-        self.ready = False
+    `checks` are named; `facts` are further members of the answer, which have no effect on its status.
+    """
+
+    def __init__(self, checks: Mapping[str, Check], facts: Callable[[], Mapping[str, Json]]) -> None:
+        self.stage = Stage.STARTING
+        self._checks = checks
+        self._facts = facts
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the two routes."""
+        """Return the two routes; others than processes of this machine see the status alone."""
         return [web.get("/healthz", self._live), web.get("/readyz", self._ready)]
+
+    def close(self) -> None:
+        """End the checks that run."""
+        for check in self._checks.values():
+            check.cancel()
 
     async def _live(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
     async def _ready(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok" if self.ready else "draining"}, status=200 if self.ready else 503)
+        return await self.report(detailed=_is_on_this_machine(request))
+
+    async def report(self, *, detailed: bool) -> web.Response:
+        """Return the answer of `/readyz`."""
+        found = await asyncio.gather(*(check.problem() for check in self._checks.values()))
+        problems = dict(zip(self._checks, found, strict=True))
+        down = any(problem is not None for problem in found)
+        status = "unavailable" if down and self.stage is Stage.SERVING else self.stage.value
+        said: dict[str, Json] = {"status": status}
+        if detailed:
+            said["checks"] = {name: _described(problem) for name, problem in problems.items()}
+            said.update(self._facts())
+        answer = fresh(said)
+        answer.set_status(200 if status == Stage.SERVING.value else 503)
+        return answer
+
+
+def _described(problem: str | None) -> Json:
+    return {"status": "ok"} if problem is None else {"status": "failed", "detail": problem}
 
 
 FORWARDED = ("forwarded", "x-forwarded-for", "via", "x-real-ip")
@@ -49,8 +138,57 @@ class MetricsDoor:
         if not may and not _is_on_this_machine(request):
             detail = "Metrics are for this machine, and for callers with the capability `audit:read` or `admin`."
             return refusal_response(403, "not-allowed", detail)
+        return self.answer()
+
+    def answer(self) -> web.Response:
+        """Return the metrics."""
         headers = {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
         return web.Response(body=self._metrics.render(), headers=headers)
+
+
+def admin_application(health: Health, metrics: MetricsDoor, names: Collection[str]) -> web.Application:
+    """Return the application of the listener for operators, which identifies nobody.
+
+    It answers to IP addresses, `localhost` and `names`, so that no web page reaches it by a name of its own (DNS
+    rebinding), and to no web page at all.
+    """
+    allowed = {"localhost", *names}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = _without_port(request.headers.get("host", "").lower())
+        if host not in allowed and not _is_address(host):
+            detail = f"This listener does not answer as {host[:100]!r}: list the name in server.admin_hosts."
+            return refusal_response(421, "unknown-host", detail)
+        if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+            return refusal_response(403, "foreign-page", "No web page may use this listener.")
+        return await handler(request)
+
+    async def ready(_: web.Request) -> web.Response:
+        return await health.report(detailed=True)
+
+    async def scraped(_: web.Request) -> web.Response:
+        return metrics.answer()
+
+    app = web.Application(middlewares=[guard], client_max_size=0)
+    live, _ = health.routes()
+    app.router.add_routes([live, web.get("/readyz", ready), web.get(SCRAPED, scraped)])
+    app.on_response_prepare.append(name_server)
+    return app
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_on_this_machine(request: web.Request) -> bool:

@@ -17,6 +17,7 @@ from gateway.doors.approvals import ApprovalDoor
 from gateway.doors.authorization import Lines, sees_view
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import refusal_response
+from gateway.event_stream import UNBUFFERED
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.ports.approvals import Approvals, Grants
@@ -88,7 +89,7 @@ class Events:
             return await self._follow(request)
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
-        stream = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream", **UNBUFFERED})
         await stream.prepare(request)
         principal = request[PRINCIPAL]
         changes = _Changes(principal)

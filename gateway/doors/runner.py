@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
@@ -98,13 +98,17 @@ class ClientConnections:
             found = self._alarms[seconds] = SharedTimeouts(seconds)
         return found
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no new requests; running ones have so many seconds to finish."""
+    def begin_drain(self) -> None:
+        """Accept no new requests, and close idle connections."""
         self.draining = True
-        if self._sweep is not None:
-            self._sweep.cancel()
         for connection in tuple(self.open):
             connection.close_if_idle()
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no new requests; running ones have so many seconds to finish."""
+        self.begin_drain()
+        if self._sweep is not None:
+            self._sweep.cancel()
         running = {connection.running for connection in self.open if connection.running is not None}
         if running:
             _, late = await asyncio.wait(running, timeout=seconds)
@@ -134,11 +138,38 @@ LIMITS: Final = web.AppKey("limits", ConnectionLimits)
 CONNECTION: Final[web.AppKey[Callable[[ServerState], HttpConnection]]] = web.AppKey("connection", Callable)  # type: ignore[arg-type]  # any callable
 """Makes the protocol of each connection; without it aiohttp reads all requests."""
 
+
+class Drain(Protocol):
+    """The end of an application's running calls."""
+
+    def announce(self) -> None:
+        """Say at `/readyz` that the gateway stops."""
+        ...
+
+    def begin(self) -> None:
+        """End what nobody waits for: long-lived streams, polls without an answer."""
+        ...
+
+    async def end(self, seconds: float) -> None:
+        """Wait until no call runs; those left after `seconds` are answered with an error."""
+        ...
+
+    def cut(self) -> None:
+        """Answer all running calls with an error now."""
+        ...
+
+
+DRAIN: Final = web.AppKey("drain", Drain)
+"""Ends the running calls of an application."""
+
+CLEAN: Final = 5.0
+"""Seconds for answers to be written after the drain, before connections are aborted."""
+
 log = logging.getLogger(__name__)
 
 
 class GatewayRunner(web.AppRunner):
-    """Runs an application with its `LIMITS` and `CONNECTION`."""
+    """Runs an application with its `LIMITS`, `CONNECTION` and `DRAIN`; at the end, calls have `drain` seconds."""
 
     def __init__(self, app: web.Application, *, drain: float, keepalive: float = IDLE) -> None:
         app.middlewares.insert(0, _begins)
@@ -147,7 +178,7 @@ class GatewayRunner(web.AppRunner):
             access_log=log,
             access_log_class=_AnswerListener,
             handler_cancellation=True,
-            shutdown_timeout=drain,
+            shutdown_timeout=min(drain, CLEAN),
             keepalive_timeout=keepalive,
         )
         self._drain = drain
@@ -163,10 +194,16 @@ class GatewayRunner(web.AppRunner):
         return self._connections
 
     async def shutdown(self) -> None:
-        """Shut down like aiohttp: first idle connections, then running requests."""
+        """Close idle connections, let running calls end, then shut down like aiohttp."""
+        if self._connections is not None:
+            self._connections.begin_drain()
+        drain = self.app.get(DRAIN)
+        if drain is not None:
+            drain.begin()
+            await drain.end(self._drain)
         await super().shutdown()
         if self._connections is not None:
-            await self._connections.drain(self._drain)
+            await self._connections.drain(min(self._drain, CLEAN))
 
 
 class _Handler(NamelessHandler):

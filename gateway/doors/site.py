@@ -23,6 +23,7 @@ from gateway.doors.guard import PRINCIPAL
 from gateway.doors.raw_requests import received_headers
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
+from gateway.event_stream import unbuffered
 from gateway.exchange.approval_step import AS_LONG_AS_IT_IS_OPEN
 from gateway.exchange.pipeline import Exchange
 from gateway.exchange.streams import Stream
@@ -239,10 +240,19 @@ def _served(file: Path) -> web.FileResponse:
     return _File(file, headers=headers)
 
 
+def streamed_head(head: Response) -> Response:
+    """Return the head of a streamed answer, without its length; no proxy may buffer an event stream."""
+    if head.says_by_and_by():
+        return replace(head, length=None, headers=tuple(unbuffered(head.headers)))
+    return replace(head, length=None)
+
+
 async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
     """Send each part as it comes, with the browser's backpressure."""
     # Redaction may change the length of the body, which a browser would reject.
-    head = stream.head if request.method == "HEAD" else replace(stream.head, length=None)
+    head = streamed_head(stream.head)
+    if request.method == "HEAD":
+        head = replace(head, length=stream.head.length)
     answer = _headed(_Exact(status=head.status, reason=head.reason_phrase), head)
     try:
         writer = await answer.prepare(request)

@@ -22,6 +22,7 @@ from gateway.contract import problem
 from gateway.errors import NOT_SERVED, STATUS, Reason, Refusal
 from gateway.exchange.approval_step import RequestApprovals
 from gateway.exchange.decided_request import BackendAnswer, DecidedRequest, Idempotency, decide_request
+from gateway.exchange.drain import RunningCalls, stopping
 from gateway.exchange.filter import filter_answer, mask_answer
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
@@ -72,6 +73,7 @@ class Exchange:
         hooks: Hooks,
         proof: Collection[str] = (),
         admits: Admits = admit_all,
+        running: RunningCalls | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._apps = apps
@@ -84,6 +86,7 @@ class Exchange:
         self._hooks = hooks
         self._proof = frozenset(proof)
         self._admits = admits
+        self._running = running or RunningCalls()
         self._now = now
 
     async def run(self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None) -> Response:
@@ -103,27 +106,37 @@ class Exchange:
         self, request: Request, caller: Caller, *, wait: float = 0.0, tell: Tell | None = None
     ) -> Response | Stream:
         """Run a request for a caller that can read a stream itself, and closes it."""
-        outcome = await self._run_steps(self._without_proof(request), caller, None, tell)
-        if isinstance(outcome, Pending):
-            try:
-                return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
-            except Refusal as refusal:
-                return await self.refuse(refusal, caller, request.method, request.url)
-        return outcome
+        with self._running.call():
+            outcome = await self._run_steps(self._without_proof(request), caller, None, tell)
+            if isinstance(outcome, Pending):
+                try:
+                    return await self._waiting.answer(outcome, caller, wait, self._take_up, tell)
+                except Refusal as refusal:
+                    return await self.refuse(refusal, caller, request.method, request.url)
+                except asyncio.CancelledError:
+                    if not self._running.was_cut():
+                        raise
+                    return await self.refuse(stopping(), caller, request.method, request.url)
+            return outcome
 
     async def resume(self, id: str, caller: Caller, *, wait: float, cancel: bool = False) -> Response:
         """Return the next part of a stream, or the answer to a parked request; `cancel` abandons it.
 
         The answer is kept for a while for a caller that polls again; nothing runs twice.
         """
-        try:
-            if not self._admits(caller.principal, caller.app):
-                raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
-            if id.startswith(PREFIX):
-                return await self._streams.next(id, caller, wait=wait, cancel=cancel)
-            return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
-        except Refusal as refusal:
-            return await self.refuse(refusal, caller, "", "")
+        with self._running.call():
+            try:
+                if not self._admits(caller.principal, caller.app):
+                    raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
+                if id.startswith(PREFIX):
+                    return await self._streams.next(id, caller, wait=wait, cancel=cancel)
+                return await self._waiting.resume(id, caller, wait, cancel, self._take_up)
+            except Refusal as refusal:
+                return await self.refuse(refusal, caller, "", "")
+            except asyncio.CancelledError:
+                if not self._running.was_cut():
+                    raise
+                return await self.refuse(stopping(), caller, "", "")
 
     async def refuse(self, refusal: Refusal, caller: Caller, method: str, url: str) -> Response:
         """Record a refusal by a door that could not build a request, and return its answer."""
@@ -179,12 +192,14 @@ class Exchange:
                 if last.obligations.mask:
                     answer = await mask_answer(answer, last.obligations.mask)
                 if answer.parts is not None and stack is not None:
-                    return Stream(answer.response, answer.parts, record, stack.pop_all())
+                    return Stream(answer.response, answer.parts, record, stack.pop_all(), self._running)
             await record.close(status=answer.response.status)
             return answer.response
         except Refusal as refusal:
             return await _refuse(refusal, record, request.url)
         except asyncio.CancelledError:
+            if self._running.was_cut():
+                return await _refuse(stopping(), record, request.url)
             await record.cancel()
             raise
         except (Exception, SystemExit):  # a plugin's backend may raise anything: caller and record get an answer

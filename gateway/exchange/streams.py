@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from gateway.bounds import Area, Bound, size
 from gateway.contract import problem, whole_characters
 from gateway.errors import STATUS, Reason, Refusal
+from gateway.exchange.drain import RunningCalls, stopping
 from gateway.exchange.record import Record
 from gateway.model import Caller, Door, Part, Response
 
@@ -35,8 +36,16 @@ class Stream:
     Iterating raises `Refusal` if the rest does not arrive.
     """
 
-    def __init__(self, head: Response, parts: AsyncIterator[bytes], record: Record, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        head: Response,
+        parts: AsyncIterator[bytes],
+        record: Record,
+        stack: AsyncExitStack,
+        running: RunningCalls | None = None,
+    ) -> None:
         self.head = head
+        self._running = running or RunningCalls()
         self.id = record.id
         self._parts = parts
         self._record = record
@@ -47,13 +56,22 @@ class Stream:
         return self
 
     async def __anext__(self) -> bytes:
+        endless = self.head.says_by_and_by()
         try:
-            part = await anext(self._parts)
+            with self._running.stream(endless=endless):
+                try:
+                    part = await anext(self._parts)
+                except asyncio.CancelledError:
+                    if not self._running.was_cut():
+                        raise
+                    raise stopping() from None
         except StopAsyncIteration:
             await self._end(self.head.status)
             raise
         except Refusal as refusal:
             await self._end(refusal.status, refusal.reason, refusal.detail)
+            if endless and refusal.reason is Reason.STOPPING:  # an event stream may end at any time: clients come again
+                raise StopAsyncIteration from refusal
             raise
         except asyncio.CancelledError:
             await self.aclose()

@@ -16,6 +16,7 @@ from gateway.callers.entitlements import Admits, admit_all
 from gateway.errors import NOT_SERVED, Reason, Refusal
 from gateway.exchange.approval_step import UNPROVEN, ApprovalStep, digest_of
 from gateway.exchange.authenticate import MissingAccounts
+from gateway.exchange.drain import RunningCalls, stopping
 from gateway.exchange.limit import Limiter
 from gateway.exchange.record import Record, Recorder
 from gateway.exchange.streams import internal_error
@@ -132,8 +133,10 @@ class ToolCalls:
         recorder: Recorder,
         absences: MissingAccounts | None = None,
         admits: Admits = admit_all,
+        running: RunningCalls | None = None,
     ) -> None:
         self._admits = admits
+        self._running = running or RunningCalls()
         self._step = step
         self._limiter = limiter
         self._recorder = recorder
@@ -147,7 +150,7 @@ class ToolCalls:
         """
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], **call.fields)
-        with self._notify(tell, record.id), self._absences.telling(record.id, tell):
+        with self._running.call(), self._notify(tell, record.id), self._absences.telling(record.id, tell):
             result = await self._close_on_error(call, record, self._admit(call, record, tell))
             if result is not None:
                 return result
@@ -238,6 +241,10 @@ class ToolCalls:
             return call.refusal_result(refusal, record.id)
         except asyncio.CancelledError:
             self._step.approvals.cancel_caused(record.id)
+            if self._running.was_cut():
+                cut = stopping()
+                await record.refuse(cut)
+                return call.refusal_result(cut, record.id)
             await record.cancel()
             raise
         except Exception as error:

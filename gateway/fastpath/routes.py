@@ -15,7 +15,7 @@ from gateway.doors.guard import Guard, GuardedRequest
 from gateway.doors.mcp import Mounts
 from gateway.doors.raw_requests import received_headers
 from gateway.doors.revocation import Revocations
-from gateway.doors.site import SiteDoor
+from gateway.doors.site import SiteDoor, streamed_head
 from gateway.errors import Refusal
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.exchange.streams import Stream
@@ -210,7 +210,7 @@ async def _stream(stream: Stream, writer: ResponseWriter, *, last: bool) -> None
     """Write each part as it comes, with the browser's backpressure."""
     try:
         # Redaction may change the length of the body, which a browser would reject.
-        writer.send(site_head(replace(stream.head, length=None), None, last=last))
+        writer.send(site_head(streamed_head(stream.head), None, last=last))
         async for part in stream:
             if part:
                 writer.send(chunk(part))

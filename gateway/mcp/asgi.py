@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.client_address import CLIENT
+from gateway.event_stream import unbuffered
 from gateway.eventloop.fair_share import Pieces
 from gateway.model import Principal
 
@@ -229,6 +230,8 @@ class _Exchange:
             for name, value in raw
             if name.lower() not in HOP_BY_HOP and name.lower() != b"content-length"
         )
+        if headers.get("content-type", "").startswith("text/event-stream"):
+            headers.update(unbuffered([*headers.items()]))
         self._response = web.StreamResponse(status=status, headers=headers)
         if any(name.lower() == b"content-length" for name, _ in raw) or status in (204, 304):
             self._whole = []  # the length is known: head and body leave in one write

@@ -61,11 +61,15 @@ _SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Addresses that may be connected to; by default none."""
+    """Addresses that may be connected to, by default none, and a file of certificate authorities to trust there.
+
+    The file counts in addition to the system's authorities.
+    """
 
     public: bool = False
     private: bool = False
     blocks: tuple[Block, ...] = ()
+    authorities: str | None = None
 
     def allows(self, ip: str) -> bool:
         """Return whether a connection to `ip` is allowed. An address in an unusual form is not."""

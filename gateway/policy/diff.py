@@ -175,7 +175,10 @@ def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterato
     if old.network != new.network:
         gained = (new.network.public, old.network.public), (new.network.private, old.network.private)
         narrower = set(new.network.blocks) <= set(old.network.blocks) and all(was or not now for now, was in gained)
-        yield Turn.CLOSED if narrower else Turn.OPENED, "other addresses may be connected to"
+        if old.network.authorities != new.network.authorities:
+            yield Turn.OPENED, f"other certificate authorities are trusted: {new.network.authorities}"
+        else:
+            yield Turn.CLOSED if narrower else Turn.OPENED, "other addresses may be connected to"
     for name in ("options", "retry", "circuit", "cookies", "trace"):
         if getattr(old, name) != getattr(new, name):
             yield Turn.CHANGED, f"{name}: {getattr(new, name)}"

@@ -76,6 +76,7 @@ KEYS: Final[Mapping[str, Keys]] = {
         "credential": (_TEXT, "The credential of gateway.yaml that is attached to each request."),
         "origins": (_TEXTS, "Origins of absolute URLs that mean this backend."),
         "network": (_several(_TEXT), "public, private, or blocks of addresses that may be connected to."),
+        "authorities": (_TEXT, "A file of certificate authorities trusted there, besides the system's."),
         "cookies": ({"enum": [str(one) for one in Cookies]}, "Whether the backend's cookies are kept for the caller."),
         "retry": (_of("retry"), "When a request is sent again."),
         "circuit": (_of("circuit"), "When the backend is left alone."),

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -43,12 +44,23 @@ _APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 _RETRIED_STATUSES: Final = (408, 425, 429, 500, 502, 503, 504)
 _RETRIED_REASONS: Final = (Reason.BACKEND_UNREACHABLE, Reason.BACKEND_PROTOCOL, Reason.BACKEND_TIMEOUT)
 _WORTH_ANOTHER: Final = (502, 503, 504, Reason.BACKEND_UNREACHABLE)
-_COMMON_KEYS: Final = ("type", "url", "credential", "origins", "network", "cookies", "retry", "circuit", "trace")
+_COMMON_KEYS: Final = (
+    "type",
+    "url",
+    "credential",
+    "origins",
+    "network",
+    "authorities",
+    "cookies",
+    "retry",
+    "circuit",
+    "trace",
+)
 
 
-def read_backends(top: Section) -> dict[str, BackendSpec]:
-    """Read all backends of the file by name."""
-    backends = {name: _backend(name, section) for name, section in top.named("backends").items()}
+def read_backends(top: Section, file: str) -> dict[str, BackendSpec]:
+    """Read all backends of the policy `file` by name."""
+    backends = {name: _backend(name, section, os.path.dirname(file)) for name, section in top.named("backends").items()}
     owners: dict[str, str] = {}
     for spec in backends.values():
         for origin in spec.origins:
@@ -57,7 +69,7 @@ def read_backends(top: Section) -> dict[str, BackendSpec]:
     return backends
 
 
-def _backend(name: str, section: Section) -> BackendSpec:
+def _backend(name: str, section: Section, folder: str) -> BackendSpec:
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not a name (a-z, 0-9, _ and -, beginning with a letter)')
     type = section.text("type")
@@ -72,7 +84,7 @@ def _backend(name: str, section: Section) -> BackendSpec:
         url=_url(section, url) if url or type in ("", "http") else f"http://{name}.invalid",
         credential=section.text("credential") or None,
         origins=_origins(section),
-        network=_network(section),
+        network=replace(_network(section), authorities=_authorities(section, folder)),
         type=type or "http",
         options=_options(section, type or "http"),
         retry=_retry(section),
@@ -113,6 +125,11 @@ def _network(section: Section) -> Network:
     if not words:
         section.problem("must name public, private, or blocks such as 10.0.0.0/8", "network")
     return network
+
+
+def _authorities(section: Section, folder: str) -> str | None:
+    text = section.text("authorities")
+    return os.path.join(folder, text) if text else None
 
 
 def _retry(section: Section) -> Retry | None:
@@ -230,7 +247,7 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
     with _uncollected(), read_document(text, file) as top:
         top.require("version")
         top.integer("version", 1, minimum=1, maximum=1)
-        backends = read_backends(top)
+        backends = read_backends(top, file)
         defaults = _defaults(top)
         routes = read_routes(top, backends, defaults, schemas)
         tools = read_tools(top)

@@ -106,6 +106,9 @@ MOST_BESIDE = 200
 MOST_OPEN = 2000
 """Open intents that a head lists; with more, it lists none, and a start searches further back."""
 
+PROBE = 4096
+"""Bytes for which the disk must have room, beside the journal."""
+
 log = logging.getLogger(__name__)
 
 
@@ -157,6 +160,7 @@ class Journal:
         self._randomness = Randomness()
         self._file = -1
         self._torn = False
+        self._failed = False
         self._sealed = True
         self._unsealed_since: float | None = None
         self._period: float | None = None
@@ -344,12 +348,27 @@ class Journal:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         except OSError:
             # A full disk took a part of the line: remove it now, or before the next one.
-            self._torn = True
+            self._torn = self._failed = True
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)
                 self._torn = False
             raise
+        self._failed = False
         self.size += written
+
+    def check(self) -> None:
+        """Raise OSError if no line could be written now; after a failure, a line of its own tries it."""
+        if self._failed:
+            self.note("the journal can be written again")
+            return
+        probe = self.path.with_name(f"{self.path.name}.probe")
+        file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(file, bytes(PROBE)) < PROBE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        finally:
+            os.close(file)
+            probe.unlink()
 
     def _resume(self) -> None:
         self.size = os.fstat(self._file).st_size

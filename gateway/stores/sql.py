@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import DatabaseUnavailable, StartError
-from gateway.stores.schema import SECRETS, migrate
+from gateway.stores.schema import SCHEMA_VERSION, SECRETS, migrate
 
 T = TypeVar("T")
 
@@ -68,6 +68,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: AsyncEngine | None = None
+        self._file: tuple[Path, os.stat_result] | None = None
         self._lent = 0
         self._back = asyncio.Event()
 
@@ -80,6 +81,8 @@ class Database:
             url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
             self._engine = _engine(url)
             await _migrated(url)
+            if url.get_backend_name() == "sqlite" and url.database:
+                self._file = Path(url.database), os.stat(url.database)
         except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
             await self._close()
             raise StartError(f"the database {shown} cannot be used: {first_line(error)}") from error
@@ -112,6 +115,22 @@ class Database:
         finally:
             self._lent -= 1
             self._back.set()
+
+    async def check(self) -> None:
+        """Raise OSError if nothing could be read and written now: it is gone, read-only, locked, or full of others."""
+        if self._file is not None:
+            path, opened = self._file
+            try:
+                same = os.path.samestat(os.stat(path), opened)
+            except OSError as error:
+                raise DatabaseUnavailable(f"the file {path} cannot be used: {error.strerror}") from error
+            if not same:
+                raise DatabaseUnavailable(f"the file {path} was replaced while the gateway runs: restart the gateway")
+        async with self.connect() as connection:  # never committed
+            if connection.dialect.name == "postgresql":
+                await connection.execute(SCHEMA_VERSION.select().with_for_update())
+            else:
+                await connection.execute(SCHEMA_VERSION.update().values(version=SCHEMA_VERSION.c.version))
 
     async def reconnect(self) -> None:
         """Close the pooled connections; the next use opens new ones."""

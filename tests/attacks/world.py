@@ -27,7 +27,7 @@ CLIENT = "attacked-client"
 CSRF = "webmcp-gateway-csrf"
 
 CONFIG = """
-server: {{listen: "127.0.0.1:{port}"}}
+server: {{listen: "127.0.0.1:{port}", drain: {{announce: 0s}}}}
 apps:
   target: {{source: web, policy: policy.yaml}}
   neighbour: {{source: web, policy: neighbour.yaml}}

@@ -33,7 +33,8 @@ def write(folder: Path, port: int, backend: int = 9) -> None:
         "routes: [{path: /api/slow, methods: [GET]}]\n"
     )
     (folder / "gateway.yaml").write_text(
-        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
+        f"server: {{listen: 127.0.0.1:{port}, drain: {{announce: 0s}}}}\n"
+        f"apps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
     )
 
 

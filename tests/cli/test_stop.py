@@ -41,12 +41,18 @@ class Backend:
         app.router.add_route("*", "/{path:.*}", self._handle)
         await self.server.start(app)
 
-    async def _handle(self, request: web.Request) -> web.Response:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "POST":
             self.changed.add(request.path)
         if request.path.startswith("/api/held"):
             self.arrived.set()
             await self.go_on.wait()
+        if request.path == "/api/events":
+            stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await stream.prepare(request)
+            await stream.write(b"data: 1\n\n")
+            await self.go_on.wait()
+            return stream
         return web.json_response({})
 
 
@@ -89,17 +95,18 @@ class Stopped:
 
 
 @asynccontextmanager
-async def serving(folder: Path, extra: str = "") -> AsyncIterator[Stopped]:
-    """A listening gateway."""
+async def serving(folder: Path, extra: str = "", *, server: str = "drain: {announce: 0s}") -> AsyncIterator[Stopped]:
+    """A listening gateway, with these settings of `server`."""
     backend, port = Backend(), free_port()
     await backend.start()
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
         f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend.server.port}', network: private}}}}\n"
-        'routes: [{path: "/api/**", methods: [GET, POST]}]\n'
+        'routes: [{path: /api/events, methods: [GET], stream: true}, {path: "/api/**", methods: [GET, POST]}]\n'
     )
     (folder / "gateway.yaml").write_text(
-        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{{APP}: {{source: index.html, policy: policy.yaml}}}}\n{extra}"
+        f"server: {{listen: 127.0.0.1:{port}, {server}}}\n"
+        f"apps: {{{APP}: {{source: index.html, policy: policy.yaml}}}}\n{extra}"
     )
     try:
         async with process(folder) as running:
@@ -136,7 +143,7 @@ async def test_what_runs_is_answered_and_recorded(tmp_path: Path, door: str) -> 
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None:
-    """A request that was sent is recorded as cancelled; one that was answered, with its answer."""
+    """A request that was sent is answered with an error and recorded so; one that was answered, with its answer."""
     async with serving(tmp_path) as gateway:
         async with reached(gateway, door) as way:
             assert (await way.ask({"url": "/api/before", "method": "POST", "body": "{}"})).status == 200
@@ -145,13 +152,14 @@ async def test_a_second_signal_ends_what_runs(tmp_path: Path, door: str) -> None
                 await gateway.backend.arrived.wait()
             await gateway.stop()
             gateway.process.terminate()
+            async with asyncio.timeout(30):
+                answer = await call
+            assert (answer.status, answer.reason) == (503, "gateway-stopping")
             code, output = await ended(gateway.process)
-            call.cancel()
-            await asyncio.gather(call, return_exceptions=True)
         assert (code, "Traceback" in output) == (0, False), output
         outcomes = gateway.outcomes()
     assert outcomes["/api/before"]["status"] == 200
-    assert outcomes["/api/held"]["reason"] == "cancelled"
+    assert outcomes["/api/held"]["reason"] == "gateway-stopping"
 
 
 HANGING = """

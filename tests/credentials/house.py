@@ -33,7 +33,7 @@ KEY = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, Privat
 PUBLIC = ECKey.import_key(KEY).as_dict(private=False)
 
 CONFIG = """
-server: {{listen: "127.0.0.1:{port}"}}
+server: {{listen: "127.0.0.1:{port}", drain: {{announce: 0s}}}}
 apps:
   cart: {{source: web, policy: policy.yaml}}
 credentials:

@@ -67,7 +67,9 @@ async def started(folder: Path, shown: Block, configuration: str) -> AsyncIterat
     """Run `serve` in the folder of a block's page, on a free port; it must end without an error."""
     lay_out(folder, shown)
     port = free_port()
-    (folder / "gateway.yaml").write_text(f"{configuration}\nserver: {{listen: '127.0.0.1:{port}'}}\n", "utf-8")
+    (folder / "gateway.yaml").write_text(
+        f"{configuration}\nserver: {{listen: '127.0.0.1:{port}', drain: {{announce: 0s}}}}\n", "utf-8"
+    )
     async with process(folder) as running:
         lines = [line async for line in said_until_it_serves(running)]
         if running.returncode is not None:

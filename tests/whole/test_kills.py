@@ -32,7 +32,8 @@ def write(folder: Path, port: int, backend: int) -> None:
         'routes: [{path: "/api/{number}", methods: [GET, POST]}]\n'
     )
     (folder / "gateway.yaml").write_text(
-        f"server: {{listen: 127.0.0.1:{port}}}\napps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
+        f"server: {{listen: 127.0.0.1:{port}, drain: {{announce: 0s}}}}\n"
+        f"apps: {{page: {{source: index.html, policy: policy.yaml}}}}\n"
         "audit: {rotate: {size: 100kB}}\n"
     )
 

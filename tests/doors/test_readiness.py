@@ -1,0 +1,130 @@
+"""`/readyz` says what the gateway depends on, and is 503 exactly where requests would be refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from gateway.app import ADMIN, build_app
+from gateway.config import load_config
+from tests.cli.test_serve import write
+from tests.cli.test_stop import serving
+from tests.postgresql import postgresql
+from tests.world import Server, free_port, local_client
+
+
+@asynccontextmanager
+async def admin(folder: Path, extra: str = "") -> AsyncIterator[str]:
+    """A gateway in this process: the address of its listener for operators."""
+    gateway, operators = Server(), Server()
+    write(folder, gateway.port)
+    with (folder / "gateway.yaml").open("a") as file:
+        file.write(extra)
+    app = build_app(load_config(folder / "gateway.yaml", {}))
+    await gateway.start(app)
+    await operators.start(app[ADMIN])
+    try:
+        yield f"http://127.0.0.1:{operators.port}"
+    finally:
+        await operators.stop()
+        await gateway.stop()
+
+
+async def until(http: aiohttp.ClientSession, url: str, status: int) -> dict[str, Any]:
+    """Wait for `/readyz` to have this status; return what it says."""
+    async with asyncio.timeout(60):
+        while True:
+            async with http.get(f"{url}/readyz") as answer:
+                said: dict[str, Any] = await answer.json()
+                if answer.status == status:
+                    return said
+            await asyncio.sleep(0.1)
+
+
+async def test_a_postgresql_that_is_read_only_or_stopped_is_told(tmp_path: Path) -> None:
+    """It names the database's own words; when the database works again, so does the gateway."""
+    with postgresql() as server:
+        engine = create_async_engine(
+            server.url.replace("postgresql", "postgresql+asyncpg"), isolation_level="AUTOCOMMIT"
+        )
+        async with admin(tmp_path, f"stores: {{database: '{server.url}'}}\n") as url, local_client() as http:
+            assert (await until(http, url, 200))["checks"]["database"] == {"status": "ok"}
+            for mode, status in (("on", 503), ("off", 200)):
+                async with engine.connect() as connection:
+                    await connection.execute(text(f"ALTER SYSTEM SET default_transaction_read_only = {mode}"))
+                    await connection.execute(text("SELECT pg_reload_conf()"))
+                said = await until(http, url, status)
+                assert ("read-only transaction" in str(said["checks"]["database"])) is (status == 503), said
+            await engine.dispose()
+            server.stop()
+            said = await until(http, url, 503)
+            assert said["status"] == "unavailable"
+            assert said["checks"]["database"]["status"] == "failed"
+            assert said["checks"]["journal"] == {"status": "ok"}
+            server.start()
+            await until(http, url, 200)
+
+
+async def test_an_sqlite_file_that_is_gone_or_replaced_is_told(tmp_path: Path) -> None:
+    """The gateway would go on writing into a file that nobody can open any more."""
+    async with admin(tmp_path) as url, local_client() as http:
+        await until(http, url, 200)
+        os.rename(tmp_path / "gateway.db", tmp_path / "away.db")
+        assert "gateway.db cannot be used" in (await until(http, url, 503))["checks"]["database"]["detail"]
+        (tmp_path / "gateway.db").write_bytes(b"")
+        async with asyncio.timeout(30):
+            while "replaced" not in (await until(http, url, 503))["checks"]["database"]["detail"]:
+                await asyncio.sleep(0.1)
+        os.rename(tmp_path / "away.db", tmp_path / "gateway.db")
+        await until(http, url, 200)
+
+
+async def test_a_full_disk_is_told_and_its_end_too(tmp_path: Path) -> None:
+    """Before the first request fails, and as long as one would; what others must not see is left out for them."""
+    operators = free_port()
+    settings = f"drain: {{announce: 0s}}, admin_listen: 127.0.0.1:{operators}"
+    async with serving(tmp_path, server=settings) as gateway, local_client() as http:
+        own, site = f"http://127.0.0.1:{operators}", {"host": gateway.hosts["app"], "webmcp-gateway-client": "1"}
+        await until(http, own, 200)
+        unlimited = resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))
+        said = await until(http, own, 503)
+        assert said["checks"]["journal"]["status"] == "failed"
+        async with http.get(f"http://localhost:{gateway.port}/readyz", headers={"via": "1.1 proxy"}) as answer:
+            assert (answer.status, await answer.json()) == (503, {"status": "unavailable"})
+        async with http.post(f"http://127.0.0.1:{gateway.port}/api/x", headers=site, data=b"{}") as answer:
+            assert (answer.status, answer.headers["gateway-reason"]) == (503, "audit-unavailable")
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert (await until(http, own, 200))["checks"]["journal"] == {"status": "ok"}
+        async with http.post(f"http://127.0.0.1:{gateway.port}/api/x", headers=site, data=b"{}") as answer:
+            assert answer.status == 200
+
+
+CALLERS: Final[tuple[tuple[dict[str, str], int], ...]] = (
+    ({}, 200),
+    ({"host": "10.1.2.3:9090"}, 200),
+    ({"host": "[2001:db8::1]:9090"}, 200),
+    ({"host": "evil.example"}, 421),
+    ({"host": "127.0.0.1.evil.example"}, 421),
+    ({"origin": "https://evil.example"}, 403),
+    ({"sec-fetch-site": "cross-site"}, 403),
+)
+
+
+async def test_the_admin_listener_answers_operators_alone(tmp_path: Path) -> None:
+    """It takes any address, since probes use them, and refuses names and pages of others."""
+    async with admin(tmp_path) as url, local_client() as http:
+        for headers, status in CALLERS:
+            for path in ("/healthz", "/readyz", "/metrics"):
+                async with http.get(f"{url}{path}", headers=headers) as answer:
+                    assert answer.status == status, (headers, await answer.text())
+            async with http.get(f"{url}/mcp", headers=headers) as answer:
+                assert answer.status == (404 if status == 200 else status)
