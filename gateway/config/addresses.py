@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import ssl
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cryptography.x509 import load_pem_x509_certificates
+
 from gateway.documents import Section
+from gateway.documents.reader import read_bytes
 from gateway.policy import Network, parse_network
 from gateway.policy.destinations import canonical_url, parse_origin
 
@@ -30,12 +32,13 @@ def network(section: Section, default: str, folder: Path | None = None) -> Netwo
 def check_authorities(section: Section, file: Path, key: str = "authorities") -> None:
     """Report a file that has no certificate authorities."""
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+        load_pem_x509_certificates(read_bytes(file))
     except FileNotFoundError:
         section.problem(f"there is no file {file}", key)
-    except (OSError, ValueError) as error:
-        reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else str(error)
-        section.problem(f"{file} cannot be used: {reason}", key)
+    except OSError as error:
+        section.problem(f"{file} cannot be read: {error.strerror}", key)
+    except ValueError:
+        section.problem(f"{file} has no certificates in PEM", key)
 
 
 def _network(section: Section, default: str) -> Network:
