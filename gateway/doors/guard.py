@@ -18,7 +18,8 @@ from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Si
 from gateway.doors.client_connection import HttpConnection
 from gateway.doors.client_limits import InFlight, watch_progress
 from gateway.doors.identify import CallPlace, Identify, RefusedCaller
-from gateway.doors.login.login import is_navigation, to_console
+from gateway.doors.login.login import to_console
+from gateway.doors.pages import is_navigation, readable
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import refusal_response
 from gateway.doors.revocation import Revocations
@@ -89,13 +90,15 @@ class Guard:
                 answer = await guarded(request, handler)
             except web.HTTPException as raised:
                 _end_unreadable(request, raised)
-                raise
+                if (shown := readable(request, raised)) is raised:
+                    raise
+                return shown
             except asyncio.CancelledError:
                 await noted(request, None)  # a caller refused on a socket may have disconnected
                 raise
             _end_unreadable(request, answer)
             await noted(request, answer)
-            return answer
+            return readable(request, answer)
 
         async def noted(request: web.Request, answer: web.StreamResponse | None) -> None:
             site = self._listener.sites.get(request.headers.get("host", "").lower())
@@ -218,6 +221,8 @@ class Guard:
         if site is Site.PLAIN and path in PROBES and request.method in ("GET", "HEAD"):
             return None
         is_mcp = site in (Site.PLAIN, Site.CONSOLE) and path.startswith("/mcp")
+        if fetch_site in ("none", "same-origin") and is_mcp and is_navigation(request):
+            return f"This is the address of an MCP server, for MCP clients. Browsers open {self._console}."
         if fetch_site not in (None, "same-origin") and (is_mcp or not _is_navigation(request, site)):
             return f"A web page of another site ({fetch_site}) may not use this gateway."
         if origin not in (None, self._listener.origins[host]):

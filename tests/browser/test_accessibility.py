@@ -141,6 +141,31 @@ async def test_the_report_of_the_record(seen: Page, tmp_path: Path) -> None:
         assert len(set(heights)) == 1
 
 
+async def test_the_pages_of_errors(seen: Page, world: World) -> None:
+    """Each door answers a person with a page, not with JSON, which also fits a phone."""
+    await world.shop.stop()
+    await seen.set_viewport_size({"width": 400, "height": 800})
+    port = world.gateway.port
+    for address, status, title in (
+        (f"{world.console}/nothing", 404, "Nothing here"),
+        (f"{world.console}/api/nothing", 404, "Nothing here"),
+        (f"{world.url}/nothing", 404, "Nothing here"),
+        (f"{world.url}/mcp", 403, "Not allowed"),
+        (f"{world.console}/mcp/cart", 403, "Not allowed"),
+        (f"{world.console}/login/back", 403, "Not logged in"),
+        (f"{world.console}/login/out", 200, "Logged out"),
+        (f"http://other.localhost:{port}/", 421, "Not an address of this gateway"),
+        (f"http://sandbox.localhost:{port}/nothing", 404, "Nothing here"),
+        (f"{world.site}/api/nothing", 403, "Not allowed"),
+        (f"{world.site}/api/products", 502, "The app's server did not answer"),
+    ):
+        answer = await seen.goto(address)
+        assert answer is not None
+        assert (address, answer.status, await seen.locator("h1").inner_text()) == (address, status, title)
+        assert not await findings(seen)
+        assert await seen.evaluate("document.documentElement.scrollWidth") <= 400
+
+
 @pytest.mark.parametrize("path", ["/", "/nothing-here"])
 async def test_the_site_of_the_example(seen: Page, world: World, path: str) -> None:
     """The cart as a web site, also at a URL that does not exist."""

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
+from gateway.doors.pages import readable
 from tests.world import World, local_client
 
 NAVIGATION = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -168,3 +171,27 @@ async def test_pages_of_other_sites_are_refused_where_there_is_no_server(world: 
     for fields in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
         async with local_client() as http, http.post(world.url + path, headers=fields) as answer:
             assert answer.status == 403
+
+
+@pytest.mark.parametrize("address", ["{console}/nothing", "{site}/api/nothing", "{url}/mcp"])
+async def test_an_error_is_a_page_for_a_person_only(world: World, address: str) -> None:
+    """A program's request gets the same status, and the rest of the head, but no HTML."""
+    url = address.format(console=world.console, site=world.site, url=world.url)
+    async with (
+        world.client() as client,
+        client.get(url, headers=NAVIGATION) as page,
+        client.get(url, headers=CLIENT) as plain,
+    ):
+        assert page.content_type == "text/html"
+        assert "<h1>" in await page.text()
+        assert plain.content_type != "text/html"
+        if url.startswith(world.site):
+            assert page.status == plain.status
+            assert page.headers["gateway-reason"] == plain.headers["gateway-reason"] == "policy-denied"
+
+
+def test_an_error_of_the_backend_is_its_own() -> None:
+    """A navigation to it gets the backend's answer, also if that is a problem document."""
+    request = make_mocked_request("GET", "/api/products/7", headers=NAVIGATION)
+    answer = web.Response(status=404, body=b'{"detail": "no such product"}', content_type="application/problem+json")
+    assert readable(request, answer) is answer
