@@ -103,6 +103,9 @@ NO_HASH = "0" * 64
 LINE_START = b'{"v":1,"writer":"'
 """The beginning of every line."""
 
+_WRITER_LENGTH: Final = 16
+"""Characters of the id of a writer, in hexadecimal."""
+
 _BLOCK = 256 * 1024
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _HEAD: Final = re.compile(
@@ -183,6 +186,32 @@ def read_link(raw: bytes) -> ChainLink:
         float(time),
         _values(raw[found.end() :], values),
     )
+
+
+def is_beginning(raw: bytes, before: ChainLink | None) -> bool:
+    """Whether the bytes, which are no whole line, can be the beginning of the line after `before`.
+
+    A loss of power leaves zeros in the place of bytes that had not reached the disk.
+    """
+    raw = raw.rstrip(b"\0")
+    found = _HEAD.match(raw)
+    if found is not None and (hashlib.sha256(found["head"]).hexdigest().encode() != found["hash"] or _is_json(raw)):
+        return False
+    if before is None:
+        return LINE_START.startswith(raw[: len(LINE_START)])
+    same = f'{before.writer}","seq":{before.seq + 1},"prev":"{before.hash}",'
+    writer = raw[len(LINE_START) : len(LINE_START) + _WRITER_LENGTH].decode("ascii", "replace")
+    other = f'{writer}","seq":1,"prev":"{before.hash}",'
+    starts = (LINE_START + text.encode() for text in (same, other))
+    return any(start.startswith(raw[: len(start)]) for start in starts)
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        parse_json(raw)
+    except InvalidJson:
+        return False
+    return True
 
 
 def read_line(raw: bytes) -> Line:

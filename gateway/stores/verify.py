@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from os import SEEK_END
 from pathlib import Path
 from time import sleep
 from typing import BinaryIO, Final
 
 from gateway.model import Json
 from gateway.stores.heads import EVERY, head_problem, is_head
-from gateway.stores.lines import NO_HASH, ChainLink, fields_of, raw_lines, read_link
+from gateway.stores.lines import NO_HASH, ChainLink, fields_of, is_beginning, raw_lines, read_link
 from gateway.stores.segments import pin_files
 
 MOST = 100
@@ -24,17 +24,24 @@ SETTLE: Final = 0.5
 PATIENCE = 3 * EVERY
 """Seconds between the first and the last line behind the last head that are normal; heads are written every ten."""
 
+_NOT_DECLARED: Final = (
+    "no head here declares their deletion by retention: a copy that is behind receives that head later, with the "
+    "lines that it lacks; verify it together with its journal"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line of a file or a database; `place` names it for a person, `raw` is None for a torn one.
+    """A line of a file or a database; `place` names it for a person, `raw` is None for one that has no end.
 
-    `beside` is what is wrong with the columns that a database has beside the line.
+    `beside` is what is wrong with the columns that a database has beside the line. `cut_off`: it has no end either, but
+    is the last one of the journal, and `raw` is what there is of it.
     """
 
     place: str
     raw: bytes | None
     beside: str | None = None
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,9 @@ class Verdict:
     """The result for one chain.
 
     `head` is the number of the last valid head, at `head_place`; `tail` counts the unproven lines behind it, and
-    `deleted` those whose values retention deleted. `beside` are other journals that its heads list. `last_place` and
-    `last_time` are of the last readable line.
+    `deleted` those whose values retention deleted. `beside` are other journals that its heads list. `last_place`,
+    `last_hash` and `last_time` are of the last readable line. `cut_off` is the place of a last line of which only the beginning was
+    written. `doubts` are what one copy alone cannot decide, as long as it is behind.
     """
 
     chain: str = ""
@@ -65,11 +73,14 @@ class Verdict:
     tail: int = 0
     tail_seconds: float = 0.0
     last_place: str = ""
+    last_hash: str = ""
     last_time: float = 0.0
     deleted: int = 0
     writers: int = 0
     beside: frozenset[str] = frozenset()
+    cut_off: str | None = None
     problems: list[LineProblem] = field(default_factory=list)
+    doubts: list[LineProblem] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -109,6 +120,8 @@ class Check:
 
     def take(self, found: FoundLine) -> None:
         """Check one line."""
+        if found.cut_off and self._is_cut_off(found):
+            return
         self.verdict.lines += 1
         self.verdict.tail += 1
         if found.raw is None:
@@ -117,7 +130,7 @@ class Check:
         try:
             link = read_link(found.raw)
         except ValueError as error:
-            self._say(found, str(error))
+            self._say(found, f"{error}, nor the beginning of the next one" if found.cut_off else str(error))
             self._broken = True
             return
         self.unreached.discard(link.hash)
@@ -133,7 +146,7 @@ class Check:
             if not is_head(link) and self._before is not None:
                 self._say(found, f"begins the writer {link.writer}, and is not signed")
         self._before, self._broken = link, False
-        self.verdict.last_place, self.verdict.last_time = found.place, link.time
+        self.verdict.last_place, self.verdict.last_hash, self.verdict.last_time = found.place, link.hash, link.time
         if self.verdict.tail and self._tail_began is None:
             self._tail_began = link.time  # not the head's: nothing is signed while nothing is written
         self.verdict.tail_seconds = max(0.0, link.time - (self._tail_began or 0.0)) if self.verdict.tail else 0.0
@@ -145,14 +158,13 @@ class Check:
         it has the head that declares their deletion.
         """
         verdict = self.verdict
-        until, missing = max(self.retained, retained or 0.0), "no retention deleted them"
-        if retained is None:
-            missing = (
-                "no head here declares their deletion by retention: a copy that is behind receives that head later"
-            )
+        until = max(self.retained, retained or 0.0)
         for time, place in zip(self._blank_times, self._blank_places, strict=True):
             if time >= until:
-                self._say(FoundLine(place, b""), f"lost its values, and {missing}")
+                if retained is None:
+                    verdict.doubts.append(LineProblem(place, f"lost its values, and {_NOT_DECLARED}"))
+                else:
+                    self._say(FoundLine(place, b""), "lost its values, and no retention deleted them")
                 break
         if verdict.head < known_head and not verdict.problems:
             text = f"is head {verdict.head}, the last one, and head {known_head} is known: lines after it are missing"
@@ -161,6 +173,17 @@ class Check:
             text = f"is the last head, and lines of {verdict.tail_seconds:.0f} s follow it: heads were taken away"
             self._say(FoundLine(verdict.head_place or "nothing", b""), text)
         return verdict
+
+    def _is_cut_off(self, found: FoundLine) -> bool:
+        """Whether a last line without end is the beginning of a line; a whole one lacks only its newline."""
+        raw = found.raw or b""
+        with suppress(ValueError):
+            read_link(raw)
+            return False
+        if not is_beginning(raw, self._before):
+            return False
+        self.verdict.cut_off = found.place
+        return True
 
     def _follows(self, found: FoundLine, link: ChainLink) -> None:
         before = self._before
@@ -262,24 +285,31 @@ def verify_chain(
 
 
 def found_in(path: Path) -> Iterator[FoundLine]:
-    """Yield every line of the files of a journal, oldest first."""
+    """Yield every line of the files of a journal, oldest first.
+
+    A killed gateway, or a full disk, leaves the beginning of a line at the end of the last file, and of no other.
+    """
     with pin_files(path) as segments:
         for segment in segments:
             with segment.open() as file:
-                number = 0
-                for number, (_, raw) in enumerate(raw_lines(file), 1):
+                number, end = 0, 0
+                for number, (end, raw) in enumerate(raw_lines(file), 1):
                     yield FoundLine(f"{segment.path.name}:{number}", raw)
-                if _ends_torn(file):
-                    yield FoundLine(f"{segment.path.name}:{number + 1}", None)
+                *whole, rest = _rest(file, end).split(b"\n")
+                for number, raw in enumerate(whole, number + 1):
+                    yield FoundLine(f"{segment.path.name}:{number}", raw)
+                if rest:
+                    last = segment is segments[-1]
+                    yield FoundLine(f"{segment.path.name}:{number + 1}", rest if last else None, cut_off=last)
 
 
-def _ends_torn(file: BinaryIO) -> bool:
-    """Whether the last line has no end, and gets none: a running gateway may be in the middle of writing it."""
-    size = 0
+def _rest(file: BinaryIO, end: int) -> bytes:
+    """Return what follows the last whole line, which ends at `end`, unless a running gateway is still writing it."""
+    rest = b""
     for pause in (0.0, SETTLE):
         sleep(pause)
-        before, size = size, file.seek(0, SEEK_END)
-        file.seek(max(0, size - 1))
-        if file.read() in (b"", b"\n"):
-            return False
-    return size == before
+        file.seek(end)
+        before, rest = rest, file.read()
+        if not rest or rest.endswith(b"\n"):
+            return b""
+    return rest if rest == before else b""

@@ -210,6 +210,39 @@ async def test_a_database_that_is_behind_its_journal(folder: Path) -> None:
     assert result.exit_code == 0, result.stdout
 
 
+async def test_a_last_line_that_was_cut_off(folder: Path) -> None:
+    """A kill leaves it: that is said, and the lines before it are proven."""
+    path = folder / "gateway.journal"
+    async with Journal(path, key=key_in(folder / "gateway.journal.key"), now=lambda: START + 60):
+        pass
+    path.write_bytes(path.read_bytes()[:-9])
+    result = await asyncio.to_thread(run, folder, "verify")
+    assert result.exit_code == 0, result.stdout
+    assert "gateway.journal:30 is the beginning of a line: it was cut off while it was written" in result.stdout
+    assert "NOT PROVEN" not in result.stdout
+    (journal, _) = json.loads((await asyncio.to_thread(run, folder, "verify", "--json")).stdout)["records"]
+    assert (journal["ok"], journal["cut_off"]) == (True, "gateway.journal:30")
+
+
+async def test_lines_behind_the_last_head_that_were_taken_out_of_the_journal(folder: Path) -> None:
+    """No head proves them, but the database has them."""
+    await goes_on(folder)
+    await asyncio.to_thread(run, folder, "verify")
+    path = folder / "gateway.journal"
+    async with Journal(path, key=key_in(folder / "gateway.journal.key"), now=lambda: START + 61) as journal:
+        journal.append(AuditRecord("r13", "outcome", START + 61, fields(13)))
+        left = path.read_bytes()
+        async with Database(f"sqlite:///{folder}/gateway.db") as database:
+            await _filled(Records(database), journal)
+    path.write_bytes(left)
+    assert (await asyncio.to_thread(run, folder, "verify")).exit_code == 0
+    for cut in (b"".join(left.splitlines(keepends=True)[:-1]), left[:-9]):
+        path.write_bytes(cut)
+        result = await asyncio.to_thread(run, folder, "verify")
+        assert result.exit_code == 1, result.stdout
+        assert "lines after it are missing, which the database has" in result.stdout
+
+
 async def test_a_database_of_which_nothing_was_copied_yet(tmp_path: Path) -> None:
     """A gateway that is killed right after its first start has created the tables, and its journal has the lines."""
     (tmp_path / "gateway.yaml").write_text("apps: {}\n")
@@ -258,6 +291,12 @@ async def test_values_that_retention_deleted_before_they_were_copied(
     result = await asyncio.to_thread(run, folder, "verify")
     assert (result.exit_code, (problem or "") in result.stdout) == (problem is not None, True), result.stdout
     assert "the values of" in result.stdout.partition("database")[2]
+    if change is not None:
+        return
+    public = (await asyncio.to_thread(run, folder, "key")).stdout.strip()
+    alone = await asyncio.to_thread(run, folder, "verify", "--record", str(folder / "gateway.db"), "--key", public)
+    assert (alone.exit_code, "UNDECIDED: all lines are proven to head" in alone.stdout) == (3, True), alone.stdout
+    assert "NOT PROVEN" not in alone.stdout
 
 
 async def test_a_note_of_how_far_the_database_is_that_was_set_back(folder: Path) -> None:

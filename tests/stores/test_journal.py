@@ -319,10 +319,12 @@ async def test_numbers(path: Path) -> None:
 
 
 async def test_torn_end(path: Path) -> None:
-    """A torn end is a problem, until the next start has set it aside."""
+    """A torn end is what a kill leaves; something else in its place is a problem."""
     lines = await filled(path)
     path.write_bytes(b"".join(lines)[:-5])
-    assert verify(path) == [f"journal.jsonl:{len(lines)} is torn: it has no end"]
+    assert verify(path) == []
+    path.write_bytes(b"".join(lines) + b"...")
+    assert verify(path) == [f"journal.jsonl:{len(lines) + 1} is not a line of a journal, nor the beginning of the next one"]
 
 
 # followers

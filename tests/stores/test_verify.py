@@ -223,6 +223,85 @@ async def test_the_tail_is_not_proven(path: Path) -> None:
     assert (verdict.head, verdict.tail) == (5, 4)
 
 
+@pytest.mark.parametrize("kept", [1, 25, 60, 110, 200, -1])
+async def test_a_last_line_that_was_cut_off(path: Path, kept: int) -> None:
+    """What a kill leaves of a line that was being written is no tampering, and proves nothing itself."""
+    *lines, last = await written(path)
+    path.write_bytes(b"".join(line + b"\n" for line in lines) + last[:kept])
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert (verdict.problems, verdict.cut_off) == ([], "journal:22")
+    assert (verdict.lines, verdict.head, verdict.tail) == (21, 5, 4)
+    assert first(verify_chain(found_in(path), TRUSTED, known_head=6)).endswith("lines after it are missing")
+
+
+async def test_a_first_line_that_was_cut_off(path: Path) -> None:
+    """Killed right after its first start."""
+    lines = await written(path)
+    path.write_bytes(lines[0][:50])
+    assert verify_chain(found_in(path), TRUSTED).cut_off == "journal:1"
+
+
+async def test_a_new_start_whose_line_was_cut_off(path: Path) -> None:
+    """Another writer begins with number 1."""
+    lines = await written(path)
+    path.write_bytes(b"".join(line + b"\n" for line in lines[:11]) + lines[11][:150])
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert (verdict.problems, verdict.cut_off, verdict.head) == ([], "journal:12", 3)
+
+
+async def test_zeros_in_the_place_of_a_line(path: Path) -> None:
+    """A loss of power leaves them."""
+    lines = await written(path)
+    path.write_bytes(b"".join(line + b"\n" for line in lines[:-1]) + lines[-1][:90] + bytes(300))
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert (verdict.problems, verdict.cut_off) == ([], "journal:22")
+
+
+async def test_a_last_line_without_its_newline(path: Path) -> None:
+    """The line is whole, and proves what it says."""
+    lines = await written(path)
+    path.write_bytes(b"\n".join(lines))
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert (verdict.problems, verdict.cut_off, verdict.head, verdict.tail) == ([], None, 6, 0)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"x",
+        b'{"v":2',
+        b'{"v":1,"writer":"0123456789abcdef","seq":2',
+        b'{"v":1,"writer":"0123456789abcdef","seq":1,"prev":"' + b"0" * 64,
+        b"\0x",
+    ],
+)
+async def test_what_is_not_the_beginning_of_the_next_line(path: Path, rest: bytes) -> None:
+    """The gateway did not write it."""
+    lines = await written(path)
+    path.write_bytes(b"".join(line + b"\n" for line in lines) + rest)
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert first(verdict) == "journal:23 is not a line of a journal, nor the beginning of the next one"
+    assert verdict.cut_off is None
+
+
+async def test_an_altered_last_line_without_its_newline(path: Path) -> None:
+    """A line with a hash is whole."""
+    lines = await written(path)
+    path.write_bytes(b"\n".join([*lines[:-2], lines[-2].replace(b"/3", b"/4")]))
+    verdict = verify_chain(found_in(path), TRUSTED)
+    assert "was altered" in first(verdict)
+
+
+async def test_a_line_that_was_cut_off_in_a_closed_file(path: Path) -> None:
+    """The gateway closes only whole files."""
+    async with Journal(path, now=Clock(), key=KEY, keeping=Keeping(size=100)) as journal:
+        journal.append(AuditRecord("a", "outcome", 1_700_000_000.0, {}))
+        journal.rotate()
+    closed = closed_segments(path)[0].path
+    closed.write_bytes(closed.read_bytes()[:-3])
+    assert "is torn: it has no end" in first(verify_chain(found_in(path), TRUSTED))
+
+
 async def test_values_that_retention_did_not_delete(path: Path) -> None:
     """Values cannot be removed in retention's name."""
     lines = await written(path)
@@ -378,6 +457,6 @@ def test_a_line_that_is_being_written_is_not_torn(tmp_path: Path, completed: boo
     assert next(found).raw == b'{"a": 1}'
     timer = Timer(0.05, complete)
     timer.start()
-    rest = [one.raw for one in found]
+    rest = [(one.raw, one.cut_off) for one in found]
     timer.join()
-    assert rest == ([] if completed else [None])
+    assert rest == ([] if completed else [(b'{"b"', True)])

@@ -33,8 +33,12 @@ from gateway.stores.verify import PATIENCE, Check, LineProblem, Verdict, found_i
 STEP = 2000
 """Lines between updates of the progress bar."""
 
+UNDECIDED = 3
+"""Exit code if no line is invalid, but a copy that is behind lacks the head that would explain what it lacks."""
 
 _LOST = "SQLite may lose them where the machine loses its power, and the next start of the gateway copies them again"
+
+_LOST_HERE = "a loss of power takes them, too, unless audit.fsync is always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ def verify(
 ) -> None:
     """Verify that no line of the record was altered, removed, added or moved.
 
-    Reads the journal and the database. Exit code 1 and the first invalid line if the verification fails.
+    Reads the journal and the database. Exit code 0 if they are proven (also if a killed gateway left the beginning of a
+    line at the end of the journal), 1 with the first invalid line if not, 3 if a copy that is behind cannot decide it.
 
     Example: webmcp-gateway audit verify
     """
@@ -97,12 +102,18 @@ def verify(
     rules = Rules(trusted or (), bool(trusted) and not keys, frozenset(gone), max(head, 0), begins_at, as_json)
     judged = list(_judged(where, rules))
     if as_json:
-        write_json({"ok": all(one.verdict.sound for one in judged), "records": [_json(one) for one in judged]})
+        code = _exit_code(judged)
+        write_json({"ok": code == 0, "undecided": code == UNDECIDED, "records": [_json(one) for one in judged]})
     else:
         for one in judged:
             _tell(one)
+    click.get_current_context().exit(_exit_code(judged))
+
+
+def _exit_code(judged: Sequence[Judged]) -> int:
     if not all(one.verdict.sound for one in judged):
-        click.get_current_context().exit(FAILED)
+        return FAILED
+    return UNDECIDED if any(one.verdict.doubts for one in judged) else 0
 
 
 def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
@@ -114,7 +125,8 @@ def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
         copied = _copied(where.journal) if filled and where.journal is not None else copied
     if where.database is not None and (where.journal is None or has_database(where.database)):
         copies = asyncio.run(_database(where.database, rules, copied))
-    own = _journal(where.journal, rules) if where.journal is not None else None
+    copy = copies.get(copied.chain)
+    own = _journal(where.journal, rules, copy.verdict if copy is not None else None) if where.journal else None
     head = rules.head if own is None else 0
     retained = {own.verdict.chain: own.retained} if own is not None else {}
     database = {
@@ -126,6 +138,8 @@ def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
         known = {chain: one.verdict.head for chain, one in database.items() if one.verdict.sound}
         head = max(rules.head, known.get(own.verdict.chain, 0))
         journal = Judged(str(where.journal), own.end(head, own.retained))
+        if own.unreached and journal.verdict.sound:
+            own.missing_end(f", which the database has; {_LOST_HERE}")
         if filled and journal.verdict.chain in database and copied.hash is None:
             _hold_to_journal(database[journal.verdict.chain].verdict, journal.verdict)
         found.append(journal)
@@ -179,9 +193,10 @@ def _check(rules: Rules, begins_at: int | None = None, reaches: Collection[str] 
     return Check(rules.trusted or None, begins_at, in_order=rules.in_order, reaches=reaches)
 
 
-def _journal(path: Path, rules: Rules) -> Check:
+def _journal(path: Path, rules: Rules, copy: Verdict | None) -> Check:
+    """Check the journal, which must have every line that was copied from it."""
     segments = all_segments(path)
-    check = _check(rules, rules.begins_at)
+    check = _check(rules, rules.begins_at, {copy.last_hash} if copy is not None and copy.sound and copy.lines else ())
     with _bar(f"{path.name}", sum(segment.size for segment in segments), rules.quiet) as advance:
         size = 0
         for number, found in enumerate(found_in(path), 1):
@@ -244,8 +259,15 @@ def _tell(judged: Judged) -> None:
         click.echo(f"  and {len(verdict.problems) - 10} more that follow")
     if verdict.deleted:
         click.echo(f"  the values of {verdict.deleted:,} lines were deleted, as audit.retain says")
+    if verdict.cut_off is not None:
+        why = "it was cut off while it was written, as when the gateway is killed, and is no sign of tampering"
+        click.echo(f"  {verdict.cut_off} is the beginning of a line: {why}; the next start sets it aside")
+    for doubt in verdict.doubts:
+        click.echo(f"  {doubt}")
     if verdict.problems:
         click.echo(f"  NOT PROVEN; the lines before the first of these are proven up to head {verdict.head:,}")
+    elif verdict.doubts:
+        click.echo(f"  UNDECIDED: all lines are proven to head {verdict.head:,}, but not who deleted these values")
     else:
         tail = f"the tail of {verdict.tail:,} lines is unproven" if verdict.tail else "no line follows it"
         click.echo(f"  proven to head {verdict.head:,} ({verdict.head_place}), {tail}")
@@ -262,5 +284,7 @@ def _json(judged: Judged) -> dict[str, Json]:
         "proven_to_head": verdict.head,
         "unproven_lines": verdict.tail,
         "values_deleted": verdict.deleted,
+        "cut_off": verdict.cut_off,
+        "doubts": [str(doubt) for doubt in verdict.doubts],
         "problems": [str(problem) for problem in verdict.problems],
     }
