@@ -47,6 +47,7 @@ class Reason(StrEnum):
     CREDENTIAL_FAILED = "credential-failed"
     BACKEND_UNAVAILABLE = "backend-unavailable"
     AUDIT_UNAVAILABLE = "audit-unavailable"
+    STATE_UNAVAILABLE = "state-unavailable"
     CONDITION_LIMIT = "condition-limit"
     NO_HOST = "no-host"
     CONNECTION_LOST = "connection-lost"
@@ -80,6 +81,7 @@ STATUS: dict[Reason, int] = {
     Reason.CREDENTIAL_FAILED: 502,
     Reason.BACKEND_UNAVAILABLE: 503,
     Reason.AUDIT_UNAVAILABLE: 503,
+    Reason.STATE_UNAVAILABLE: 503,
     Reason.CONDITION_LIMIT: 503,
     Reason.NO_HOST: 503,
     Reason.CONNECTION_LOST: 503,
@@ -114,6 +116,7 @@ WORDS: dict[Reason, str] = {
     Reason.CREDENTIAL_FAILED: "The app cannot log in to its server. Try again later.",
     Reason.BACKEND_UNAVAILABLE: "The app's server is not available. Try again later.",
     Reason.AUDIT_UNAVAILABLE: "This cannot be recorded now, so it was not done. Try again later.",
+    Reason.STATE_UNAVAILABLE: "This cannot be checked now, so it was not done. Try again later.",
     Reason.CONDITION_LIMIT: "This is more than what can be checked here.",
     Reason.NO_HOST: "The app cannot reach its server from here.",
     Reason.CONNECTION_LOST: "The connection of the app was lost. Open the app again.",

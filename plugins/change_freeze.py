@@ -14,6 +14,9 @@ from gateway.model import AuditRecord, Caller, CanonicalRequest
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 
+NAMES = {__name__, Path(__file__).name}
+"""The names by which `plugins` of gateway.yaml can load this plugin; a refusal begins with its plugin's."""
+
 log = logging.getLogger("webmcp_gateway.change_freeze")
 
 
@@ -29,6 +32,7 @@ def check_request(request: CanonicalRequest, caller: Caller) -> str | None:
 
 @hookimpl
 async def audit_record(record: AuditRecord) -> None:
-    """Log a request that a plugin refused."""
-    if record.phase == "outcome" and record.fields.get("reason") == "plugin-refused":
+    """Log a request that this plugin refused; others' refusals are theirs to log."""
+    refused = record.phase == "outcome" and record.fields.get("reason") == "plugin-refused"
+    if refused and str(record.fields.get("detail")).partition(": ")[0] in NAMES:
         log.warning("stopped %(method)s %(url)s of %(principal)s (%(initiator)s)", dict(record.fields))

@@ -209,10 +209,8 @@ def own_file(path: Path, method: str, url: str, limit: int) -> Response | None:
     try:
         if os.path.realpath(path) != str(path):
             return None
-        body = read_bytes(path, limit + 1)
+        body = read_bytes(path, limit)
     except OSError:
-        return None
-    if len(body) > limit:
         return None
     headers = (("content-type", media_type(path)), ("cache-control", "no-cache"))
     if method == "HEAD":

@@ -77,6 +77,9 @@ def fetch_keys(url: str) -> Flow[tuple[PublicKey, ...]]:
 def introspect(spec: OAuthIssuer, server: Metadata, token: str) -> Flow[dict[str, Json] | None]:
     """Return the claims of an active token (RFC 7662 2); None for any other. Raises `Unidentified`.
 
+    An answer without a boolean `active` says nothing about the token, as no answer does (503): with 401, clients would
+    throw good tokens away, and open streams would end.
+
     Authlib 1.9's `IntrospectTokenValidator` takes any `active` that is not empty for true, such as the text "false".
     """
     if server.introspection is None:
@@ -86,7 +89,9 @@ def introspect(spec: OAuthIssuer, server: Metadata, token: str) -> Flow[dict[str
     if answer.status != 200:
         raise unavailable("refuses to introspect tokens for this gateway")
     claims = _object(answer)
-    if claims.get("active") is not True or str(claims.get("token_type") or "Bearer").lower() != "bearer":
+    if not isinstance(claims.get("active"), bool):  # required, and a boolean (RFC 7662 2.2)
+        raise unavailable("does not say whether a token is active")
+    if not claims["active"] or str(claims.get("token_type") or "Bearer").lower() != "bearer":
         return None
     del claims["active"]
     # They should be numbers (RFC 7662 2.2); some servers write them as strings.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gateway.cli.group import Unusable
+from gateway.documents.reader import open_file
 from gateway.model import AuditRecord
 from gateway.stores.lines import LINE_START, raw_lines, read_line
 
@@ -50,7 +52,7 @@ def outcomes(path: Path) -> Iterator[Read]:
     if _start(path).startswith(_SQLITE):
         yield from _of_database(path)
         return
-    with path.open("rb") as file:
+    with os.fdopen(open_file(path), "rb") as file:
         for offset, raw in raw_lines(file):
             if _OUTCOME in raw:
                 yield Read(offset, _record(raw))
@@ -84,7 +86,7 @@ def _record(raw: bytes) -> AuditRecord | None:
 
 def _start(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             return file.read(64)
     except OSError as error:
         raise Unusable(f"{path}: cannot be read: {error.strerror}") from error

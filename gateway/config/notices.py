@@ -10,6 +10,7 @@ from gateway.config.secrets import PendingSecret
 from gateway.config.upstreams import UpstreamSettings
 from gateway.config.values import Config
 from gateway.documents import load
+from gateway.documents.nodes import MAX_SIZE
 from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
@@ -98,7 +99,7 @@ def _comparable(value: object) -> object:
 
 def _places(config: Config, file: str) -> dict[str, tuple[int, int]]:
     try:
-        return dict(load(read_bytes(config.path).decode(), file).keys)
+        return dict(load(read_bytes(config.path, MAX_SIZE).decode(), file).keys)
     except (OSError, UnicodeError, DocumentError):
         return {}
 

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from gateway.documents import Node, Section
+from gateway.documents.nodes import MAX_SIZE
 from gateway.documents.reader import read_bytes, unreadable
 from gateway.errors import DocumentError, Problem
 from gateway.model import Secret
 
 UNSET: Final = "x" * 64
 """A placeholder for each secret that a command does not need."""
+
+MAX_SECRET: Final = 1024 * 1024
+"""Bytes of a file with a secret."""
 
 _REFERENCE = re.compile(r"\$\{(env|file|plugin):([^{}]+)\}")
 
@@ -103,7 +107,7 @@ def misplaced_secrets(root: Node, allowed: Collection[str], exempt: Sequence[Nod
 def config_text(path: Path) -> str:
     """Return the text of gateway.yaml. Raises DocumentError, with the remedy if there is no such file."""
     try:
-        return read_bytes(path).decode()
+        return read_bytes(path, MAX_SIZE).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = unreadable(error)
         if isinstance(error, FileNotFoundError):
@@ -118,7 +122,7 @@ def _variable(name: str, environ: Mapping[str, str]) -> Secret | str:
 
 def _content(path: Path) -> Secret | str:
     try:
-        value = read_bytes(path).decode().strip("\r\n")
+        value = read_bytes(path, MAX_SECRET).decode().strip("\r\n")
     except (OSError, UnicodeError) as error:
         return f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}"
     return Secret(value) if value else f"the file {path} is empty"

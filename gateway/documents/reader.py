@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gateway.documents.nodes import Node, parse, parse_duration, parse_size, quote, raise_all
 from gateway.errors import Problem
@@ -23,19 +23,30 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-def read_bytes(path: Path, most: int = -1) -> bytes:
-    """Return the content of a file, or its first `most` bytes. Raises OSError, also if it is not a regular file."""
+LARGEST: Final = 256 * 1024 * 1024
+"""Bytes of a file that is read at once, such as a film in an app."""
+
+
+def open_file(path: Path) -> int:
+    """Open a regular file, and return its descriptor. Raises OSError: a pipe would block, a device may be endless."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would block
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no file", str(path))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(descriptor)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no file", str(path))
+
+
+def read_bytes(path: Path, most: int = LARGEST) -> bytes:
+    """Return the content of a regular file of at most `most` bytes. Raises OSError."""
+    with os.fdopen(open_file(path), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        size = f"{most // 2**20} MiB" if most >= 2**20 else f"{most:,} bytes"
+        raise OSError(errno.EFBIG, f"larger than {size}", str(path))
+    return content
 
 
 T = TypeVar("T")

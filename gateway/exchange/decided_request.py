@@ -142,7 +142,7 @@ class Idempotency:
 
         The key is the app's, hashed with principal, app and route, or a random one for the retries of an idempotent
         route. Raises `Refusal`: `bad-request` for an invalid key, `idempotency-conflict` for one that was used for
-        another request, or that cannot be looked up at present.
+        another request, `state-unavailable` for one that cannot be looked up at present.
         """
         if decided.canonical.method in SAFE_METHODS:
             return decided
@@ -158,7 +158,7 @@ class Idempotency:
         except OSError as error:
             log.error("idempotency keys cannot be looked up: %s", error)
             detail = "The idempotency key of this call cannot be looked up at present; nothing was sent."
-            raise Refusal(Reason.IDEMPOTENCY_CONFLICT, detail, status=503) from error
+            raise Refusal(Reason.STATE_UNAVAILABLE, detail) from error
         if not fresh:
             raise Refusal(Reason.IDEMPOTENCY_CONFLICT, "This idempotency key was used for another request.")
         return replace(decided, key=key)

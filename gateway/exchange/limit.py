@@ -109,7 +109,7 @@ class Limiter:
         self._now = now
 
     async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
-        """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`) with the time to wait.
+        """Count one call. Raises `Refusal`: `rate-limited`, `quota-exceeded` (with the time to wait), `state-unavailable`.
 
         In report mode the refusal is returned instead, to be recorded.
         """
@@ -138,7 +138,7 @@ class Limiter:
             log.error("quotas cannot be counted: %s", error)
             self._rates.give_back(obligations.limits, taken)
             detail = "The quota of this call cannot be counted at present; nothing was sent."
-            raise Refusal(Reason.QUOTA_EXCEEDED, detail, status=503) from error
+            raise Refusal(Reason.STATE_UNAVAILABLE, detail) from error
         if exceeded is not None:
             self._rates.give_back(obligations.limits, taken)
             raise _exceeded(exceeded, now)

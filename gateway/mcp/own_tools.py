@@ -283,7 +283,7 @@ class StorageTool:
         except SealBroken as error:
             raise Refusal(Reason.INTERNAL, f"The stored items of this page cannot be decrypted: {error}.") from error
         except OSError as error:
-            raise Refusal(Reason.BACKEND_UNAVAILABLE, "What pages keep cannot be reached now.") from error
+            raise Refusal(Reason.STATE_UNAVAILABLE, "What pages keep cannot be reached now.") from error
         if not kept:
             _STORAGE.exceeded(person)
             raise Refusal(

@@ -289,7 +289,7 @@ def _frame(text: str) -> str:
 def read_file(path: Path) -> str:
     """Read a text file. Raises DocumentError."""
     try:
-        return read_bytes(path, MAX_FILE + 1).decode()
+        return read_bytes(path, MAX_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
 

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from gateway.documents.reader import read_bytes
 from gateway.errors import StartError
 from gateway.jsontext.writing import signed_json
 from gateway.model import Json
@@ -22,6 +23,9 @@ SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
 EVERY: Final = 10.0
 """Seconds between two heads, while lines are written."""
+
+MAX_KEYS: Final = 1024 * 1024
+"""Bytes of a file of public keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def keys_beside(journal: Path) -> Path:
 def known_keys(path: Path) -> list[str]:
     """Return the public keys in such a file, oldest first; none if it is missing. Raises OSError."""
     try:
-        lines = path.read_text("ascii", "replace").splitlines()
+        lines = read_bytes(path, MAX_KEYS).decode("ascii", "replace").splitlines()
     except FileNotFoundError:
         return []
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

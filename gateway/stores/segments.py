@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from gateway.documents.reader import open_file
 from gateway.stores.lines import fields_of, raw_lines, raw_lines_backwards, read_link
 
 _BLOCK: Final = 1024 * 1024
@@ -153,7 +154,7 @@ def pin_files(path: Path) -> Iterator[list[Segment]]:
     The growing file is opened first: after a rotation, its name belongs to another file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(path)
     except FileNotFoundError:
         yield closed_segments(path)
         return

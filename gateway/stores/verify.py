@@ -61,8 +61,8 @@ class Verdict:
 
     `head` is the number of the last valid head, at `head_place`; `tail` counts the unproven lines behind it, and
     `deleted` those whose values retention deleted. `beside` are other journals that its heads list. `last_place`,
-    `last_hash` and `last_time` are of the last readable line. `cut_off` is the place of a last line of which only the beginning was
-    written. `doubts` are what one copy alone cannot decide, as long as it is behind.
+    `last_hash` and `last_time` are of the last readable line. `cut_off` is the place of a last line of which only the
+    beginning was written. `doubts` are what one copy alone cannot decide, as long as it is behind.
     """
 
     chain: str = ""
@@ -293,10 +293,12 @@ def found_in(path: Path) -> Iterator[FoundLine]:
         for segment in segments:
             with segment.open() as file:
                 number, end = 0, 0
-                for number, (end, raw) in enumerate(raw_lines(file), 1):
+                for offset, raw in raw_lines(file):
+                    number, end = number + 1, offset
                     yield FoundLine(f"{segment.path.name}:{number}", raw)
                 *whole, rest = _rest(file, end).split(b"\n")
-                for number, raw in enumerate(whole, number + 1):
+                for raw in whole:
+                    number += 1
                     yield FoundLine(f"{segment.path.name}:{number}", raw)
                 if rest:
                     last = segment is segments[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,49 @@ def test_each_is_named_without_a_traceback(tmp_path: Path, monkeypatch: pytest.M
     assert done.exit_code in (1, 2), done.exception
     (line,) = done.output.splitlines()
     assert "loop" in line or LONG in line
+
+
+@pytest.fixture
+def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an endless device, a pipe that nobody writes, and a file of 64 GiB."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(64 * 2**30)
+    (tmp_path / "policy.yaml").write_text("version: 1\n", "utf-8")
+    (tmp_path / "gateway.journal").write_bytes(b"")
+    return tmp_path
+
+
+FILES = (
+    "policy learn FILE",
+    "policy learn FILE --into policy.yaml",
+    "policy learn policy.yaml --into FILE",
+    "policy replay FILE --policy policy.yaml",
+    "policy check FILE",
+    "policy test FILE",
+    "policy diff FILE policy.yaml",
+    "policy explain GET /x --policy FILE",
+    "pack FILE --app a",
+    "doctor -c FILE",
+    "token list -c FILE",
+    "audit verify --record gateway.journal --key FILE",
+)
+RECORDS = tuple(f"audit {command} --record FILE" for command in ("verify --any-key", "query", "export", "tail"))
+"""These may be large."""
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [*product(FILES, ("endless", "pipe", "large")), *product(RECORDS, ("endless", "pipe"))],
+)
+def test_a_file_that_has_no_end_is_named(unusable: Path, command: str, file: str) -> None:
+    """A command neither reads it until the memory is full, nor waits for it forever."""
+    done = CliRunner().invoke(main, command.replace("FILE", file).split())
+    assert done.exit_code in (1, 2), done.exception
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert file in done.output
 
 
 @pytest.mark.parametrize("url", ["", "http://[::1", "http://localhost:99999/mcp", "http://", "ftp://localhost/mcp"])

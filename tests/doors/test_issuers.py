@@ -214,6 +214,9 @@ async def test_opaque_tokens_are_introspected(evil: Issuer, http_client: str) ->
         "bound": {**evil.claims("https://gateway.test"), "active": True, "cnf": {"jkt": "x"}},
         "dpop": {**evil.claims("https://gateway.test"), "active": True, "token_type": "DPoP"},
         "text": {**evil.claims("https://gateway.test"), "active": "true"},
+        "number": {**evil.claims("https://gateway.test"), "active": 1},
+        "null": {**evil.claims("https://gateway.test"), "active": None},
+        "silent": evil.claims("https://gateway.test"),
         "endless": {**evil.claims("https://gateway.test", exp=None), "active": True},
         "texts": {**texts, "active": True, "token_type": None},
         "expired": {**texts, "exp": "1000000000", "active": True},
@@ -235,7 +238,10 @@ async def test_opaque_tokens_are_introspected(evil: Issuer, http_client: str) ->
         "foreign": "401",
         "bound": "401",
         "dpop": None,
-        "text": None,
+        "text": "503",
+        "number": "503",
+        "null": "503",
+        "silent": "503",
         "endless": "401",
         "texts": "alice",
         "expired": "401",
@@ -243,7 +249,7 @@ async def test_opaque_tokens_are_introspected(evil: Issuer, http_client: str) ->
         "later": "401",
         "unknown": None,
     }
-    assert evil.asked["/introspect"] == 12
+    assert evil.asked["/introspect"] == 15
 
 
 async def test_who_was_good_is_no_guess(evil: Issuer) -> None:

@@ -136,7 +136,7 @@ async def test_without_its_database_nothing_is_sent(tmp_path: Path) -> None:
     async with built(tmp_path, idempotent=True) as house:
         await house.database.__aexit__(None, None, None)
         refused = await house.exchange.run(KEYED, PAGE)
-        assert (refused.status, reason(refused)) == (503, Reason.IDEMPOTENCY_CONFLICT)
+        assert (refused.status, reason(refused)) == (503, Reason.STATE_UNAVAILABLE)
         assert house.shop.sent == []
 
 

@@ -96,7 +96,7 @@ async def test_without_its_database_a_quota_refuses(tmp_path: Path) -> None:
     async with built(tmp_path, quotas=(TWO_A_DAY,)) as house:
         await house.database.__aexit__(None, None, None)
         refused = await house.exchange.run(ITEMS, PAGE)
-        assert (refused.status, reason(refused)) == (503, Reason.QUOTA_EXCEEDED)
+        assert (refused.status, reason(refused)) == (503, Reason.STATE_UNAVAILABLE)
         assert house.shop.sent == []
 
 

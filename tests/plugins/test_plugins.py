@@ -51,7 +51,12 @@ async def test_the_change_freeze_stops_changes_and_says_why(
     freeze = tmp_path / "freeze"
     freeze.write_text("quarter end\n")
     monkeypatch.setenv("WEBMCP_GATEWAY_FREEZE", str(freeze))
-    extra = f"plugins: [{PLUGINS / 'change_freeze.py'}]"
+    other = tmp_path / "not_today.py"
+    other.write_text(
+        "from gateway.hookspecs import hookimpl\n\n@hookimpl\ndef check_request(request):\n"
+        "    return 'not today' if request.path == '/api/orders' else None\n"
+    )
+    extra = f"plugins: [{PLUGINS / 'change_freeze.py'}, {other}]"
     caplog.set_level(logging.WARNING)
     async with running(tmp_path, extra=extra) as world, world.client(headers=own(world)) as client:
         async with client.get(f"{world.site}/api/products") as reading:
@@ -62,8 +67,13 @@ async def test_the_change_freeze_stops_changes_and_says_why(
             told = await adding.json(content_type=None)
             assert "quarter end" in told["detail"]
             assert told["cause"] == f"change_freeze.py: {told['detail']}"  # without the plugin's folder
+        async with client.delete(f"{world.site}/api/cart/x") as removing:
+            assert (await removing.json(content_type=None))["cause"].startswith("change_freeze.py: ")
+        async with client.get(f"{world.site}/api/orders") as asking:
+            assert asking.headers["gateway-reason"] == "plugin-refused"
         assert [line["method"] for line in world.arrived()] == ["GET"]
     assert "stopped POST /api/cart" in caplog.text
+    assert "stopped GET" not in caplog.text
 
 
 async def test_a_command_gives_secrets_and_tokens(tmp_path: Path) -> None:

@@ -324,7 +324,9 @@ async def test_torn_end(path: Path) -> None:
     path.write_bytes(b"".join(lines)[:-5])
     assert verify(path) == []
     path.write_bytes(b"".join(lines) + b"...")
-    assert verify(path) == [f"journal.jsonl:{len(lines) + 1} is not a line of a journal, nor the beginning of the next one"]
+    assert verify(path) == [
+        f"journal.jsonl:{len(lines) + 1} is not a line of a journal, nor the beginning of the next one"
+    ]
 
 
 # followers

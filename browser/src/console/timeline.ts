@@ -52,6 +52,7 @@ const FAILED = new Set([
   "connection-lost",
   "condition-limit",
   "audit-unavailable",
+  "state-unavailable",
   "internal",
 ]);
 

@@ -18,6 +18,7 @@ import click
 from gateway.cli.group import Unusable, config_option
 from gateway.config import Places, record_places
 from gateway.documents import parse_duration
+from gateway.documents.reader import open_file
 from gateway.doors.refused_callers import CODES
 from gateway.errors import Reason, StartError
 from gateway.model import AuditRecord, Effect, Initiator, Json
@@ -167,7 +168,7 @@ def source(config: Path, record: str | None) -> RecordSource:
         return RecordSource(None, record, None)
     path = Path(record)
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             start = file.read(len(_SQLITE))
     except OSError as error:
         raise Unusable(f"{path}: cannot be read: {error.strerror}") from error
@@ -308,7 +309,10 @@ async def open_database(url: str) -> AsyncIterator[Records]:
 def trusted_keys(given: tuple[str, ...], where: RecordSource) -> list[str] | None:
     """Return the public keys that may sign heads: those given, else the known ones, oldest first; or None."""
     if given:
-        return [public for key in given for public in (known_keys(Path(key)) if os.path.isfile(key) else (key,))]
+        try:
+            return [public for key in given for public in (known_keys(Path(key)) if os.path.exists(key) else (key,))]
+        except OSError as error:
+            raise Unusable(f"--key {error.filename}: cannot be read: {error.strerror}") from error
     journal = where.places.journal if where.places is not None else where.journal
     if journal is None:
         return None

@@ -14,6 +14,7 @@ import yaml
 
 from gateway.cli.learn.proposals import Findings, Learned, LeftOut, ProposedSchema, path_problem, unique
 from gateway.documents import Node, load
+from gateway.documents.reader import read_bytes
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
@@ -32,11 +33,9 @@ def read_document(path: Path) -> Node:
     """Parse the document in `path`. Raises DocumentError."""
     file = str(path)
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MAX_SIZE)
     except OSError as error:
         raise DocumentError([Problem(file, 1, 1, f"cannot be read: {error.strerror or error}")]) from error
-    if len(data) > MAX_SIZE:
-        raise DocumentError([Problem(file, 1, 1, f"larger than {MAX_SIZE // 2**20} MiB")])
     try:
         # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
         root = yaml.compose(data.decode().replace("\t", " "), Loader=yaml.CSafeLoader)
