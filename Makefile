@@ -27,7 +27,7 @@ help:
 	@echo "make soak   what takes minutes: many kills under load, records of a million lines"
 	@echo "make lint   ruff, mypy, import-linter, tsc"
 	@echo "make bench  measure the gateway beside a bare proxy"
-	@echo "make fuzz   throw made-up inputs at the packages without I/O for TIME=60 seconds, at TARGETS (all)"
+	@echo "make fuzz   throw made-up inputs at the packages without I/O and two doors for TIME=60 seconds, at TARGETS (all)"
 	@echo "make wpt    run Web Platform Tests of the checkout WPT=… natively and in a view, and print what differs"
 	@echo "make lock   resolve the lock files anew"
 	@echo "make clean  remove what the other targets made"

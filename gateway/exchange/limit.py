@@ -109,7 +109,7 @@ class Limiter:
         self._now = now
 
     async def take(self, obligations: Obligations, caller: Caller) -> tuple[str, ...]:
-        """Count one call. Raises `Refusal`: `rate-limited`, `quota-exceeded` (with the time to wait), `state-unavailable`.
+        """Count one call. Raises `Refusal` (`rate-limited`, `quota-exceeded`, `state-unavailable`).
 
         In report mode the refusal is returned instead, to be recorded.
         """

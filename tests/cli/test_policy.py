@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -194,7 +196,12 @@ def test_a_junit_report_is_written(folder: Path) -> None:
     odd = '  - {request: "GET /api/admin/\\u0001", expect: allow}\n'
     (folder / "cart.yaml").write_text(POLICY + odd)
     (folder / "empty.yaml").write_text("version: 1\n")
-    assert run("test", "cart.yaml", "empty.yaml", "--junit", "out.xml").exit_code == 1
+    umask = os.umask(0)
+    try:
+        assert run("test", "cart.yaml", "empty.yaml", "--junit", "out.xml").exit_code == 1
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((folder / "out.xml").stat().st_mode) == 0o600
     root = ElementTree.parse(folder / "out.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("4", "2")
     cart, empty = root.findall("testsuite")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -44,16 +45,18 @@ def test_each_is_named_without_a_traceback(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an endless device, a pipe that nobody writes, and a file of 64 GiB."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "endless").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(64 * 2**30)
-    (tmp_path / "policy.yaml").write_text("version: 1\n", "utf-8")
+    (tmp_path / "policy.yaml").write_text("version: 1\nbackends: {b: {url: 'https://b.test'}}\n", "utf-8")
     (tmp_path / "gateway.journal").write_bytes(b"")
-    return tmp_path
+    yield tmp_path
+    for name in ("endless", "pipe", "large"):  # all files of the tests are searched for secrets at the end
+        (tmp_path / name).unlink()
 
 
 FILES = (

@@ -1,7 +1,8 @@
-"""Fuzz the pure modules, guided by coverage: `python -m tests.fuzz [--seconds N] [TARGET …]`, or `make fuzz`.
+"""Fuzz the pure modules, and two doors of a running gateway, guided by coverage.
 
-Inputs that reached new code stay in `.fuzz/<target>`, where the next run begins; an input that fails is
-written there as `crash-…`. The exit code is 1 if one failed.
+`python -m tests.fuzz [--seconds N] [TARGET …]`, or `make fuzz`. Inputs that reached new code stay in
+`.fuzz/<target>`, where the next run begins; an input that fails is written there as `crash-…`. The exit code is 1 if
+one failed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ LARGEST = 4096
 
 def main() -> int:
     """Return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the packages without I/O.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Fuzz the packages without I/O, and the doors."
+    )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="time for all targets together (default 60)")
     options = parser.parse_args()

@@ -7,13 +7,14 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["gateway", "yaml", "yarl"]):
+    from tests.fuzz.doors import LIVE
     from tests.fuzz.targets import TARGETS
 
 
 def main() -> None:
     """Run until the time is over, or an input fails."""
     name = sys.argv.pop(1)
-    atheris.Setup(sys.argv, TARGETS[name])
+    atheris.Setup(sys.argv, {**TARGETS, **LIVE}[name])
     atheris.Fuzz()
 
 

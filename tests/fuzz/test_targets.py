@@ -1,11 +1,13 @@
 """The fuzz targets hold for their seeds and for what Hypothesis generates from hostile parts."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.doors import GATEWAY, LIVE
 from tests.fuzz.targets import TARGETS
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -40,14 +42,38 @@ PARTS = {
                  "connection: close\r\n", "connection: keep-alive\r\n", "upgrade: websocket\r\n", "x: \u00e9\r\n",
                  "expect: 100-continue\r\n", " folded\r\n", "\r\n\r\n", "\r\n", "\n", "\r", "abc", "0", ": ", "\t", "#",
                  "%41", "..", "//", "http://a/", "content-encoding: gzip\r\n"],
+    "bridge": ['{"hello":{"ticket":"t"}}', '{"open":{"ref":"1","app":"cart"}}', "\n", "\0", '{"close":{}}', "[", "]",
+               "{", "}", '"', '{"view":"vvvvvvvvvvvvvvvvvvvvvv","channel":"ui","message":{}}', "\ud800", "1e999",
+               "null", ",,,,,"],
+    "messages": ['{"jsonrpc":"2.0"', ',"id":1', ',"id":null', ',"id":"\\u0000"', ',"id":1e400', ',"method":"',
+                 "tools/call", "tools/list", "initialize", "ping", "resources/read", "notifications/cancelled",
+                 "ui/message", '"', ',"params":{', '"name":"http_request"', '"name":"http_stream"',
+                 ',"arguments":{"url":"/api/products"}', ',"arguments":{"stream":true}', ',"_meta":{}', "}", "{",
+                 "\n", "\n!", ',"result":{"tools":[]}', ',"error":{"code":1,"message":""}', "[", "]", '"$bytes":"x"',
+                 '"requestId":1', "\ud800"],
+    "rest": ["POST ", "GET ", "PUT ", "DELETE ", "OPTIONS ", "/api/approvals/", "/api/keys", "/api/links",
+             "/api/audit?", "/api/downloads", "/api/connections/", "/bridge/tickets", "/bridge/bodies/", "/connect/",
+             "/approvals/", "x", "limit=", "-1", "since=", "nan", "1e400", "&", "%00", "%2f", "..", " bare", "\n",
+             '{"answer":"approve"', "}", '{"apps":', '["cart"]', "[", "]", "{", '"', ":", ",", '"app":"cart"',
+             '"url":"javascript:x"', "null", "1", '"files":[{"name":"a","size":-1}]', "\ud800", "\u2028"],
 }  # fmt: skip
 """Pieces of hostile inputs, from which Hypothesis builds whole ones."""
+
+
+ALL = {**TARGETS, **LIVE}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gateway() -> Iterator[None]:
+    """The gateway of the live targets ends with the last test."""
+    yield
+    GATEWAY.close()
 
 
 @pytest.mark.parametrize("seed", sorted(SEEDS.glob("*/*")), ids=lambda seed: f"{seed.parent.name}-{seed.name}")
 def test_a_seed_holds(seed: Path) -> None:
     """The initial inputs pass."""
-    TARGETS[seed.parent.name](seed.read_bytes())
+    ALL[seed.parent.name](seed.read_bytes())
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -65,3 +91,21 @@ def test_no_input_breaks_a_pure_room(name: str, data: st.DataObject) -> None:
 def test_no_bytes_break_a_pure_room(name: str, data: bytes) -> None:
     """Also for bytes that are not text."""
     TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", sorted(LIVE))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_no_input_breaks_a_door(name: str, data: st.DataObject) -> None:
+    """A running gateway answers each request, logs no error, and goes on."""
+    pieces = st.sampled_from(PARTS[name]) | st.text(max_size=3)
+    joined = "".join(data.draw(st.lists(pieces, max_size=25)))
+    LIVE[name](joined.encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("name", sorted(LIVE))
+@settings(max_examples=10)
+@given(data=st.binary(max_size=200))
+def test_no_bytes_break_a_door(name: str, data: bytes) -> None:
+    """Also for bytes that are not text."""
+    LIVE[name](data)

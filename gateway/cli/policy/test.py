@@ -14,6 +14,7 @@ from rich.text import Text
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.sources import Suite, policies_option, suites
+from gateway.cli.private import opener
 from gateway.model import Json
 from gateway.policy import Coverage, Route, TestResult, coverage, run_tests
 
@@ -38,7 +39,8 @@ def write_junit(path: Path, found: Iterable[tuple[Suite, Sequence[TestResult]]])
     root.set("tests", str(total))
     root.set("failures", str(failed))
     try:
-        ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+        with open(path, "wb", opener=opener) as file:
+            ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
     except OSError as error:
         raise Unusable(f"{path}: cannot be written: {error.strerror}") from error
 
