@@ -315,6 +315,7 @@ class _Gateway:
             self._issuers,
             self._accounts.hints,
             self._entitlements.arrived,
+            self._metrics,
         )
         guard = Guard(
             self._listener,
@@ -360,6 +361,15 @@ class _Gateway:
         server = self._config.server
         peers = Peers(server.connections_each, server.connections, proxies_of(self._config))
         unread = Unread(self._config.mcp.bodies_each, self._config.mcp.bodies)
+
+        def look() -> None:
+            self._metrics.connections.set(peers.count)
+            self._metrics.sockets.set(bridge.count)
+            self._metrics.sessions.set(self._mcp_sessions.count)
+            self._metrics.streams.set(self._streams.count)
+            self._metrics.calls.set(self._calls.count)
+
+        self._metrics.look(look)
         root[LIMITS] = ConnectionLimits(peers, unread, self._refused_callers.malformed)
         if server.fast_path:
             mounts = (self._everything, faces, self._upstreams)

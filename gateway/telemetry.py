@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -92,6 +92,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._looks: list[Callable[[], None]] = []
+        ProcessCollector(namespace="webmcp_gateway", registry=registry)
 
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"webmcp_gateway_{name}", meaning, labels, registry=registry)
@@ -129,6 +130,12 @@ class Metrics:
             "configuration_problems", "Number of current problems in the configuration files.", "kind"
         )
         self.reloads = counter("reloads", "Times that changed files were read.", "result")
+        self.authentications = counts("authentications", "Checks of a caller's credential.", "method", "outcome")
+        self.connections = gauge("connections", "Open connections of clients.")
+        self.sockets = gauge("sockets", "Open WebSockets of host pages.")
+        self.sessions = gauge("mcp_sessions", "Open MCP sessions with a handshake.")
+        self.streams = gauge("streams", "Answers that are being streamed.")
+        self.calls = gauge("calls_running", "Requests of apps and tool calls that run now.")
         self.circuits = gauge("circuit_open", "Backends that are left alone at present.", "app", "backend")
 
     def look(self, look: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from gateway.doors.login.login import LoginDoor, SiteLogins
 from gateway.model import Principal
 from gateway.stores.sessions import DatabaseSessions, Hints, IssuedTokens
 from gateway.stores.sql import Database
+from gateway.telemetry import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def build_authentication(
     issuers: Mapping[OAuthIssuer, Issuer],
     hints: Hints,
     arrived: Callable[[Principal], None],
+    metrics: Metrics,
 ) -> AuthenticationParts:
     """Build for `config`; `mounts` tests for a name below `/mcp`, `hints` stores the ID tokens of logins.
 
@@ -77,6 +79,7 @@ def build_authentication(
         sessions=sessions,
         issuers=issuers,
         arrived=arrived,
+        count=metrics.authentications.add,
     )
 
     def site(host: str) -> tuple[str, str] | None:

@@ -192,8 +192,12 @@ def _said(error: HttpProcessingError) -> str:
     return bare or " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]
 
 
-def set_up(format: str, verbose: bool) -> None:
-    """Write the log to standard error in one of `FORMATS`, replacing an earlier setup."""
+def set_up(format: str, verbose: bool, *, access: bool = False) -> None:
+    """Write the log to standard error in one of `FORMATS`, replacing an earlier setup; with `access` each request."""
+    requests = logging.getLogger("gateway.access")
+    requests.propagate = False
+    requests.handlers = [logging.StreamHandler()]  # each line is a JSON object of its own
+    requests.setLevel(logging.INFO if access else logging.WARNING)
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonLines() if format == "json" else OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")

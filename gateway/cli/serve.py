@@ -145,7 +145,7 @@ def run(path: Path, log_format: str | None = None, *, verbose: bool, live: bool 
     """Run the gateway of the configuration in `path` until a signal ends it; `live` as in `build_app`."""
     logs.set_up(log_format or "text", verbose)
     config = load_config(path, os.environ)
-    logs.set_up(log_format or config.log, verbose)
+    logs.set_up(log_format or config.log, verbose, access=config.access_log)
     if (few := raise_file_limit()) is not None:
         log.warning(few)
     factory = busy_poll.loop_factory(busy_poll=config.server.busy_poll)

@@ -170,6 +170,7 @@ class _ConfigReader:
             audit=record.audit(root.section("audit"), telemetry, journal, self.folder, self.environ),
             telemetry=telemetry,
             log=root.choice("log", ("text", "json"), DEFAULTS["log"]),
+            access_log=root.flag("access_log", False),
             plugins=plugins,
         )
 

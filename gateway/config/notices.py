@@ -40,6 +40,7 @@ def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
         "audit": (_comparable(running.audit), _comparable(found.audit)),
         "telemetry": (_comparable(running.telemetry), _comparable(found.telemetry)),
         "log": (running.log, found.log),
+        "access_log": (running.access_log, found.access_log),
         "plugins": (running.plugins, found.plugins),
     }
     yield from ((key, "was changed") for key, (old, new) in pairs.items() if old != new)

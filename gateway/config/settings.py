@@ -338,6 +338,11 @@ SETTINGS: Final = (
     ),
     Setting("log", "text", "The format of the log: text, or json, one object per line."),
     Setting(
+        "access_log",
+        "false",
+        "Whether each request is logged: one JSON object per line on standard error, without query and secrets.",
+    ),
+    Setting(
         "stores.database",
         "sqlite:///gateway.db",
         "sqlite:///path or postgresql://…; use ${env:…} if it contains a password.",

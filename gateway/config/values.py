@@ -180,6 +180,7 @@ class Config:
     audit: Audit
     telemetry: Telemetry
     log: str
+    access_log: bool
     plugins: tuple[str, ...]
     mcp: Mcp
 

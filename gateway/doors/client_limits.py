@@ -71,6 +71,11 @@ class Peers:
         self._near = near
         self._alone = itertools.count()
 
+    @property
+    def count(self) -> int:
+        """The number of open connections."""
+        return self._places.used
+
     def take(self, remote: str | None) -> str | None:
         """Count a connection and return its key for `give`; None if a limit is reached.
 

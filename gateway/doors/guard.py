@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDict
 
 from gateway.client_address import CLIENT
+from gateway.doors import access_log
 from gateway.doors.access import SIGNED, Access, Challenges, IncomingRequest, Site, access, is_metadata
 from gateway.doors.client_connection import HttpConnection
 from gateway.doors.client_limits import InFlight, watch_progress
@@ -86,6 +87,8 @@ class Guard:
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             CLIENT.set(self.client(request))
+            if (seen := access_log.begin()) is not None:
+                request[access_log.ACCESS] = seen
             try:
                 answer = await guarded(request, handler)
             except web.HTTPException as raised:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from multidict import MultiMapping
 
@@ -62,10 +62,20 @@ class RefusedCaller:
     error: Unidentified | OSError
 
 
+_METHODS: Final[dict[type[Method], str]] = {
+    NoAuth: "none",
+    TokenAuth: "token",
+    ProxyAuth: "proxy",
+    OAuthIssuer: "oauth",
+}
+# The methods, as `auth` names them.
+
+
 class Identify:
     """Identifies the principal of a request. `issuers` are keyed by the method that configures them.
 
-    `arrived` is called with each identified caller, whose claims may have changed.
+    `arrived` is called with each identified caller, whose claims may have changed; `count` with the method and outcome
+    of each check.
     """
 
     def __init__(
@@ -79,6 +89,7 @@ class Identify:
         sessions: Sessions,
         issuers: Mapping[OAuthIssuer, TokenIssuer],
         arrived: Callable[[Principal], None] = lambda _: None,
+        count: Callable[[str, str], None] = lambda _, __: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._methods = tuple(methods)
@@ -90,6 +101,7 @@ class Identify:
         self._issuers = issuers
         self._clock = clock
         self._arrived = arrived
+        self._count = count
         self._open = is_open(methods)
         self.generation = 0
         """Changes when callers that were identified before must be identified again."""
@@ -102,8 +114,16 @@ class Identify:
             session = await self._of_session(request, place)
             if session is not None:
                 self._arrived(session)
+                self._count("session", "accepted")
                 return session
-        return await self.caller(request, place)
+        try:
+            return await self.caller(request, place)
+        except Unidentified as error:
+            self._count("", "refused" if error.error else "missing")
+            raise
+        except OSError:
+            self._count("", "failed")
+            raise
 
     async def caller(self, request: IncomingRequest, place: CallPlace) -> Principal:
         """Return the caller, without accepting a browser session. Raises as `principal` does."""
@@ -122,6 +142,7 @@ class Identify:
             if found is not None:
                 guess.right()
                 self._arrived(found)
+                self._count(_METHODS[type(method)], "accepted")
                 return without_console_rights(found) if place.access is Access.MCP else found
         if guess.refused:
             raise Unidentified("Too many invalid tokens came from this address.", "rate_limited", status=429)

@@ -15,6 +15,7 @@ from aiohttp.payload import Payload
 from aiohttp.typedefs import Handler
 
 from gateway.bounds import Area, Bound
+from gateway.doors import access_log
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.guard import PRINCIPAL
 from gateway.doors.responses import NamelessHandler, nameless
@@ -229,7 +230,19 @@ class _AnswerListener(AbstractAccessLogger):
     """An access logger by which aiohttp reports a written answer."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """Notify the connection, unless aiohttp closes it now."""
+        """Notify the connection, unless aiohttp closes it now; write the line of the access log."""
+        seen = request.get(access_log.ACCESS)
+        if seen is not None:
+            access_log.write(
+                seen,
+                request.method,
+                request.raw_path,
+                request.headers.get("host", ""),
+                response.status,
+                response.body_length,
+                request.get(PRINCIPAL),
+                request.headers.get("traceparent"),
+            )
         connection = request.transport.get_protocol() if request.transport is not None else None
         if isinstance(connection, HttpConnection) and response.keep_alive:
             connection.answered()

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from anyio import CancelScope
 
-from gateway.client_address import CLIENT
+from gateway.client_address import CLIENT, SEEN
 from gateway.errors import STATUS, Reason, Refusal
 from gateway.exchange.refusals import KIND, LINES, PERIOD, Refusals
 from gateway.hooks import Hooks
@@ -266,6 +266,8 @@ class Recorder:
         """
         known = self._causes.get(caller.cause or "") or self._causes.get(after or "")
         span = self._tracer.start(kind, known or current() or came)
+        if (seen := SEEN.get()) is not None:
+            seen.app, seen.trace = caller.app or seen.app, span.trace.id
         record = Record(self, self._randomness.id(), kind, caller, safe, span)
         if kind == "tool":
             self.leads(record.id, record.span.trace)

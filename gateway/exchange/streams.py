@@ -229,6 +229,11 @@ class Streams:
             self._sweeping.cancel()
         await self._tasks.__aexit__(kind, error, trace)
 
+    @property
+    def count(self) -> int:
+        """The number of open streams."""
+        return self._taken[()]
+
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
         """Reserve one of the open streams of `caller`. Raises `Refusal` (`rate-limited`) if all are taken."""

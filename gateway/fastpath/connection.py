@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
+from gateway.doors import access_log
 from gateway.doors.client_connection import HttpConnection, ServerState
 from gateway.doors.guard import GuardedRequest
 from gateway.doors.raw_requests import HEAD_END
@@ -83,6 +84,19 @@ FastRequest: TypeAlias = tuple[Any, KnownHead, bytes, int]
 """A request that its route has read, its head, the received bytes, and the request's part of them."""
 
 
+class _Sent:
+    """Status and bytes of an answer that is written."""
+
+    def __init__(self) -> None:
+        self.status = self.bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Count a part of the answer, whose first part begins with the whole head."""
+        if not self.status:
+            self.status = int(data[9:12])
+        self.bytes += len(data)
+
+
 class FastConnection(HttpConnection):
     """One connection, with one request in flight at most.
 
@@ -100,6 +114,7 @@ class FastConnection(HttpConnection):
         self._waits: int | None = None  # for the rest of a body: the key of its timeout
         self._room: asyncio.Future[None] | None = None
         self._heads: dict[bytes, KnownHead] = {}
+        self._sent: _Sent | None = None  # for the access log
         self._unanswered: int | None = 0  # requests that aiohttp has to answer; None if it keeps the connection
 
     @property
@@ -155,6 +170,8 @@ class FastConnection(HttpConnection):
 
     def send(self, data: bytes) -> None:
         """Write a part of an answer."""
+        if self._sent is not None:
+            self._sent.add(data)
         self._transport.write(data)
 
     def write(self, data: bytes, person: str) -> None:
@@ -280,9 +297,16 @@ class FastConnection(HttpConnection):
             return False
         try:
             CLIENT.set(known.client)
+            seen = access_log.begin()
+            self._sent = _Sent() if seen is not None else None
             with routes.held(principal, self._transport.abort, route.app):
                 await route.answer(request, principal, self)
+            if seen is not None and self._sent is not None:
+                head, sent = known.head, self._sent
+                host, trace = head.headers.get("host", ""), head.headers.get("traceparent")
+                access_log.write(seen, head.method, head.target, host, sent.status, sent.bytes, principal, trace)
         finally:
+            self._sent = None
             routes.places.give(principal.person)
         if known.head.last:
             self._transport.close()

@@ -93,6 +93,11 @@ class DatabaseMcpSessions:
             opened.stored = False
         self._open[id] = opened
 
+    @property
+    def count(self) -> int:
+        """The number of sessions that run in this process."""
+        return len(self._open)
+
     async def adopt(self, id: str, principal: Principal, mount: str, lost: Callable[[], None]) -> McpClientState | None:
         """Take over a session that runs nowhere any more."""
         if id in self._open:

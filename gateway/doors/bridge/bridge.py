@@ -49,6 +49,11 @@ class BridgeDoor:
             web.get("/bridge/bodies/{id}", self._get_body),
         ]
 
+    @property
+    def count(self) -> int:
+        """The number of open WebSockets."""
+        return len(self._pages)
+
     async def close(self) -> None:
         """Close every connection at shutdown; the views end with them."""
         await close_all(list(self._pages), 1001, b"the gateway stops")
