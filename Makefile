@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.13 python3.12 python3.11 python3; do \
 SOURCES = $(wildcard gateway plugins examples tests benchmarks scripts)
 BROWSER_SOURCES = $(shell find browser \( -path browser/node_modules -o -path browser/dist \) -prune -o -type f -print 2>/dev/null)
 
-.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql
+.PHONY: help demo check test test-browser test-collection test-oidc test-interop lint lint-types lint-style lint-layers lint-browser lock bench fuzz wpt clean chromium postgresql proxies
 
 help:
 	@echo "make demo   install, start the cart example with its gateway, print the page to open"
@@ -63,6 +63,9 @@ chromium:
 postgresql:
 	@scripts/postgresql
 
+proxies:
+	@scripts/proxies
+
 # mypy takes as long as the others together, and each of them one processor.
 AT_ONCE = $(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 LINTERS = lint-types lint-style lint-layers lint-browser
@@ -103,7 +106,7 @@ tests/interop/node_modules/.made: tests/interop/package-lock.json $(VENV)/.insta
 test-collection: $(VENV)/.built
 	@found=$$(pytest --collect-only -qq) || { echo "$$found"; exit 1; }
 
-test: chromium postgresql $(VENV)/.built test-oidc test-interop
+test: chromium postgresql proxies $(VENV)/.built test-oidc test-interop
 	@$(AT_ONCE) $(LINTERS) test-browser test-collection
 	pytest --numprocesses 4  # on two processors, too: most tests wait more than they compute
 
@@ -145,7 +148,7 @@ lock: $(VENV)/.made
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 	  || { echo "The lock files are resolved on Python 3.11: make clean, then make lock PYTHON=python3.11" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet "pip-tools>=7.4"
-	@$(COMPILE) --output-file requirements.lock pyproject.toml
+	@$(COMPILE) --extra pack --extra otlp --output-file requirements.lock pyproject.toml
 	@$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	@if grep -nE '^-|https?://' requirements.lock requirements-dev.lock; then echo "A lock file names an index." >&2; exit 1; fi
 

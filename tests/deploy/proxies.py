@@ -1,0 +1,204 @@
+"""The reverse proxies of deploy/, started as they are shipped with other names, ports and certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import httpx2
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.world import Loopback, World, free_port, running
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROXIES = ("nginx", "caddy")
+SITES = ("mcp.gw.localhost", "console.gw.localhost", "*.apps.localhost")
+WAIT = 20.0
+CLIENT = "127.0.0.2"
+"""The address of clients, as that of the proxy is another one."""
+
+NGINX = """
+daemon off; user root; pid {folder}/nginx.pid; worker_processes 1; error_log {folder}/nginx.log warn;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    include {folder}/site.conf;
+}}
+"""
+"""The file into which a distribution includes ours."""
+
+
+def renamed(name: str) -> str:
+    """The text of a file of deploy/ with the names of the tests, which every browser resolves to this machine."""
+    text = (DEPLOY / name).read_text("utf-8")
+    return text.replace("example.com", "gw.localhost").replace("example.net", "apps.localhost")
+
+
+@dataclass(slots=True)
+class Deployed:
+    """A gateway behind a proxy."""
+
+    world: World
+    port: int
+    plain_port: int
+    ca: Path
+
+    @property
+    def console(self) -> str:
+        """The console's origin."""
+        return f"https://console.gw.localhost:{self.port}"
+
+    @property
+    def mcp(self) -> str:
+        """The public URL."""
+        return f"https://mcp.gw.localhost:{self.port}"
+
+    @property
+    def sandbox(self) -> str:
+        """The origin of the sandbox proxy of views."""
+        return f"https://sandbox.apps.localhost:{self.port}"
+
+    @property
+    def site(self) -> str:
+        """The cart's own origin."""
+        return f"https://cart.apps.localhost:{self.port}"
+
+    async def restart(self, auth: str) -> None:
+        """Restart the gateway with another section `auth`."""
+        await self.world.gateway.stop()
+        configure(self, auth)
+        await self.world.start_gateway()
+
+    def browser(self) -> aiohttp.ClientSession:
+        """An HTTP client that verifies the certificate."""
+        trusted = ssl.create_default_context(cafile=str(self.ca))
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback(), ssl=trusted, local_addr=(CLIENT, 0)))
+
+    def http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+        """The same for the MCP SDK."""
+        trusted = ssl.create_default_context(cafile=str(self.ca))
+        return httpx2.AsyncClient(transport=_ThisMachine(verify=trusted, local_address=CLIENT), headers=headers, timeout=60)
+
+
+class _ThisMachine(httpx2.AsyncHTTPTransport):
+    """Connects to 127.0.0.1 for every name, which stays in `Host` and in TLS."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.extensions["sni_hostname"] = request.url.host
+        request.url = request.url.copy_with(host="127.0.0.1")
+        return await super().handle_async_request(request)
+
+
+@asynccontextmanager
+async def deployed(folder: Path, proxy: str, policy: str | None = None) -> AsyncIterator[Deployed]:
+    """Run the cart behind `proxy`, with the server settings of deploy/gateway.yaml."""
+    async with running(folder, policy=policy) as world:
+        port, plain_port = free_port(), free_port()
+        place = Deployed(world, port, plain_port, folder / "tls" / "fullchain.pem")
+        await place.restart("auth: [token]\n")
+        certify(folder / "tls")
+        with started(folder, proxy, place):
+            await listening(port)
+            yield place
+
+
+def configure(place: Deployed, auth: str) -> None:
+    """Write gateway.yaml of the cart anew, behind the proxy."""
+    shipped = yaml.safe_load(renamed("gateway.yaml"))["server"]
+    shipped |= {"listen": f"127.0.0.1:{place.world.gateway.port}", "public_url": place.mcp}
+    shipped["origins"] = {name: f"{origin}:{place.port}" for name, origin in shipped["origins"].items()}
+    shipped["admin_listen"] = f"127.0.0.1:{free_port()}"
+    state = place.world.folder / "state"
+    state.mkdir(mode=0o700, exist_ok=True)
+    shipped["state_dir"] = str(state)
+    file = place.world.folder / "gateway.yaml"
+    written = yaml.safe_load(file.read_text("utf-8")) | {"server": shipped} | yaml.safe_load(auth)
+    file.write_text(yaml.safe_dump(written), "utf-8")
+
+
+@contextmanager
+def started(folder: Path, proxy: str, place: Deployed) -> Iterator[None]:
+    """Run the proxy."""
+    command, environment = (_nginx if proxy == "nginx" else _caddy)(folder, place)
+    program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        raise RuntimeError(f"{proxy} is not installed: run scripts/proxies")
+    with (folder / f"{proxy}.out").open("wb") as out:
+        process = subprocess.Popen([program, *command[1:]], stdout=out, stderr=out, env={**os.environ, **environment})
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(WAIT)
+
+
+def _nginx(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
+    text = renamed("nginx.conf").replace("127.0.0.1:8080", f"127.0.0.1:{place.world.gateway.port}")
+    text = text.replace("listen 443", f"listen 127.0.0.1:{place.port}").replace(
+        "listen 80;", f"listen 127.0.0.1:{place.plain_port};"
+    )
+    (folder / "site.conf").write_text(text.replace("/etc/webmcp-gateway", str(folder)), "utf-8")
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder), "utf-8")
+    return ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "nginx.log")], {}
+
+
+def _caddy(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
+    ports = f"{{\n\tadmin off\n\thttp_port {place.plain_port}\n\thttps_port {place.port}\n\tdefault_bind 127.0.0.1\n\tgrace_period 1s\n}}\n"
+    text = renamed("Caddyfile").replace("/etc/webmcp-gateway", str(folder))
+    (folder / "Caddyfile").write_text(ports + text, "utf-8")
+    homes = {name: str(folder / "caddy") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    gateway = {"GATEWAY": f"127.0.0.1:{place.world.gateway.port}"}
+    return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"], {**homes, **gateway}
+
+
+def certify(folder: Path) -> None:
+    """Write a certificate of the sites, signed by itself, and its key."""
+    folder.mkdir()
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SITES[0])])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(site) for site in SITES]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "fullchain.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "privkey.pem").write_bytes(private)
+
+
+async def listening(port: int) -> None:
+    """Wait until the port takes connections."""
+    async with asyncio.timeout(WAIT):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+                continue
+            writer.close()
+            return

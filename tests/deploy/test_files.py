@@ -1,0 +1,124 @@
+"""The other files of deploy/: the image's steps, run as processes; the unit, by systemd itself; compose.yaml."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gateway
+import hatch_build
+from gateway.config import load_config
+
+from tests.deploy.proxies import DEPLOY
+
+ROOT = DEPLOY.parent
+AS_ROOT = ("useradd", "install --directory")
+"""The steps that change the system outside of the program's folder."""
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile, with their arguments in one line."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    lines = [line for line in joined.splitlines() if line and not line.startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def context(folder: Path) -> None:
+    """What `docker build` sends: the files of the repository that .dockerignore admits."""
+    ignored = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and line[0] != "#"]
+    assert ignored[0] == "*"
+    admitted = [line[1:] for line in ignored if line.startswith("!")]
+    tracked = subprocess.run(["git", "ls-files", "-z", "--", *admitted], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, tracked.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+@pytest.mark.soak
+def test_the_image_s_steps(tmp_path: Path) -> None:
+    """Each RUN and COPY in an empty folder, as processes; then the program runs, and finds Node."""
+    sources, home = tmp_path / "context", {name: str(tmp_path / name[1:]) for name in ("/opt", "/src")}
+    sources.mkdir()
+    (tmp_path / "src").mkdir()
+    context(sources)
+    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    entry: list[str] = []
+    for instruction, rest in steps((DEPLOY / "Dockerfile").read_text("utf-8")):
+        here = re.sub(r"(?<!\S)/(opt|src)", lambda found: home[found[0]], rest)
+        if instruction == "COPY" and "--from" not in rest:
+            copied = sources / rest.split()[0]
+            if copied.is_dir():
+                shutil.copytree(copied, tmp_path / "src", dirs_exist_ok=True)
+            else:
+                shutil.copy(copied, tmp_path / "src")
+        elif instruction == "RUN" and not rest.startswith(AS_ROOT):
+            subprocess.run(["/bin/sh", "-ec", here], cwd=tmp_path / "src", env=environment, check=True)
+        elif instruction == "ENTRYPOINT":
+            entry = json.loads(rest)
+    programs = tmp_path / "opt" / "webmcp-gateway" / "bin"
+    done = subprocess.run([programs / entry[0], "version"], capture_output=True, text=True, check=True, env=environment)
+    assert gateway.__version__ in done.stdout
+    assert (programs / "node").exists()
+
+
+def test_the_image_has_all_sources(tmp_path: Path) -> None:
+    """What the build reads is admitted by .dockerignore, and nothing else that is large."""
+    context(tmp_path)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))
+    needed = [project["project"]["readme"], *project["project"]["license-files"], "hatch_build.py", "requirements.lock"]
+    needed += [*hatch_build.BUNDLED, "browser/package-lock.json", "gateway/app.py"]
+    assert [name for name in needed if not (tmp_path / name).exists()] == []
+    assert {path.name for path in tmp_path.iterdir()} >= {"browser", "gateway"}
+    assert {path.name for path in (tmp_path / "tests").iterdir()} == {"attacks"}
+
+
+def test_the_unit() -> None:
+    """systemd knows each of its settings, and the sandbox leaves little exposed."""
+    program = shutil.which("systemd-analyze")
+    assert program is not None
+    unit = DEPLOY / "webmcp-gateway.service"
+    verified = subprocess.run([program, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    complaints = [line for line in verified.stderr.splitlines() if unit.name in line and "not executable" not in line]
+    assert complaints == []
+
+
+def test_compose() -> None:
+    """Its services find each other, the proxy is trusted, and the gateway's container cannot be written to."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+    services = compose["services"]
+    for service in services.values():
+        assert set(service["networks"]) <= set(compose["networks"])
+        named = {mount["source"] for mount in service["volumes"] if mount["type"] == "volume"}
+        assert named <= set(compose["volumes"])
+        assert set(service.get("depends_on", ())) <= set(services)
+    assert set(services["gateway"]["networks"]) & set(services["caddy"]["networks"]) >= {"proxy"}
+    assert services["gateway"]["read_only"]
+    assert services["caddy"]["environment"]["GATEWAY"] == "gateway:8080"
+    assert (DEPLOY / services["gateway"]["build"]["context"] / services["gateway"]["build"]["dockerfile"]).is_file()
+    assert services["postgres"]["networks"] == ["database"]  # not reachable from outside
+
+
+def test_the_configuration_of_the_files(tmp_path: Path) -> None:
+    """gateway.yaml is valid, and the proxies, the unit and it agree on names and addresses."""
+    text = (DEPLOY / "gateway.yaml").read_text("utf-8").replace("/var/lib/webmcp-gateway", str(tmp_path / "state"))
+    (tmp_path / "gateway.yaml").write_text(text, "utf-8")
+    (tmp_path / "apps/hello").mkdir(parents=True)
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "apps/hello/index.html").write_text("<!doctype html><title>Hello</title>", "utf-8")
+    (tmp_path / "policies/hello.yaml").write_text("version: 1\n", "utf-8")
+    server = load_config(tmp_path / "gateway.yaml", {"LOGIN_SECRET": "x"}).server
+    for name in ("nginx.conf", "Caddyfile"):
+        proxy = (DEPLOY / name).read_text("utf-8")
+        assert f"{server.host}:{server.port}" in proxy
+        assert "mcp.example.com" in proxy
+        assert "console.example.com" in proxy
+        assert "*.example.net" in proxy
