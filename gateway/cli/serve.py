@@ -21,7 +21,7 @@ from aiohttp import web
 import gateway
 from gateway.app import ADMIN, RELOAD, build_app
 from gateway.callers.methods import TokenAuth
-from gateway.cli import lock, logs
+from gateway.cli import lock, logs, systemd
 from gateway.cli.group import config_option
 from gateway.cli.token.commands import login_link
 from gateway.config import Config, Reading, ServerSettings, load_config, read_config
@@ -177,15 +177,20 @@ async def _serve(
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
+        passed = systemd.inherited_sockets(os.environ)
         if admin is not None and server.admin is not None:
             await admin.setup()
-            await _listen(admin, *server.admin, "server.admin_listen")
-        await _listen(runner, server.host, server.port, "server.listen")
+            await _listen(admin, *server.admin, "server.admin_listen", passed)
+        await _listen(runner, server.host, server.port, "server.listen", passed)
+        for name, port in passed:
+            log.warning("systemd passed a socket at %s:%d, which is neither server.listen nor admin_listen", name, port)
         _tune()
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
+        systemd.notify("READY=1")
         say(_ready(config))
         await _offer_login(config, say)
         announced = await signals.wait()
+        systemd.notify("STOPPING=1")
         say(_stopping(server, announced=announced))
         if announced:
             await signals.announce(app[DRAIN], server.announce)
@@ -232,9 +237,11 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, key: str) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, key: str, passed: systemd.Sockets) -> None:
+    """Listen at an address; on the socket of a supervisor, if it passed one for this address."""
+    own = passed.pop((host, port), None)
     try:
-        await web.TCPSite(runner, host, port).start()
+        await (web.TCPSite(runner, host, port) if own is None else web.SockSite(runner, own)).start()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise StartError(f"cannot listen on {host}:{port}: {reason}; set {key}") from error

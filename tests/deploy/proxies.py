@@ -87,12 +87,16 @@ class Deployed:
     def browser(self) -> aiohttp.ClientSession:
         """An HTTP client that verifies the certificate."""
         trusted = ssl.create_default_context(cafile=str(self.ca))
-        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback(), ssl=trusted, local_addr=(CLIENT, 0)))
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=Loopback(), ssl=trusted, local_addr=(CLIENT, 0))
+        )
 
     def http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         """The same for the MCP SDK."""
         trusted = ssl.create_default_context(cafile=str(self.ca))
-        return httpx2.AsyncClient(transport=_ThisMachine(verify=trusted, local_address=CLIENT), headers=headers, timeout=60)
+        return httpx2.AsyncClient(
+            transport=_ThisMachine(verify=trusted, local_address=CLIENT), headers=headers, timeout=60
+        )
 
 
 class _ThisMachine(httpx2.AsyncHTTPTransport):
@@ -158,7 +162,8 @@ def _nginx(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
 
 
 def _caddy(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
-    ports = f"{{\n\tadmin off\n\thttp_port {place.plain_port}\n\thttps_port {place.port}\n\tdefault_bind 127.0.0.1\n\tgrace_period 1s\n}}\n"
+    options = ("admin off", f"http_port {place.plain_port}", f"https_port {place.port}", "default_bind 127.0.0.1")
+    ports = "\n\t".join(("{", *options, "grace_period 1s")) + "\n}\n"
     text = renamed("Caddyfile").replace("/etc/webmcp-gateway", str(folder))
     (folder / "Caddyfile").write_text(ports + text, "utf-8")
     homes = {name: str(folder / "caddy") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}

@@ -16,7 +16,6 @@ import yaml
 import gateway
 import hatch_build
 from gateway.config import load_config
-
 from tests.deploy.proxies import DEPLOY
 
 ROOT = DEPLOY.parent
@@ -81,14 +80,14 @@ def test_the_image_has_all_sources(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "tests").iterdir()} == {"attacks"}
 
 
-def test_the_unit() -> None:
-    """systemd knows each of its settings, and the sandbox leaves little exposed."""
+def test_the_units() -> None:
+    """systemd knows each of the settings of service and socket."""
     program = shutil.which("systemd-analyze")
     assert program is not None
-    unit = DEPLOY / "webmcp-gateway.service"
-    verified = subprocess.run([program, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
-    complaints = [line for line in verified.stderr.splitlines() if unit.name in line and "not executable" not in line]
-    assert complaints == []
+    units = [str(DEPLOY / f"webmcp-gateway.{kind}") for kind in ("service", "socket")]
+    verified = subprocess.run([program, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
+    complaints = [line for line in verified.stderr.splitlines() if "webmcp-gateway." in line]
+    assert [line for line in complaints if "is not executable" not in line] == []
 
 
 def test_compose() -> None:
@@ -122,3 +121,5 @@ def test_the_configuration_of_the_files(tmp_path: Path) -> None:
         assert "mcp.example.com" in proxy
         assert "console.example.com" in proxy
         assert "*.example.net" in proxy
+    sockets = re.findall(r"^ListenStream=(.*)$", (DEPLOY / "webmcp-gateway.socket").read_text("utf-8"), re.MULTILINE)
+    assert sockets == [f"{host}:{port}" for host, port in ((server.host, server.port), server.admin or ("", 0))]

@@ -119,9 +119,10 @@ async def test_each_site_answers_at_its_name(place: Deployed) -> None:
 async def test_a_client_cannot_claim_an_address(place: Deployed, shown: dict[str, str]) -> None:
     """The record contains its own one, whichever header names another."""
     claims = {"x-forwarded-for": "192.0.2.1", "forwarded": "for=192.0.2.2", "x-real-ip": "192.0.2.3"}
-    async with place.browser() as browser, browser.post(
-        f"{place.site}/api/size", headers={**shown, **OWN, **claims}, data=b"x"
-    ) as got:
+    async with (
+        place.browser() as browser,
+        browser.post(f"{place.site}/api/size", headers={**shown, **OWN, **claims}, data=b"x") as got,
+    ):
         assert got.status == 200
     assert {line["fields"].get("client") for line in place.world.records() if "client" in line["fields"]} == {CLIENT}
 
