@@ -148,6 +148,7 @@ class Principal:
         return capability in self.capabilities or (app is not None and f"{capability}:{app}" in self.capabilities)
 
 
+@lru_cache(maxsize=4096)
 def person_of(principal: str) -> str:
     """Return the person of a principal id that is not shared: issuer and subject, without the client."""
     issuer, _, rest = principal.partition("|")

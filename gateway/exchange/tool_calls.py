@@ -150,6 +150,9 @@ class ToolCalls:
         """
         record = self._recorder.start("tool", call.caller, safe=False)
         record.note(method="tools/call", tool=call.name[:200], **call.fields)
+        if tell is None and deliver is None:
+            with self._running.call():
+                return await self._close_on_error(call, record, self._run_admitted(call, record))
         with self._running.call(), self._notify(tell, record.id), self._absences.telling(record.id, tell):
             result = await self._close_on_error(call, record, self._admit(call, record, tell))
             if result is not None:
@@ -224,6 +227,10 @@ class ToolCalls:
         for one in (call.caller.app, call.fields.get("upstream")):
             if isinstance(one, str) and not self._admits(call.caller.principal, one):
                 raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
+
+    async def _run_admitted(self, call: ToolCall[T], record: Record) -> T:
+        await self._admit(call, record, None)
+        return await self._run(call, record)
 
     async def _run(self, call: ToolCall[T], record: Record) -> T:
         trace = record.span.going_out(call.step)

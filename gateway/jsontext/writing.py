@@ -133,8 +133,7 @@ def is_large(value: object) -> bool:
     """Return whether a value takes long to write."""
     parts, size = PARTS, SIZE
     waiting = [value]
-    while waiting:
-        one = waiting.pop()
+    for one in waiting:  # it grows meanwhile
         if isinstance(one, str):
             size -= len(one)
         elif isinstance(one, dict):
@@ -144,6 +143,8 @@ def is_large(value: object) -> bool:
         elif isinstance(one, list):
             parts -= len(one)
             waiting += one
+        else:
+            continue
         if parts < 0 or size < 0:
             return True
     return False

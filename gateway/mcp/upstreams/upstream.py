@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ class Upstream:
         self._links: dict[LinkKey, Joined] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._only: bool | None = None
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[str, int] = {}
 
     @property
     def state(self) -> tuple[LinkState, str | None]:
@@ -151,17 +150,20 @@ class Upstream:
     @contextmanager
     def turn(self, principal: Principal) -> Iterator[None]:
         """Count a call of `principal` in flight. Raises `Refusal` (`rate-limited`) beyond its limit."""
-        most = max(1, self.spec.calls // SHARE)
-        if self._calls[principal.id] >= most:
-            _CALLS.exceeded(principal.id)
+        most, calls, id = max(1, self.spec.calls // SHARE), self._calls, principal.id
+        before = calls.get(id, 0)
+        if before >= most:
+            _CALLS.exceeded(id)
             raise Refusal(Reason.RATE_LIMITED, f"{most} calls of yours to {self.spec.name} are in flight already.")
-        self._calls[principal.id] += 1
+        calls[id] = before + 1
         try:
             yield
         finally:
-            self._calls[principal.id] -= 1
-            if not self._calls[principal.id]:
-                del self._calls[principal.id]
+            left = calls[id] - 1
+            if left:
+                calls[id] = left
+            else:
+                del calls[id]
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `job` while the upstream exists; its errors are logged."""

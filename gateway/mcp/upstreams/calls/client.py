@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.methods import CACHEABLE_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
@@ -56,8 +57,7 @@ class ReplyPath:
     request: Request | None
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamClient:
+class UpstreamClient(Struct, frozen=True):
     """One client and its request.
     `who` is equal for all requests of one session, or of one modern client; it is "" for the gateway's own requests.
     `way` is the channel back, or None. `caller` is the calling view or model of a tool call.
@@ -66,7 +66,7 @@ class UpstreamClient:
     principal: Principal
     who: str
     version: str
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] = {}
     info: Mapping[str, Any] | None = None
     way: ReplyPath | None = None
     level: str | None = None

@@ -17,6 +17,7 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import methods as surface
+from msgspec import Struct
 from pydantic import ValidationError
 
 from gateway.jsontext.messages import Written
@@ -73,8 +74,7 @@ class _Client:
     is_app: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FastToolCall:
+class FastToolCall(Struct, frozen=True):
     """A parsed call; `id` is the JSON text of its id."""
 
     id: str

@@ -7,11 +7,12 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal

@@ -283,7 +283,7 @@ class UpstreamToolCall:
     async def _check_offered(self) -> None:
         owner, client, spec, name = self.owner, self.client, self.spec, self.name
         tool, offer = await owner.load(client, name), owner.upstream.offer(client.principal)
-        if key_of(name) in offer.left_out:
+        if offer.left_out and key_of(name) in offer.left_out:
             detail = f"The tool {name[:128]} of {spec.name} is left out: its list has more than {LARGEST} bytes."
             raise Refusal(Reason.POLICY_DENIED, detail)
         _check_visible(client, tool, name)
@@ -325,25 +325,30 @@ class UpstreamToolCall:
         raise Refusal(Reason.CANCELLED, "What proved the caller of this call has ended.")
 
     async def _send(self, trace: Trace | None) -> Message:
-        spec, client = self.spec, self.client
+        spec = self.spec
         if self.own:
-            await self.owner.upstream.session(client)
+            await self.owner.upstream.session(self.client)
             return account_connected(spec)
         params = self.params if trace is None else _traced(self.params, trace)
         rule = rule_of(spec, self.name)
         seconds = rule.timeout if rule is not None else None
+        if seconds is None:
+            return await self._forward(params)
         try:
             async with asyncio.timeout(seconds) as limit:
-                result = await self.owner.forward(client, self._listed(), params)
-                self.owner.services.repeated.remember(self.caller, self.params, result)
-                return result
+                return await self._forward(params)
         except TimeoutError as error:
-            if seconds is None or not limit.expired():
+            if not limit.expired():
                 raise
             detail = (
                 f"The tool {self.name} of {spec.name} did not answer within {seconds:g} seconds, the limit of its rule"
             )
             raise Refusal(Reason.BACKEND_TIMEOUT, f"{detail}{timeout_notes(error)}.") from error
+
+    async def _forward(self, params: Message) -> Message:
+        result = await self.owner.forward(self.client, self._listed(), params)
+        self.owner.services.repeated.remember(self.caller, self.params, result)
+        return result
 
     def status(self, result: Message) -> int:
         """Return 202 for a result that asks for input, and 500 for an error of the tool."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
@@ -42,8 +41,7 @@ FORWARDED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _View(UpstreamClient):
+class _View(UpstreamClient, frozen=True):
     """A view as client of an upstream."""
 
     speaker: Speaker | None = None

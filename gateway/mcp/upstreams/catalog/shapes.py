@@ -102,7 +102,7 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     if modern and kind not in ("complete", INPUT_REQUIRED):
         return None if extended and isinstance(kind, str) else f"resultType: {str(kind)[:80]!r} is not known"
     model = SERVER_RESULTS.get((method, version))
-    arms = get_args(model)  # the other arm is the result that requires input
+    arms = _arms(model)  # the other arm is the result that requires input
     if modern and arms and needs_input(result):
         return _checked(arms[1], result) or _checked(types.InputRequiredResult, result)
     if method == "tools/call":
@@ -158,7 +158,7 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
 def _checked(model: Any, value: object) -> str | None:
     """Return the place and message of the first value that `model` rejects, or None."""
     try:
-        _adapter(model).validate_python(value, by_name=False)
+        _adapter(model).validator.validate_python(value, by_name=False)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)
         deepest = max(wrong, key=lambda one: len(one["loc"]))  # in a union, the error of the best match
@@ -170,6 +170,10 @@ def _place(path: tuple[int | str, ...]) -> str:
     """Return a path in a result, without the names of the models that were tried."""
     steps = (step for step in path if isinstance(step, int) or not step[:1].isupper())
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")[:200]
+
+
+_arms: Final = lru_cache(get_args)
+"""Returns the models of which a result is one."""
 
 
 @lru_cache

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from time import perf_counter
 from typing import Final
@@ -73,6 +73,7 @@ class HttpAnswer:
         self.reading = ResponseReader(method, limit, self._open_body)
         self.failed: UpstreamLost | None = None
         self._slow: asyncio.Task[None] | None = None
+        self._kind: str | None = None
         self._limit = limit
         self._stream = stream
         self._take = take
@@ -88,7 +89,9 @@ class HttpAnswer:
     @property
     def kind(self) -> str:
         """The media type, in lower case and without parameters."""
-        return (self.header("content-type") or "").partition(";")[0].strip().lower()
+        if self._kind is None:
+            self._kind = (self.header("content-type") or "").partition(";")[0].strip().lower()
+        return self._kind
 
     def header(self, name: str) -> str | None:
         """Return the first value of a field."""
@@ -212,6 +215,8 @@ class _Events:
         return b""
 
 
+_NO_SECRETS: Final = nullcontext(SecretRedactor(()))
+
 REMEMBERED: Final = 2
 """Credential values to redact: an answer may still contain the previous one."""
 
@@ -246,9 +251,12 @@ class Credentials:
         with self.hiding() as echo:
             return echo.text(text)
 
-    @contextmanager
-    def hiding(self) -> Iterator[SecretRedactor]:
+    def hiding(self) -> AbstractContextManager[SecretRedactor]:
         """Yield a filter that masks every value of the credential in one message."""
+        return self._hiding() if self._known else _NO_SECRETS
+
+    @contextmanager
+    def _hiding(self) -> Iterator[SecretRedactor]:
         echo = SecretRedactor(chain.from_iterable(self._known))
         try:
             yield echo
@@ -420,11 +428,10 @@ def _placed(url: str) -> tuple[Origin, str, str]:
 
 
 def _written(method: str, head: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
-    lines = [method, head]
-    for name, value in fields.items():
-        if not _VALUE.fullmatch(value):
-            raise UpstreamLost(f"the field {name} for the upstream holds characters that cannot be sent")
-        lines.append(f"{name}: {value}\r\n")
+    if not _VALUE.fullmatch("".join(fields.values())):
+        name = next(name for name, value in fields.items() if not _VALUE.fullmatch(value))
+        raise UpstreamLost(f"the field {name} for the upstream holds characters that cannot be sent")
+    lines = [method, head, *[f"{name}: {value}\r\n" for name, value in fields.items()]]
     if body is not None:
         lines.append(f"content-length: {len(body)}\r\n")
     return "".join((*lines, "\r\n")).encode() + (body or b"")
