@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from gateway.apps.files import Folder, Reference, is_embedded
 from gateway.apps.markup import Attribute, Element, Page
@@ -76,14 +76,14 @@ class Packing:
     ) -> None:
         self._frames = frames
         self._page = page
-        self._path = path
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self.framed: set[str] = set()
         self.declared: str | None = None
         self.base = urljoin(base, self._declared_base())
-        self._folder = Folder(root, urlsplit(self.base).path, routed)
-        self.scripts = PageScripts(page, path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
+        self._path, prefix = _place(path, root, urlsplit(self.base).path)
+        self._folder = Folder(root, prefix, routed)
+        self.scripts = PageScripts(page, self._path, self._folder, home=urljoin(f"https://{app}.invalid/", self.base))
 
     def url(self, path: Path) -> str:
         """Return the path on the app's site of the file `path`, which is in the folder."""
@@ -118,9 +118,9 @@ class Packing:
             self.declared = href.value
             if href.value in (".", "./"):
                 return ""
-            if re.fullmatch(r"/([^/\\][^\\]*)?", href.value):
+            if re.fullmatch(r"/?(?![a-zA-Z][a-zA-Z0-9+.-]*:)([^/\\][^\\]*)?", href.value):
                 return href.value
-            self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/"))
+            self.problems.append(self._page.text.problem(href.start, "<base href> must be a path like /shop/ or docs/"))
             return ""
         return ""
 
@@ -253,6 +253,17 @@ class Packing:
             raise self._reference(source).error(
                 "a <script> of an SVG cannot be packed: write <script src> outside of it"
             )
+
+
+def _place(page: Path, root: Path, base: str) -> tuple[Path, str]:
+    """Return the place from which a page's relative URLs lead to files, and the URL path of the folder.
+
+    A `base` that is no folder in `root` is the URL path at which `root` itself is served.
+    """
+    folder = (root / unquote(base.rpartition("/")[0]).lstrip("/")).resolve()
+    if folder == root.resolve() or not (folder.is_dir() and folder.is_relative_to(root.resolve())):
+        return page, base
+    return folder / page.name, "/"
 
 
 def _urls_of(srcset: str) -> list[str]:

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
@@ -257,6 +258,22 @@ def test_a_base_element_becomes_the_base_of_the_apps_urls(tmp_path: Path) -> Non
     resource = packed(tmp_path, index__html="<base href='/shop/'><img src=/shop/a.png>", a__png=PIXEL)
     assert "&quot;base&quot;: &quot;/shop/&quot;" in resource.html
     assert body(resource) == f'<img src="{PIXEL_URL}">'
+
+
+@pytest.mark.parametrize("base", ["/docs/", "docs/", "/docs/page", "./docs/"])
+def test_a_base_that_is_a_folder_of_the_app_leads_there(tmp_path: Path, base: str) -> None:
+    """As on the app's own site, for attributes, scripts, modules and sheets alike."""
+    page = (
+        f"<base href='{base}'><img src=a.png><script src=s.js></script><link rel=stylesheet href=c.css>"
+        "<script type=module>import './m.js'</script>"
+    )
+    write(tmp_path, docs_of_a__png=PIXEL, docs_of_s__js="inDocs()", docs_of_m__js="moduleInDocs()")
+    write(tmp_path, docs_of_c__css="p { background: url(a.png) }", s__js="inRoot()")
+    resource = packed(tmp_path, index__html=page)
+    assert f"&quot;base&quot;: &quot;{urljoin('/', base)}&quot;" in resource.html
+    packed_body = body(resource)
+    assert packed_body.count(PIXEL_URL) == 2
+    assert all(one in packed_body for one in ("inDocs()", "moduleInDocs()"))
 
 
 def test_hints_and_the_pages_own_csp_are_left_out(tmp_path: Path) -> None:

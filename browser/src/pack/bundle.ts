@@ -67,6 +67,7 @@ async function bundle(job: Job): Promise<Bundled> {
     const writer = inline(importer)?.file ?? importer;
     const beside = dirname(writer);
     const mapped = within(job.home, mappedBy(namesIn(job, new URL(shown(writer), job.home).href), source)) ?? source;
+    if (/^(data|blob):/i.test(mapped)) throw new Unpackable(`imports a ${mapped.slice(0, 5)} URL, which hosts block: save it in the app's folder`);
     if (/^([a-z][a-z0-9+.-]*:|\/\/)/i.test(mapped)) {
       throw new Unpackable(`imports ${source} of another site, which hosts block: save it in the app's folder`);
     }

@@ -100,6 +100,14 @@ twin("element: scripts and sheets of data: and blob: URLs", async (see) => {
   }
 });
 
+twin("element: a base without a URL", async (see) => {
+  const base = document.createElement("base");
+  base.id = "base";
+  document.head.append(base);
+  see(base.href === document.baseURI, base.getAttribute("href"), document.querySelectorAll("base").length);
+  base.remove();
+});
+
 twin("element: srcset", async (see) => {
   const picture = new Image();
   // Of those that it has already, a browser takes the densest.

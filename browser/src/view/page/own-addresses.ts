@@ -9,6 +9,7 @@ const PARTS = ["origin", "protocol", "username", "password", "host", "hostname",
 export function tellAddresses(here: () => string, base: () => string): void {
   for (const name of ["URL", "documentURI"] as const) reading(Document.prototype, name, (self, native) => (self === document ? here() : native));
   reading(Node.prototype, "baseURI", (node, native) => ((node.ownerDocument ?? node) === document ? base() : native));
+  reading(HTMLBaseElement.prototype, "href", (element, native) => (element.hasAttribute("href") ? native : base()));
   const action = (written: string | null): string => (written ? (attempt(() => new URL(written, base()).href) ?? written) : here());
   reading(HTMLFormElement.prototype, "action", (form) => action(form.getAttribute("action")));
   for (const { prototype } of [HTMLButtonElement, HTMLInputElement] as { prototype: HTMLButtonElement }[]) {
