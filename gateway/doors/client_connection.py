@@ -20,11 +20,17 @@ from gateway.eventloop.shared_timeouts import SharedTimeouts
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of the longest head, buffered for any client before it is identified."""
 
+LINE_BYTES: Final = 8190
+"""Bytes of the longest line of a head, as aiohttp's parser limits them."""
+
+FIELDS: Final = 128
+"""Header fields of a request, as aiohttp's parser limits them."""
+
 BOUNDS: Final = (
     Bound(
         Area.DOORS,
         "request heads",
-        size(HEAD_BYTES),
+        f"{size(HEAD_BYTES)}, of which {LINE_BYTES:,} bytes in each line and {FIELDS} fields",
         "431",
     ),
 )
@@ -156,9 +162,11 @@ class HttpConnection(asyncio.Protocol):
         self._left = left
         return self._taken < before
 
-    def malformed(self) -> None:
-        """aiohttp cannot read what came as a request."""
+    def malformed(self, *, too_long: bool) -> None:
+        """aiohttp cannot read what came as a request, or it has a line or more fields than it reads."""
         self._server.limits.malformed(self.remote)
+        if too_long:
+            _HEAD.exceeded(client=self.remote)
 
     def begins(self) -> None:
         """Note that aiohttp has read the head of a request."""

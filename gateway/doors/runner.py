@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
-from aiohttp.http import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
 from aiohttp.payload import Payload
 from aiohttp.typedefs import Handler
 
@@ -207,6 +207,10 @@ class GatewayRunner(web.AppRunner):
             await self._connections.drain(min(self._drain, CLEAN))
 
 
+_TOO_MANY_FIELDS: Final = "Too many headers received"
+"""What aiohttp's parser says of a head with more fields than it reads."""
+
+
 class _Handler(NamelessHandler):
     """aiohttp's protocol; requests that its parser rejects never reach the guard."""
 
@@ -219,11 +223,12 @@ class _Handler(NamelessHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Count a malformed request."""
+        """Count a malformed request. A head that exceeds the parser's limits is refused by 431 (RFC 6585, 5)."""
+        too_long = isinstance(exc, LineTooLong) or (isinstance(exc, BadHttpMessage) and exc.message == _TOO_MANY_FIELDS)
         connection = self.transport.get_protocol() if self.transport is not None else None
         if isinstance(connection, HttpConnection) and isinstance(exc, HttpProcessingError):
-            connection.malformed()
-        return super().handle_error(request, status, exc, message)
+            connection.malformed(too_long=too_long)
+        return super().handle_error(request, 431 if too_long else status, exc, message)
 
 
 class _AnswerListener(AbstractAccessLogger):

@@ -11,11 +11,13 @@ from gateway.apps.files import own_file
 from gateway.documents.reader import read_bytes
 
 
-def test_a_file_is_read_up_to_what_is_wanted(tmp_path: Path) -> None:
-    """A link to it works, too."""
+def test_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:
+    """A larger one is refused; a link to a file works, too."""
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "b").symlink_to("a")
-    assert (read_bytes(tmp_path / "b"), read_bytes(tmp_path / "a", 2)) == (b"12345", b"12")
+    assert (read_bytes(tmp_path / "b"), read_bytes(tmp_path / "a", 5)) == (b"12345", b"12345")
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        read_bytes(tmp_path / "a", 4)
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:

@@ -195,6 +195,17 @@ async def test_a_head_without_end_is_not_held(world: World, host: str, path: str
     writer.close()
 
 
+@pytest.mark.parametrize(("host", "path"), DOORS)
+@pytest.mark.parametrize("fields", [b"x: %s\r\n" % (b"y" * 9000), b"x: y\r\n" * 200], ids=["line", "fields"])
+async def test_a_head_beyond_what_is_read_is_refused_as_that(world: World, host: str, path: str, fields: bytes) -> None:
+    """A line that is too long, or too many fields: 431 (RFC 6585, 5), not an invalid request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)
+    writer.write(f"POST {path} HTTP/1.1\r\nhost: {host}:{world.gateway.port}\r\n".encode() + fields + b"\r\n")
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith((b"HTTP/1.0 431 ", b"HTTP/1.1 431 "))
+    writer.close()
+
+
 async def test_a_long_head_with_an_end_is_read(world: World) -> None:
     """Wherever it is split, and whatever follows it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.gateway.port)

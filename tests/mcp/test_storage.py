@@ -75,7 +75,7 @@ async def test_others_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("failing", "reason"), [(OSError("down"), "backend-unavailable"), (SealBroken("no key"), "internal")]
+    ("failing", "reason"), [(OSError("down"), "state-unavailable"), (SealBroken("no key"), "internal")]
 )
 async def test_a_store_that_fails_says_so(failing: Exception, reason: str) -> None:
     """With a retry hint if retrying may help."""

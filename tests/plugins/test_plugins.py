@@ -54,7 +54,7 @@ async def test_the_change_freeze_stops_changes_and_says_why(
     other = tmp_path / "not_today.py"
     other.write_text(
         "from gateway.hookspecs import hookimpl\n\n@hookimpl\ndef check_request(request):\n"
-        "    return 'not today' if request.path == '/api/orders' else None\n"
+        "    return 'not today' if (request.method, request.path) == ('GET', '/api/cart') else None\n"
     )
     extra = f"plugins: [{PLUGINS / 'change_freeze.py'}, {other}]"
     caplog.set_level(logging.WARNING)
@@ -69,7 +69,7 @@ async def test_the_change_freeze_stops_changes_and_says_why(
             assert told["cause"] == f"change_freeze.py: {told['detail']}"  # without the plugin's folder
         async with client.delete(f"{world.site}/api/cart/x") as removing:
             assert (await removing.json(content_type=None))["cause"].startswith("change_freeze.py: ")
-        async with client.get(f"{world.site}/api/orders") as asking:
+        async with client.get(f"{world.site}/api/cart") as asking:
             assert asking.headers["gateway-reason"] == "plugin-refused"
         assert [line["method"] for line in world.arrived()] == ["GET"]
     assert "stopped POST /api/cart" in caplog.text
