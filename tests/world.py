@@ -204,10 +204,11 @@ def write_config(
     extra: str = "",
     credentials: str = "",
     story: bool = False,
+    fast_path: bool = True,
 ) -> None:
     """Write the example's configuration with other ports; policy, source and storage are the cart's by default.
 
-    `story` adds the demo's story."""
+    `story` adds the demo's story; `fast_path` is `server.fast_path`."""
     text = (EXAMPLE / "gateway.yaml").read_text("utf-8")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("http://localhost:9400", issuer)
     text = text.replace("source: web", f"source: {source}\n    storage: {storage}")
@@ -215,6 +216,8 @@ def write_config(
         told = yaml.safe_load((EXAMPLE / "story.yaml").read_text("utf-8"))
         text = text.replace("    title: Fennel", f"    story: {json.dumps(told)}\n    title: Fennel")
     text = text.replace("credentials:\n", f"credentials:\n{credentials}")
+    if not fast_path:
+        text = text.replace("server:\n", "server:\n  fast_path: false\n", 1)
     (folder / "gateway.yaml").write_text(f"{text}\n{extra}", "utf-8")
     rules = policy if policy is not None else (EXAMPLE / "policy.yaml").read_text("utf-8")
     (folder / "policy.yaml").write_text(rules.replace("127.0.0.1:9401", f"127.0.0.1:{shop_port}"), "utf-8")
@@ -241,6 +244,7 @@ async def running(
     token_lifetime: int = 300,
     credentials: str = "",
     story: bool = False,
+    fast_path: bool = True,
 ) -> AsyncIterator[World]:
     """Run all servers; `folder` holds their files."""
     auth, shop, door = Server(), Server(), Server()
@@ -256,6 +260,7 @@ async def running(
         extra=extra,
         credentials=credentials,
         story=story,
+        fast_path=fast_path,
     )
     config = read_config(folder)
     credential = config.credentials["shop-service"]

@@ -14,6 +14,9 @@ from multidict import CIMultiDict
 LONGEST_HEAD: Final = 8190
 """Bytes of the longest request head that is parsed here."""
 
+MOST_FIELDS: Final = 100
+"""Header fields of a head that is parsed here; aiohttp refuses more than 128."""
+
 _METHODS: Final = rb"GET|POST|PUT|PATCH|DELETE"
 _PATH: Final = rb"(?:/(?![./])[A-Za-z0-9._~!$&'()*+,;=:@-]*)+"
 """A path in origin-form (RFC 9112, 3.2.1) that needs no decoding and no normalising; `//` may begin an authority."""
@@ -69,7 +72,12 @@ def read_head(raw: bytes) -> RequestHead | None:
     named = {name.lower(): value for name, value in fields}
     connection = named.get(b"connection", b"keep-alive").lower()
     length = named.get(b"content-length", b"0" if method == b"GET" else b"")
-    if len(named) != len(fields) or not _ASIDE.isdisjoint(named) or connection not in _CONNECTION:
+    if (
+        len(named) != len(fields)
+        or len(fields) > MOST_FIELDS
+        or not _ASIDE.isdisjoint(named)
+        or connection not in _CONNECTION
+    ):
         return None
     if b"host" not in named or not length.isdigit() or len(length) > 7 or (method == b"GET" and length != b"0"):
         return None

@@ -18,6 +18,9 @@ from gateway.model import Headers, Response
 LAST_CHUNK: Final = b"0\r\n\r\n"
 """The end of a chunked body (RFC 9112, 7.1)."""
 
+BODILESS: Final = frozenset({204, 304})
+"""Statuses of answers without a body, which no framing field announces (RFC 9110, 8.6 and RFC 9112, 6.1)."""
+
 _CLOSING: Final = b"Connection: close\r\n"
 _JSON_START: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
 _REASONS: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
@@ -66,7 +69,7 @@ def site_head(response: Response, size: int | None, *, last: bool) -> bytes:
     """Return the head of an answer at an app's site, with a body of `size` bytes; None for a chunked body."""
     closing = _CLOSING if last else b""
     start = _site_start(response.status, response.reason_phrase, response.headers, response.length, date())
-    if response.length is not None:
+    if response.length is not None or response.status in BODILESS:
         framing = b""
     elif size is None:
         framing = b"Transfer-Encoding: chunked\r\n"

@@ -20,7 +20,7 @@ from gateway.errors import Refusal
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.exchange.streams import Stream
 from gateway.fastpath.request_head import RequestHead
-from gateway.fastpath.responses import LAST_CHUNK, JsonAnswer, chunk, site_head
+from gateway.fastpath.responses import BODILESS, LAST_CHUNK, JsonAnswer, chunk, site_head
 from gateway.mcp.fast import Fast, Traced
 from gateway.mcp.server import McpMount
 from gateway.model import BodyType, Principal, Request
@@ -211,11 +211,13 @@ async def _stream(stream: Stream, writer: ResponseWriter, *, last: bool) -> None
     try:
         # Redaction may change the length of the body, which a browser would reject.
         writer.send(site_head(streamed_head(stream.head), None, last=last))
+        bodiless = stream.head.status in BODILESS
         async for part in stream:
-            if part:
+            if part and not bodiless:
                 writer.send(chunk(part))
                 await writer.drain()
-        writer.send(LAST_CHUNK)
+        if not bodiless:
+            writer.send(LAST_CHUNK)
     except Refusal:
         writer.abort()  # the browser must not take a truncated body for a whole one
     finally:

@@ -46,7 +46,11 @@ def insert(connection: AsyncConnection, table: Table) -> postgresql.Insert | sql
 
 
 DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
-SQLITE_BUSY_SECONDS = 2
+SQLITE_BUSY_SECONDS = 8
+"""Seconds that a write waits for SQLite's lock: the filler holds it for a batch, with low priority on a busy machine.
+Less than the shutdown waits for connections.
+"""
+
 POSTGRESQL_SECONDS = 5
 """Seconds to connect, and for one statement: beyond that the database counts as down."""
 LENT_SECONDS = 10

@@ -31,10 +31,10 @@ async def evil() -> AsyncIterator[Issuer]:
         yield started
 
 
-@pytest.fixture
-async def guarded(tmp_path: Path, evil: Issuer) -> AsyncIterator[World]:
-    """The cart behind a gateway that accepts tokens of that issuer."""
-    async with running(tmp_path, extra=AUTH.format(issuer=evil.url)) as world:
+@pytest.fixture(params=[True, False], ids=["fast", "slow"])
+async def guarded(tmp_path: Path, evil: Issuer, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The cart behind a gateway that accepts tokens of that issuer, with `server.fast_path` on and off."""
+    async with running(tmp_path, extra=AUTH.format(issuer=evil.url), fast_path=request.param) as world:
         yield world
 
 

@@ -17,15 +17,27 @@ from tests.attacks.world import AttackWorld
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_the_cases_of_a_family_at_a_door(attacked_world: AttackWorld, door: str, name: str) -> None:
     """Each case has its expected outcome, and the invariants hold."""
+    await hold(attacked_world, door, name)
+
+
+@pytest.mark.parametrize("door", ["modern", "site"])
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_the_cases_of_a_family_without_the_fast_path(slow_world: AttackWorld, door: str, name: str) -> None:
+    """At the doors that have one otherwise."""
+    await hold(slow_world, door, name)
+
+
+async def hold(world: AttackWorld, door: str, name: str) -> None:
+    """Try the cases of a family at a door."""
     cases = [case for case in family(name) if door in doors_of(case)]
     assert cases
     problems: list[str] = []
-    async with DOORS[door](attacked_world) as way:
+    async with DOORS[door](world) as way:
         for case in cases:
-            found = await tried(attacked_world, way, door, case)
+            found = await tried(world, way, door, case)
             problems += [f"{case['id']} ({case['why']}): {problem}" for problem in found]
         healthy = {"id": "healthy", "why": "the gateway lives on", "url": "/api/exact", "expect": "ok"}
-        problems += await tried(attacked_world, way, door, {**healthy, "sent": "GET /v1/api/exact"})
+        problems += await tried(world, way, door, {**healthy, "sent": "GET /v1/api/exact"})
     assert not problems, f"{len(problems)} problems at {door}:\n" + "\n".join(problems)
 
 

@@ -27,7 +27,7 @@ CLIENT = "attacked-client"
 CSRF = "webmcp-gateway-csrf"
 
 CONFIG = """
-server: {{listen: "127.0.0.1:{port}", drain: {{announce: 0s}}}}
+server: {{listen: "127.0.0.1:{port}", fast_path: {fast}, drain: {{announce: 0s}}}}
 apps:
   target: {{source: web, policy: policy.yaml}}
   neighbour: {{source: web, policy: neighbour.yaml}}
@@ -195,11 +195,17 @@ __all__ = ["APP", "AttackWorld", "Loopback", "attacked"]
 
 @asynccontextmanager
 async def attacked(
-    folder: Path, policy: str = POLICY, extra: str = "", *, reloads: bool = False, mounted: bool = False
+    folder: Path,
+    policy: str = POLICY,
+    extra: str = "",
+    *,
+    reloads: bool = False,
+    mounted: bool = False,
+    fast_path: bool = True,
 ) -> AsyncIterator[AttackWorld]:
     """The gateway with its backends; `folder` holds its files, which it watches if it `reloads`.
 
-    `mounted`: as part of another application, under another server.
+    `mounted`: as part of another application, under another server. `fast_path`: `server.fast_path`.
     """
     arrived: list[Arrived] = []
     backends = {name: RawBackend(name, arrived) for name in ("main", "other", "outside", "stranger", "issuer")}
@@ -217,7 +223,7 @@ async def attacked(
     (folder / "policy.yaml").write_text(policy.format(**ports), "utf-8")
     (folder / "order.schema.json").write_text(json.dumps(SCHEMA), "utf-8")
     (folder / "neighbour.yaml").write_text(NEIGHBOUR.format(**ports), "utf-8")
-    text = CONFIG.format(port=server.port, issuer=ports["issuer"], client=CLIENT) + extra
+    text = CONFIG.format(port=server.port, fast=json.dumps(fast_path), issuer=ports["issuer"], client=CLIENT) + extra
     if "audit:" not in extra:  # tests look at each refusal
         text += "audit: {refusals: 1000000}\n"
     (folder / "gateway.yaml").write_text(text, "utf-8")

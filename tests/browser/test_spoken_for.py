@@ -79,7 +79,7 @@ async def test_a_poll_gives_way_to_the_page(host: Host, tmp_path: Path, what: st
             await frame.wait_for_function("time => clock.waits(time)", arg=BRISK)
         return await polls() - before
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(150):  # hundreds of small steps, each of which waits for the browser
         # By then the view has detected the host's behaviour.
         while await polls() < 10 or not await frame.evaluate("time => clock.waits(time)", BRISK):
             await frame.evaluate("clock.pass(5)")

@@ -128,9 +128,11 @@ def clients(console: str) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def town(folder: Path, *, policy: str | None = None, extra: str = "") -> AsyncIterator[Town]:
+async def town(
+    folder: Path, *, policy: str | None = None, extra: str = "", fast_path: bool = True
+) -> AsyncIterator[Town]:
     """The cart behind a gateway whose callers authenticate at a real authorization server."""
-    async with running(folder, policy=policy, extra=f"auth: [token]\n{extra}") as world:
+    async with running(folder, policy=policy, extra=f"auth: [token]\n{extra}", fast_path=fast_path) as world:
         resources: Mapping[str, Any] = {f"{world.url}/mcp": {}, f"{world.url}/mcp/cart": {}, "https://other.test": {}}
         resources = {**resources, world.url: {"format": "opaque"}}
         async with oidc_provider(clients(world.console), accounts=ACCOUNTS, resources=resources) as provider:

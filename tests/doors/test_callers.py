@@ -10,7 +10,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
+from gateway.fastpath import connection
 from gateway.stores.schema import SESSIONS
 from gateway.stores.sql import Database
 from tests.callers.doors import Knock, answer, knocks, mcp_call, statuses
@@ -23,10 +25,14 @@ CLIENT = {"webmcp-gateway-client": "1"}
 
 
 @pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[World]:
-    """Yield the cart behind a gateway that requires tokens."""
-    async with running(tmp_path, extra="auth: [token]\n") as world:
+async def guarded(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Yield the cart behind a gateway that requires tokens; its parameter is `server.fast_path`."""
+    async with running(tmp_path, extra="auth: [token]\n", fast_path=getattr(request, "param", True)) as world:
         yield world
+
+
+both = pytest.mark.parametrize("guarded", [True, False], ids=["fast", "slow"], indirect=True)
+"""With the fast path, and without."""
 
 
 async def log_in(client: aiohttp.ClientSession, world: World, person: str = "local") -> None:
@@ -41,6 +47,7 @@ async def get(client: aiohttp.ClientSession, url: str, **headers: str) -> tuple[
         return got.status, await got.json()
 
 
+@both
 async def test_nobody_comes_in_without_proof(guarded: World) -> None:
     """Every door answers 401, and nothing reaches the shop."""
     assert set((await statuses(guarded, {})).values()) == {401}
@@ -124,6 +131,7 @@ async def test_a_login_link_is_good_once(guarded: World) -> None:
         assert "set-cookie" not in got.headers
 
 
+@both
 async def test_a_session_is_for_its_own_site(guarded: World) -> None:
     """The console's cookie opens neither `/mcp` nor the site of an app, under any name."""
     async with guarded.client() as client:
@@ -135,6 +143,7 @@ async def test_a_session_is_for_its_own_site(guarded: World) -> None:
             assert (await answer(knock, {"cookie": value}))[0] == 401, name
 
 
+@both
 async def test_the_site_of_an_app_takes_up_the_consoles_login(guarded: World) -> None:
     """A redirect through the console, a single-use code, and a separate cookie of the site."""
     async with guarded.client() as client:
@@ -171,22 +180,60 @@ async def test_another_browser_cannot_use_the_code_of_a_site(guarded: World) -> 
             assert "set-cookie" not in got.headers
 
 
+async def enter_site(client: aiohttp.ClientSession, world: World) -> None:
+    """Let a browser that is logged in get a session on the site of the app."""
+    async with client.get(f"{world.site}/", headers=NAVIGATION, allow_redirects=False) as got:
+        to_console = got.headers["location"]
+    crossing = {**NAVIGATION, "sec-fetch-site": "same-origin"}
+    async with client.get(to_console, headers=crossing, allow_redirects=False) as got:
+        back = got.headers["location"]
+    async with client.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}):
+        pass
+
+
+async def log_out(client: aiohttp.ClientSession, world: World) -> None:
+    """Log out on the console."""
+    _, state = await get(client, f"{world.console}/api/state")
+    headers = {**OWN, "origin": world.console, "webmcp-gateway-csrf": state["csrf"]}
+    async with client.post(f"{world.console}/api/logout", headers=headers) as got:
+        assert got.status == 200
+
+
+@both
+async def test_a_logout_counts_at_once_on_an_open_connection(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection remembers its caller for a while, but not beyond a logout."""
+    monkeypatch.setattr(connection, "IDENTIFIED", 3600.0)
+    opened = 0
+
+    async def count(*_: object) -> None:
+        nonlocal opened
+        opened += 1
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_create_end.append(count)
+    async with guarded.client() as client, guarded.client(limit=1, trace_configs=[tracing]) as page:
+        await log_in(client, guarded)
+        await enter_site(client, guarded)
+        cookie = client.cookie_jar.filter_cookies(URL(guarded.site)).output(header="", sep=";")
+
+        async def cart() -> int:
+            async with page.get(f"{guarded.site}/api/cart", headers={**OWN, "cookie": cookie.strip()}) as got:
+                await got.read()
+                return got.status
+
+        assert [await cart(), await cart()] == [200, 200]
+        await log_out(client, guarded)
+        assert (await cart(), opened) == (401, 1)
+
+
+@both
 async def test_logout_ends_every_session_of_the_login(guarded: World) -> None:
     """The console's and the sites' sessions; the old cookies are invalid."""
     async with guarded.client() as client:
         await log_in(client, guarded)
-        async with client.get(f"{guarded.site}/", headers=NAVIGATION, allow_redirects=False) as got:
-            to_console = got.headers["location"]
-        crossing = {**NAVIGATION, "sec-fetch-site": "same-origin"}
-        async with client.get(to_console, headers=crossing, allow_redirects=False) as got:
-            back = got.headers["location"]
-        async with client.get(back, headers={**NAVIGATION, "sec-fetch-site": "cross-site"}):
-            pass
+        await enter_site(client, guarded)
         kept = [(morsel.key, morsel.value) for morsel in client.cookie_jar]
-        _, state = await get(client, f"{guarded.console}/api/state")
-        headers = {**OWN, "origin": guarded.console, "webmcp-gateway-csrf": state["csrf"]}
-        async with client.post(f"{guarded.console}/api/logout", headers=headers) as got:
-            assert got.status == 200
+        await log_out(client, guarded)
     cookie = "; ".join(f"{key}={value}" for key, value in dict(kept).items())
     assert (await answer(knocks(guarded)["console"], {"cookie": cookie}))[0] == 401
     sessions = {value for key, value in kept if "session" in key}

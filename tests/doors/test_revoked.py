@@ -21,17 +21,23 @@ DELETE = {"url": "/api/cart/mug", "method": "DELETE"}
 ASKED = "DELETE"
 
 
+@pytest.fixture(params=[True, False], ids=["fast", "slow"])
+def fast_path(request: pytest.FixtureRequest) -> bool:
+    """`server.fast_path`."""
+    return bool(request.param)
+
+
 @pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[World]:
+async def guarded(tmp_path: Path, fast_path: bool) -> AsyncIterator[World]:
     """Yield the cart behind a gateway that requires tokens."""
-    async with running(tmp_path, extra="auth: [token]\n") as world:
+    async with running(tmp_path, extra="auth: [token]\n", fast_path=fast_path) as world:
         yield world
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Town]:
+async def place(tmp_path: Path, fast_path: bool) -> AsyncIterator[Town]:
     """Yield a gateway with a real issuer."""
-    async with town(tmp_path) as started:
+    async with town(tmp_path, fast_path=fast_path) as started:
         yield started
 
 
