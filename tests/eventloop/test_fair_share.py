@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from functools import partial
-from time import perf_counter, sleep
 
 import pytest
 
 from gateway.eventloop import fair_share as in_turns
 from gateway.eventloop.fair_share import MOMENT, REST, RoundRobin, TimeSlices
+from tests.clock import Clock
 
 
 async def test_one_goes_on_in_each_turn() -> None:
@@ -38,39 +37,46 @@ async def test_one_goes_on_in_each_turn() -> None:
     assert failed == ["b"] * 3
 
 
-async def test_all_of_them_have_a_small_part_of_the_time() -> None:
-    """Both callbacks and readers that report their time: a flood of either leaves most of it to other tasks."""
-    in_turn, ends, at_work = RoundRobin(), perf_counter() + 0.5, 0.0
+async def test_all_of_them_have_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both callbacks and readers that report their time: a flood of either leaves most slices to other tasks.
+
+    Time passes only by what works, so the slices of each are counted.
+    """
+    clock, at_work, others = Clock(), 0, 0
+    monkeypatch.setattr(in_turns, "perf_counter", clock)
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", clock)
+    in_turn, ends = RoundRobin(), clock() + 1000 * MOMENT
 
     def work() -> None:
         nonlocal at_work
-        sleep(MOMENT)
-        at_work += MOMENT
-
-    def go_on(again: Callable[[], None]) -> None:
-        work()
-        if perf_counter() < ends:
-            in_turn.add(again)
+        clock.now += MOMENT
+        at_work += 1
 
     def called() -> None:
-        go_on(called)
+        work()
+        if clock() < ends:
+            in_turn.add(called)
 
     async def read() -> None:
         moments = TimeSlices(in_turn)
-        while perf_counter() < ends:
-            began = perf_counter()
+        while clock() < ends:
+            began = clock()
             work()
-            if moments.worked(perf_counter() - began):
+            if moments.worked(clock() - began):
                 await moments.turn()
 
     async def all_else() -> None:
-        while perf_counter() < ends:
-            sleep(MOMENT)
+        nonlocal others
+        while True:
+            clock.now += MOMENT
+            others += 1
             await asyncio.sleep(0)
 
     in_turn.add(called)
-    await asyncio.gather(read(), read(), all_else())
-    assert 0.05 / REST < at_work < 0.6 / REST
+    other = asyncio.create_task(all_else())
+    await asyncio.gather(read(), read())
+    other.cancel()
+    assert 0.8 < at_work / (at_work + others) * (1 + REST) < 1.1
 
 
 async def test_nobody_rests_where_nothing_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
