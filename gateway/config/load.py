@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from gateway.credentials import Spec
 from gateway.documents import Section, read_document, suggestion
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
-from gateway.policy import Policy, load_policy
+from gateway.policy import Organisation, Policy, any_tool, load_organisation, load_policy
 from gateway.policy.access import read_access
 
 SECRETS = (
@@ -120,6 +120,9 @@ class _ConfigReader:
     environ: Mapping[str, str]
     elsewhere: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    organisation: Organisation | None = None
+    lacks_organisation: bool = False
+    """Whether its file cannot be used; then no policy is."""
 
     @property
     def folder(self) -> Path:
@@ -142,6 +145,7 @@ class _ConfigReader:
             root.problem("there is nothing to serve: name web apps under apps, MCP servers under upstreams, or both")
         named = root.named("apps")
         sections = root.named("upstreams")
+        self._read_organisation(root.section("policy"))
         has_roles = any(map(_gives_roles, auth))
         apps = [self._app(name, one, credentials, sections, has_roles=has_roles) for name, one in named.items()]
         upstreams = [self._upstream(name, one, credentials, has_roles=has_roles) for name, one in sections.items()]
@@ -225,10 +229,26 @@ class _ConfigReader:
             policy=lambda: self._policy(section, credentials),
             access=lambda: read_access(section, has_roles=has_roles),
         )
-        if "policy" in section and upstream.policy is None:
+        if self.lacks_organisation or ("policy" in section and upstream.policy is None):
             self.broken.add(name)  # it must not run as if it had no policy
             return None
+        if upstream.policy is None and self.organisation is not None:
+            return replace(upstream, policy=any_tool(self.organisation))
         return upstream
+
+    def _read_organisation(self, section: Section) -> None:
+        """Read the policy that stands above those of all apps and upstreams."""
+        name, node = section.text("organisation"), section.get("organisation")
+        if not name or node is None:
+            self.lacks_organisation = node is not None
+            return
+        try:
+            if not (self.shown / name).exists():
+                raise DocumentError([node.problem(f"organisation: there is no file {self.shown / name}")])
+            self.organisation = load_organisation(self.shown / name, self.folder)
+        except DocumentError as error:
+            self.lacks_organisation = True
+            self.elsewhere += error.problems
 
     def _source(self, section: Section, upstreams: Mapping[str, Section]) -> Path | UpstreamApp:
         node = section.get("source")
@@ -254,9 +274,11 @@ class _ConfigReader:
             self.elsewhere.append(node.problem(f"policy: there is no file {self.shown / name}"))
             return None
         try:
-            policy = load_policy(self.shown / name) if name else None
+            policy = load_policy(self.shown / name, root=self.folder, organisation=self.organisation) if name else None
         except DocumentError as error:
             self.elsewhere += [problem for problem in error.problems if problem not in self.elsewhere]
+            return None
+        if self.lacks_organisation:
             return None
         for backend in policy.backends.values() if policy is not None else ():
             if backend.network.authorities is not None:

@@ -149,6 +149,11 @@ SETTINGS: Final = (
     Setting("roles.auditor", "[]", "Values that may read the whole record."),
     Setting("roles.admin", "[]", "Values that may do everything except answer for others."),
     Setting(
+        "policy.organisation",
+        "",
+        "A policy file whose denials, questions and limits hold for every app and upstream, whatever their policies.",
+    ),
+    Setting(
         "apps.<name>.source",
         None,
         "The folder or the HTML file of the web app; or the app of an upstream, with these keys:",

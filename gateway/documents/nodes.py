@@ -250,7 +250,8 @@ def _at(event: yaml.Event) -> tuple[int, int]:
 def raise_all(problems: list[Problem]) -> None:
     """Raise DocumentError with `problems` in file order, if there are any."""
     if problems:
-        raise DocumentError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        files = list(dict.fromkeys(problem.file for problem in problems))
+        raise DocumentError(sorted(problems, key=lambda one: (files.index(one.file), one.line, one.column)))
 
 
 def _kind(value: Scalar | tuple[Node, ...] | Mapping[str, Node]) -> str:

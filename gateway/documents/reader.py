@@ -263,7 +263,7 @@ class Section:
 
     def _refuse_key(self, key: str, message: str) -> None:
         line, column = self.node.keys.get(key, (self.node.line, self.node.column))
-        self.report.problems.append(Problem(self.node.file, line, column, message))
+        self.report.problems.append(Problem(self._entries[key].file, line, column, message))
 
     def _parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
         node = self.get(key)

@@ -11,8 +11,9 @@ from gateway.policy.headers import (
     forbid_shared_caching,
     without,
 )
+from gateway.policy.includes import config_folder
 from gateway.policy.links import LinkPattern, Links
-from gateway.policy.load import load_policy, load_tests, parse_policy, warnings
+from gateway.policy.load import any_tool, check_part, is_part, load_policy, load_tests, parse_policy, warnings
 from gateway.policy.masks import JsonPath
 from gateway.policy.messages import visible
 from gateway.policy.obligations import (
@@ -28,7 +29,8 @@ from gateway.policy.obligations import (
     Retry,
     Window,
 )
-from gateway.policy.policy import Policy, ReportMode
+from gateway.policy.organisation import load_organisation, parse_organisation
+from gateway.policy.policy import Organisation, Policy, ReportMode
 from gateway.policy.response_rules import (
     RedirectTarget,
     answer_headers,
@@ -69,6 +71,7 @@ __all__ = [
     "Links",
     "Network",
     "Obligations",
+    "Organisation",
     "Per",
     "Policy",
     "PolicyTest",
@@ -86,8 +89,11 @@ __all__ = [
     "ToolRule",
     "Window",
     "answer_headers",
+    "any_tool",
     "canonicalise",
     "canonicalise_in_steps",
+    "check_part",
+    "config_folder",
     "coverage",
     "decide",
     "decide_link",
@@ -97,13 +103,16 @@ __all__ = [
     "filter_request_headers",
     "filter_response_headers",
     "forbid_shared_caching",
+    "is_part",
     "leads_nowhere",
+    "load_organisation",
     "load_policy",
     "load_tests",
     "location_for_app",
     "may_call_tool",
     "outcome",
     "parse_network",
+    "parse_organisation",
     "parse_policy",
     "redirect_location",
     "run_tests",

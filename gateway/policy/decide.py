@@ -12,7 +12,7 @@ from gateway.policy.confirm import ROUTE_MESSAGE, question
 from gateway.policy.facts import FactSource
 from gateway.policy.obligations import SAFE_METHODS, Obligations
 from gateway.policy.policy import Policy
-from gateway.policy.rules import Confirm, Decision, Route, ToolRule
+from gateway.policy.rules import Confirm, Decision, OrganisationRule, Route, ToolRule
 
 TOOL_TIMEOUT: Final = 30.0
 
@@ -27,6 +27,10 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
     `now` is in seconds since the epoch; without it report mode is off.
     """
     reporting = policy.mode is not None and policy.mode.active(now)
+    above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else ()
+    for rule in above:
+        if rule.deny is not None:
+            return Decision(Effect.DENY, (rule.deny, f"the rule {rule.shown} denies it"), rule.template.text)
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is None:
         decision = _unrouted(policy, request, reporting=reporting)
@@ -40,6 +44,10 @@ def decide(policy: Policy, request: CanonicalRequest, caller: Caller, now: float
         decision = _asking(decision, route.confirm, FactSource(caller, request, route.template), _ASKS)
     elif caller.initiator is Initiator.MODEL and not caller.proven and request.method not in SAFE_METHODS:
         decision = _asking(decision, _UNPROVEN, FactSource(caller, request), _UNPROVEN_REASON)
+    for rule in above:
+        decision = _under(decision, rule, FactSource(caller, request, rule.template))
+        if decision.effect is Effect.DENY:
+            return decision
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     if request.timeout is not None and request.timeout < decision.obligations.timeout:
@@ -56,20 +64,26 @@ def decide_tool(
         listed = f"listed are {', '.join(list(policy.tools)[:20])}" if policy.tools else "no tools are listed"
         return Decision(Effect.DENY, (f'the tool "{tool[:128]}" is not under `tools` of the policy: {listed}',))
     if rule.deny is not None:
-        return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} (line {rule.line}) denies it"), tool)
+        return Decision(Effect.DENY, (rule.deny, f"the tool rule {tool} ({rule.place}) denies it"), tool)
     reporting = policy.mode is not None and policy.mode.active(now)
     source = FactSource(caller, tool=tool, arguments=arguments or {})
     decision = Decision(
-        Effect.ALLOW, (f"the tool rule {tool} (line {rule.line}) allows it",), tool, _tool_obligations(rule)
+        Effect.ALLOW, (f"the tool rule {tool} ({rule.place}) allows it",), tool, _tool_obligations(rule)
     )
     failure = rule.when.failure(source) if rule.when is not None else None
     if failure is not None:
-        decision = _failed(decision, f"the condition of the tool rule {tool} (line {rule.line})", failure)
+        decision = _failed(decision, f"the condition of the tool rule {tool} ({rule.place})", failure)
         if not reporting:
             return decision
         decision = _reported(policy, decision, _tool_obligations(rule))
     if rule.confirm is not None and rule.confirm.applies(caller):
         decision = _asking(decision, rule.confirm, source, _ASKS)
+    for one in rule.also:
+        failure = one.when.failure(source) if one.when is not None else None
+        if failure is not None:
+            return _failed(decision, f"the organisation's condition for the tool {tool} ({one.place})", failure)
+        if one.confirm is not None and one.confirm.applies(caller):
+            decision = _asked_above(decision, one.confirm, source, one.place)
     if reporting:
         decision = replace(decision, obligations=replace(decision.obligations, report=True))
     return decision
@@ -81,11 +95,12 @@ def may_call_tool(policy: Policy, tool: str, principal: Principal, now: float | 
     A condition that names anything else is not evaluated. `now` as in `decide`.
     """
     rule = policy.tools.get(tool)
-    if rule is None or rule.when is None or not rule.when.of_principal:
+    if rule is None:
         return True
-    if policy.mode is not None and policy.mode.active(now):
-        return True
-    return rule.when.failure(FactSource(Caller(principal, "", None, Initiator.MODEL, "listing"), tool=tool)) is None
+    relaxed = policy.mode is not None and policy.mode.active(now)
+    conditions = [one.when for one in ((*rule.also,) if relaxed else (rule, *rule.also)) if one.when is not None]
+    source = FactSource(Caller(principal, "", None, Initiator.MODEL, "listing"), tool=tool)
+    return all(condition.failure(source) is None for condition in conditions if condition.of_principal)
 
 
 def decide_link(policy: Policy, url: str, caller: Caller) -> Decision:
@@ -109,7 +124,7 @@ def no_route_reasons(policy: Policy, method: str, path: str, backend: str) -> tu
     ]
     if there:
         methods = ", ".join(sorted({name for route in there for name in route.methods or ()}))
-        place = f"{there[0].template.text}, line {there[0].line}"
+        place = f"{there[0].template.text}, {there[0].place}"
         return (f"no route allows {method} {path[:200]}: this path allows {methods} ({place})",)
     nearest = policy.routes.nearest(path)
     hint = f"the nearest is {nearest.shown}" if nearest else "the policy has no routes"
@@ -155,9 +170,33 @@ def _reported(policy: Policy, denied: Decision, obligations: Obligations) -> Dec
     return replace(denied, effect=Effect.ALLOW, reasons=reasons, obligations=replace(obligations, reported=True))
 
 
+def _under(decision: Decision, rule: OrganisationRule, source: FactSource) -> Decision:
+    """Return an allowed decision within a rule of the organisation; report mode relaxes none of them."""
+    failure = rule.when.failure(source) if rule.when is not None else None
+    if failure is not None:
+        return _failed(decision, f"the condition of the rule {rule.shown}", failure)
+    decision = replace(decision, obligations=rule.ceilings.applied(decision.obligations))
+    if rule.confirm is None or not rule.confirm.applies(source.caller):
+        return decision
+    return _asked_above(decision, rule.confirm, source, rule.shown)
+
+
+def _asked_above(decision: Decision, confirm: Confirm, source: FactSource, place: str) -> Decision:
+    """Return a decision with the organisation's question, or the app's own, whose grant lasts no longer than that."""
+    if decision.obligations.confirm is None:
+        return _asking(decision, confirm, source, f"{_ASKS}: {place}")
+    lasting = decision.obligations.grant
+    shorter = None if lasting is None or confirm.grant is None else min(lasting, confirm.grant)
+    return replace(decision, obligations=replace(decision.obligations, grant=shorter, no_store=True))
+
+
 def _tool_obligations(rule: ToolRule) -> Obligations:
+    rules = (rule, *rule.also)
     return Obligations(
-        limits=rule.limits, quotas=rule.quotas, timeout=rule.timeout or TOOL_TIMEOUT, description=rule.description
+        limits=tuple(limit for one in rules for limit in one.limits),
+        quotas=tuple(quota for one in rules for quota in one.quotas),
+        timeout=rule.timeout or TOOL_TIMEOUT,
+        description=rule.description,
     )
 
 

@@ -14,7 +14,7 @@ from gateway.policy.conditions import Condition
 from gateway.policy.links import Links
 from gateway.policy.obligations import Limit, Obligations, Quota, Redirects
 from gateway.policy.policy import Policy, ReportMode
-from gateway.policy.rules import METHODS, BackendSpec, Confirm, Route, ToolRule
+from gateway.policy.rules import METHODS, BackendSpec, Confirm, OrganisationRule, Route, ToolRule, rule_place
 from gateway.policy.schemas import BodySchema
 from gateway.policy.templates import REST, Template
 from gateway.token_buckets import Rate
@@ -159,8 +159,29 @@ def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Differe
             yield Turn.CHANGED, "another description"
         if old.timeout != new.timeout:
             yield Turn.CHANGED, f"timeout in seconds: {new.timeout or 'the usual'} (was {old.timeout or 'the usual'})"
+        yield from _rules_above(old.also, new.also)
         if old.pin != new.pin:
             yield (Turn.CLOSED, "pinned") if old.pin is None else (Turn.OPENED, "pinned to another definition, or not")
+
+
+def _rules_above(old: Sequence[ToolRule], new: Sequence[ToolRule]) -> Iterator[Difference]:
+    """Yield the differences of the organisation's rules for a tool."""
+    before, after = ([_does(rule) for rule in rules] for rules in (old, new))
+    for does in before:
+        if does not in after:
+            yield Turn.OPENED, f"no longer under the organisation's rule: {does}"
+    for does in after:
+        if does not in before:
+            yield Turn.CLOSED, f"under the organisation's rule: {does}"
+
+
+def _does(rule: ToolRule) -> str:
+    """Return what a rule of the organisation requires of a call."""
+    words = [f"only where {rule.when.text}"] if rule.when is not None else []
+    words += [f"a person is asked first ({_asked(rule.confirm)})"] if rule.confirm is not None else []
+    words += [_rate(limit)[2] for limit in rule.limits] + [_quota(quota)[2] for quota in rule.quotas]
+    words += [f"{rule.timeout:g} seconds"] if rule.timeout is not None else []
+    return "; ".join(words) or f"denied: {rule.deny}"
 
 
 def backends_differ(old: BackendSpec | None, new: BackendSpec | None) -> Iterator[Difference]:
@@ -326,6 +347,7 @@ class ChangeKind(StrEnum):
     ROUTE = "route"
     TOOL = "tool"
     BACKEND = "backend"
+    ORGANISATION = "organisation"
     POLICY = "policy"
 
 
@@ -333,7 +355,8 @@ class ChangeKind(StrEnum):
 class Change:
     """One change. `subjects` are its routes (as `GET /api/cart`), tools or backends.
 
-    `line` is in the new file, in the old one if something is closed; None for the whole file.
+    `line` is in the new file, in the old one if something is closed; None for the whole file. `file` is the part, or
+    the organisation's file, in which it is; empty for the policy's own file.
     """
 
     turn: Turn
@@ -341,11 +364,17 @@ class Change:
     subjects: tuple[str, ...]
     detail: str
     line: int | None = None
+    file: str = ""
+
+    @property
+    def place(self) -> str | None:
+        """Where the rule is written; None for the whole file."""
+        return rule_place(self.line, self.file) if self.line is not None else None
 
 
 def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
     """Return the changes from `old` to `new`; opened ones come first."""
-    found = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new))
+    found = chain(_routes(old, new), _tools(old, new), _backends(old, new), _rest(old, new), _above(old, new))
     return tuple(sorted(found, key=lambda change: list(Turn).index(change.turn)))
 
 
@@ -360,16 +389,16 @@ def _routes(old: Policy, new: Policy) -> list[Change]:
                     key = (before.index if before else None, after.index if after else None)
                     shown = met.setdefault(key, (before, after, {}))[2]
                     shown.setdefault(method, set()).add(place.text)
-    changes: dict[tuple[Turn, str], tuple[dict[str, None], int | None]] = {}
+    changes: dict[tuple[Turn, str], tuple[dict[str, None], Route | None]] = {}
     for before, after, shown in met.values():
         subject = _subject(shown)
         for turn, detail in routes_differ(before, after):
             rule = (before if turn is Turn.CLOSED and after is None else after) or before
-            subjects, _ = changes.setdefault((turn, detail), ({}, rule.line if rule else None))
+            subjects, _ = changes.setdefault((turn, detail), ({}, rule))
             subjects[subject] = None
     return [
-        Change(turn, ChangeKind.ROUTE, tuple(subjects), detail, line if len(subjects) == 1 else None)
-        for (turn, detail), (subjects, line) in changes.items()
+        Change(turn, ChangeKind.ROUTE, tuple(subjects), detail, *_place(rule if len(subjects) == 1 else None))
+        for (turn, detail), (subjects, rule) in changes.items()
     ]
 
 
@@ -470,7 +499,23 @@ def _tools(old: Policy, new: Policy) -> Iterable[Change]:
         before, after = old.tools.get(name), new.tools.get(name)
         rule = after or before
         for turn, detail in tools_differ(before, after):
-            yield Change(turn, ChangeKind.TOOL, (name,), detail, rule.line if rule else None)
+            yield Change(turn, ChangeKind.TOOL, (name,), detail, *_place(rule))
+
+
+def _place(rule: Route | ToolRule | OrganisationRule | None) -> tuple[int | None, str]:
+    return (None, "") if rule is None else (rule.line, rule.file)
+
+
+def _above(old: Policy, new: Policy) -> Iterator[Change]:
+    """Yield the rules of the organisation that are new, or gone. Its limits are those of the routes and tools."""
+    before, after = (one.organisation.rules if one.organisation is not None else () for one in (old, new))
+    for turn, rules, others in ((Turn.OPENED, before, after), (Turn.CLOSED, after, before)):
+        known = {rule.content for rule in others}
+        for rule in rules:
+            if rule.content not in known:
+                detail = f"the organisation's rule {'no longer holds' if turn is Turn.OPENED else 'holds'}: {rule.does}"
+                subject = f"{', '.join(sorted(rule.methods or METHODS))} {rule.template.text}"
+                yield Change(turn, ChangeKind.ORGANISATION, (subject,), detail, *_place(rule))
 
 
 def _backends(old: Policy, new: Policy) -> Iterable[Change]:

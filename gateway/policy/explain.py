@@ -18,7 +18,7 @@ from gateway.policy.decide import decide, decide_tool
 from gateway.policy.facts import FactSource, Missing
 from gateway.policy.messages import visible
 from gateway.policy.policy import Policy
-from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule
+from gateway.policy.rules import TOOL_CALL, Decision, Route, ToolRule, rule_place
 
 MAX_TRIED: Final = 50
 MAX_VALUE: Final = 200
@@ -41,6 +41,12 @@ class CandidateRoute:
     route: str
     line: int
     outcome: str
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the rule is written."""
+        return rule_place(self.line, self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ def explain_tool(
     decision = decide_tool(policy, tool, caller, arguments, now)
     rule = policy.tools.get(tool)
     source = FactSource(caller, tool=tool, arguments=arguments or {})
-    tried = (CandidateRoute(f"tool {tool}", rule.line, _came_of(decision, rule.deny)),) if rule is not None else ()
+    tried = _tried_tools(tool, rule, decision) if rule is not None else ()
     return Explanation(
         steps=(Step("as given", f"{TOOL_CALL} {tool}"),),
         tried=tried,
@@ -137,10 +143,14 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
 
 
 def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:
-    tried: list[CandidateRoute] = []
+    above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else []
+    tried = [CandidateRoute(f"organisation: {rule.template.text}", rule.line, rule.does, rule.file) for rule in above]
+    if any(rule.deny is not None for rule in above):
+        return tuple(tried)
     for route in policy.routes.matching(request.path)[:MAX_TRIED]:
         passed_over = _passed_over(route, request)
-        tried.append(CandidateRoute(route.template.text, route.line, passed_over or _came_of(decision, route.deny)))
+        came = passed_over or _came_of(decision, route.deny)
+        tried.append(CandidateRoute(route.template.text, route.line, came, route.file))
         if passed_over is None:
             break
     return tuple(tried)
@@ -195,15 +205,19 @@ def _refused_remedy(refusal: Refusal) -> str | None:
 def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> str | None:
     if decision.effect is Effect.ALLOW:
         return None
+    above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else []
+    denies = next((rule for rule in above if rule.deny is not None), None)
+    if denies is not None:
+        return f"the organisation denies this, whatever a policy allows: {rule_place(denies.line, denies.file)}"
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is not None and route.deny is not None:
-        line = route.line
-        return f"the rule on line {line} denies this on purpose: a route for it would have to stand before that line"
+        where = _where(route)
+        return f"the rule {where} denies this on purpose: a route for it would have to stand before that line"
     if route is not None:
-        return f"change the request, or the conditions of {route.template.text} (line {route.line})"
+        return f"change the request, or the conditions of {route.template.text} ({route.place})"
     allowed = next((route for route in policy.routes.matching(request.path) if route.deny is None), None)
     if allowed is not None:
-        return f"add {request.method} to `methods` of {allowed.template.text} (line {allowed.line})"
+        return f"add {request.method} to `methods` of {allowed.template.text} ({allowed.place})"
     template = _template(request.path)
     alone = f' (the path "{request.path}" allows it for this one alone)' if template != request.path else ""
     return f'add to `routes`: {{path: "{template}", methods: [{request.method}]}}{alone}'
@@ -223,5 +237,16 @@ def _tool_remedy(tool: str, rule: ToolRule | None, decision: Decision) -> str | 
     if rule is None:
         return f"add to `tools`: {tool}: {{}}"
     if rule.deny is not None:
-        return f"the rule on line {rule.line} denies this on purpose: change that line"
-    return f"change the arguments, or the condition on line {rule.line}"
+        return f"the rule {_where(rule)} denies this on purpose: change that line"
+    return f"change the arguments, or the condition {_where(rule)}"
+
+
+def _where(rule: Route | ToolRule) -> str:
+    return f"in {rule.place}" if rule.file else f"on line {rule.line}"
+
+
+def _tried_tools(tool: str, rule: ToolRule, decision: Decision) -> tuple[CandidateRoute, ...]:
+    """Return the rule of a tool, and those of the organisation."""
+    own = CandidateRoute(f"tool {tool}", rule.line, _came_of(decision, rule.deny), rule.file)
+    above = [CandidateRoute(f"organisation: tool {one.name}", one.line, "holds, too", one.file) for one in rule.also]
+    return (own, *above)

@@ -60,6 +60,7 @@ _CONFIRM: Final[Json] = {"anyOf": [{"const": "always"}, _of("confirm")]}
 KEYS: Final[Mapping[str, Keys]] = {
     "policy": {
         "version": ({"const": 1}, "The version of this format."),
+        "include": (_TEXTS, "Files with parts of this policy, relative to this one."),
         "backends": (_each("backend"), "Where requests go, by names of your own."),
         "limits": (_of("limits"), "What holds for every route that sets no limits of its own."),
         "routes": (_list("route"), "Allowed requests: the first route that matches path and method decides."),

@@ -7,19 +7,21 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gateway.documents import Section, read_document
-from gateway.documents.reader import read_bytes, unreadable
-from gateway.errors import DocumentError, Problem, Reason
+from gateway.documents import Section
+from gateway.documents.nodes import parse
+from gateway.documents.reader import read_parsed
+from gateway.errors import Problem, Reason
 from gateway.model import Json
 from gateway.policy.confirm import reads_body
 from gateway.policy.destinations import PUBLIC, Network, canonical_url, parse_network, parse_origin
 from gateway.policy.headers import DEFAULT_RESPONSE, never_in_response
+from gateway.policy.includes import PolicyFiles, put_together, read_file
 from gateway.policy.links import read_links
 from gateway.policy.masks import JsonPath, parse_json_path
 from gateway.policy.obligations import (
@@ -33,7 +35,8 @@ from gateway.policy.obligations import (
     read_quotas,
     read_rates,
 )
-from gateway.policy.policy import Policy, Routes, read_mode
+from gateway.policy.organisation import BoundTools
+from gateway.policy.policy import Organisation, Policy, Routes, read_mode
 from gateway.policy.route_rules import Schemas, read_routes, read_sizes
 from gateway.policy.rules import METHODS, BackendSpec, Route
 from gateway.policy.testing import TestFile, parse_tests, read_tests
@@ -58,9 +61,10 @@ _COMMON_KEYS: Final = (
 )
 
 
-def read_backends(top: Section, file: str) -> dict[str, BackendSpec]:
-    """Read all backends of the policy `file` by name."""
-    backends = {name: _backend(name, section, os.path.dirname(file)) for name, section in top.named("backends").items()}
+def read_backends(top: Section) -> dict[str, BackendSpec]:
+    """Read all backends of the policy by name; each names files relative to the part that it is in."""
+    sections = top.named("backends").items()
+    backends = {name: _backend(name, section, os.path.dirname(section.node.file)) for name, section in sections}
     owners: dict[str, str] = {}
     for spec in backends.values():
         for origin in spec.origins:
@@ -189,29 +193,32 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
         literal = next((name for name in route.template.text.split("/") if name.startswith(":")), None)
         if literal is not None:
             text = f"{route.template.text}: {literal} means itself alone; a parameter is {{{literal[1:] or 'name'}}}"
-            found.append(Problem(policy.file, route.line, 1, text))
+            found.append(Problem(route.file or policy.file, route.line, 1, text))
         lines = _deciding(policy, route)
         if lines:
-            named = f"line {lines[0]} takes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} take"
+            plain = all(place.startswith("line ") for place in lines)
+            numbers = ", ".join(place.removeprefix("line ") for place in lines)
+            together = f"lines {numbers}" if plain else "; ".join(lines)
+            named = f"{lines[0]} takes" if len(lines) == 1 else f"{together} take"
             text = f"{route.template.text} never decides: {named} all that it matches"
-            found.append(Problem(policy.file, route.line, 1, text))
+            found.append(Problem(route.file or policy.file, route.line, 1, text))
         said = route.confirm is not None and reads_body(route.confirm.message)
         if said and route.when is None and route.schema is None:
             text = f"{route.template.text}: the question shows the body, so forms and all else but JSON are refused"
-            found.append(Problem(policy.file, route.line, 1, text))
+            found.append(Problem(route.file or policy.file, route.line, 1, text))
     return tuple(found)
 
 
-def _deciding(policy: Policy, route: Route) -> list[int]:
-    """Return the lines of the routes that together decide on everything that `route` matches; else nothing."""
-    lines: set[int] = set()
+def _deciding(policy: Policy, route: Route) -> list[str]:
+    """Return the places of the routes that together decide on everything that `route` matches; else nothing."""
+    places: dict[tuple[str, int], str] = {}
     before = [one for one in policy.routes.covering(route.template) if one.index < route.index and _takes(one, route)]
     for method in route.methods or METHODS:
         first = next((one for one in before if one.methods is None or method in one.methods), None)
         if first is None:
             return []
-        lines.add(first.line)
-    return sorted(lines)
+        places[first.file, first.line] = first.place
+    return [places[key] for key in sorted(places)]
 
 
 def _takes(one: Route, route: Route) -> bool:
@@ -221,15 +228,16 @@ def _takes(one: Route, route: Route) -> bool:
     return one.deny is not None or (route.deny is None and route.template.encoded <= one.template.encoded)
 
 
-MAX_FILE = 8 * 1024 * 1024
-
-
-def load_policy(path: Path, now: float | None = None) -> Policy:
+def load_policy(
+    path: Path, now: float | None = None, *, root: Path | None = None, organisation: Organisation | None = None
+) -> Policy:
     """Load the policy in the file `path`. `now` is in seconds since the epoch, by default the current time.
 
+    `root` is the folder of the configuration, outside of which no part is read; `organisation` is the policy above it.
     Raises DocumentError.
     """
-    return parse_policy(read_file(path), str(path), _beside(path), time.time() if now is None else now)
+    clock, files = time.time() if now is None else now, PolicyFiles(path, root)
+    return parse_policy(read_file(path), str(path), None, clock, files=files, organisation=organisation)
 
 
 def load_tests(path: Path) -> TestFile:
@@ -237,28 +245,46 @@ def load_tests(path: Path) -> TestFile:
     return parse_tests(read_file(path), path)
 
 
-def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = None, now: float | None = None) -> Policy:
+def parse_policy(
+    text: str,
+    file: str,
+    beside: Callable[[str], str] | None = None,
+    now: float | None = None,
+    *,
+    files: PolicyFiles | None = None,
+    organisation: Organisation | None = None,
+) -> Policy:
     """Parse the policy in `text`; `file` is its name in messages. Raises DocumentError with every problem.
 
-    `beside` returns the text of a file named relative to the policy (raises ValueError); without it no such file is
-    found. Without `now`, the end of report mode is not limited.
+    `beside` returns the text of a file named relative to the policy (raises ValueError), `files` also those of parts;
+    without them no such file is found. Without `now`, the end of report mode is not limited.
     """
-    schemas = Schemas(file, beside)
-    with _uncollected(), read_document(text, file) as top:
+    near = (lambda _, name: beside(name)) if beside is not None else None
+    schemas = Schemas(file, files.beside if files is not None else near)
+    problems: list[Problem] = []
+    with _uncollected():
+        parts = put_together(text, file, files, problems)
+    with _uncollected(), read_parsed(parts.node, problems) as top:
+        top.get("include")
         top.require("version")
         top.integer("version", 1, minimum=1, maximum=1)
-        backends = read_backends(top, file)
+        backends = read_backends(top)
         defaults = _defaults(top)
         routes = read_routes(top, backends, defaults, schemas)
         tools = read_tools(top)
+        if organisation is not None:
+            defaults = organisation.ceilings.applied(defaults)
+            routes = [_within(route, organisation) for route in routes]
+            tools = {name: organisation.bind(rule) for name, rule in tools.items()}
         links = read_links(top)
         frames = tuple(found for text in top.texts("frames") if (found := parse_text(top, "frames", _frame, text)))
         mode = read_mode(top, now)
         tests = read_tests(top)
         top.report.problems += schemas.problems
     sha = hashlib.sha256(text.encode())
-    for schema in schemas.texts:
-        sha.update(b"\0" + schema.encode())
+    above = (organisation.version,) if organisation is not None else ()
+    for more in (*parts.texts, *schemas.texts, *above):
+        sha.update(b"\0" + more.encode())
     return Policy(
         file=file,
         version=f"sha256:{sha.hexdigest()[:16]}",
@@ -272,11 +298,46 @@ def parse_policy(text: str, file: str, beside: Callable[[str], str] | None = Non
         links=links,
         frames=frames,
         mode=mode,
-        sources=(file, *schemas.files),
+        sources=(file, *parts.files, *schemas.files, *(organisation.files if organisation is not None else ())),
         reads_body=any(route.reads_body for route in routes),
         largest_request=max((route.decided.obligations.request_limit for route in routes), default=0),
         snapshot=tuple(dict.fromkeys(url for route in routes for url in route.snapshot)),
+        organisation=organisation,
+        parts=parts.files,
     )
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is only a part of policies: without the `version` that a policy has. Raises DocumentError."""
+    node = parse(read_file(path), str(path), [])
+    return isinstance(node.value, Mapping) and bool(node.value) and "version" not in node.value
+
+
+def check_part(path: Path, root: Path | None = None) -> Policy:
+    """Parse a part alone, as if it were a policy with the backends that its routes name. Raises DocumentError."""
+    text, files = read_file(path), PolicyFiles(path, root)
+    node = parse(text, str(path), [])
+    entries = node.value if isinstance(node.value, Mapping) else {}
+    routes = entries["routes"].value if "routes" in entries else ()
+    listed = [one.value for one in routes if isinstance(one.value, Mapping)] if isinstance(routes, tuple) else []
+    named = dict.fromkeys(one["backend"].value for one in listed if "backend" in one)
+    lacking = [name for name in named if isinstance(name, str) and _NAME.fullmatch(name)] or ["backend"]
+    supplied = [] if "backends" in entries else [f"  {name}: {{url: http://part.invalid}}" for name in lacking]
+    lines = ["" if "version" in entries else "version: 1", *(["backends:", *supplied] if supplied else [])]
+    # After the part, so that the lines of its problems stay.
+    return parse_policy("\n".join([text.rstrip("\n"), *lines, ""]), str(path), files=files)
+
+
+def any_tool(organisation: Organisation) -> Policy:
+    """Return the policy of an upstream without one: every tool is allowed, under the rules of the organisation."""
+    empty = parse_policy("version: 1", organisation.file, organisation=organisation)
+    return replace(empty, tools=BoundTools(organisation), sources=organisation.files)
+
+
+def _within(route: Route, organisation: Organisation) -> Route:
+    """Return a route with the limits that hold for every app."""
+    obligations = organisation.ceilings.applied(route.decided.obligations)
+    return route if route.deny is not None else replace(route, decided=replace(route.decided, obligations=obligations))
 
 
 def _frame(text: str) -> str:
@@ -284,14 +345,6 @@ def _frame(text: str) -> str:
     if re.search(r"[\[_]", origin):
         raise ValueError(f'"{text[:80]}" can stand in no content security policy: use letters, digits and -')
     return origin
-
-
-def read_file(path: Path) -> str:
-    """Read a text file. Raises DocumentError."""
-    try:
-        return read_bytes(path, MAX_FILE).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError([Problem(str(path), 1, 1, unreadable(error))]) from error
 
 
 @contextmanager
@@ -305,22 +358,6 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _beside(policy: Path) -> Callable[[str], str]:
-    """Return a reader of files in or below the policy's folder."""
-    folder = Path(os.path.realpath(policy)).parent
-
-    def found(name: str) -> str:
-        path = Path(os.path.realpath(folder / name))  # `resolve` raises RuntimeError for a loop of links
-        if not path.is_relative_to(folder):
-            raise ValueError(f'"{name[:80]}" is outside of the folder of the policy')
-        try:
-            return read_file(path)
-        except DocumentError as error:
-            raise ValueError(f'"{name[:80]}" {error.problems[0].message}') from error
-
-    return found
 
 
 def _defaults(top: Section) -> Obligations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
@@ -16,7 +16,7 @@ from gateway.policy import paths
 from gateway.policy.destinations import canonical_origin
 from gateway.policy.links import NO_LINKS, Links
 from gateway.policy.obligations import Obligations, parse_text
-from gateway.policy.rules import BackendSpec, PolicyTest, Route, ToolRule
+from gateway.policy.rules import BackendSpec, Ceilings, OrganisationRule, PolicyTest, Route, ToolRule
 from gateway.policy.templates import Template
 
 _place = attrgetter("index")
@@ -181,6 +181,43 @@ def opaque_segments(path: str) -> Iterator[str]:
     return (segment for segment in path.split("/") if paths.is_ambiguous(segment))
 
 
+EVERY: Final = "*"
+"""The name under `tools` of an organisation's policy that means every tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Organisation:
+    """The policy of an organisation. `version` is the SHA-256 of its texts; `files` are those that it was read from."""
+
+    file: str
+    version: str
+    rules: tuple[OrganisationRule, ...]
+    tools: Mapping[str, ToolRule]
+    ceilings: Ceilings
+    files: tuple[str, ...] = ()
+    _routes: Routes = field(default_factory=lambda: Routes(()), compare=False)
+
+    def matching(self, method: str, path: str) -> list[OrganisationRule]:
+        """Return the rules for a request, in the order of the file; also for segments that are ambiguous."""
+        found = (self.rules[route.index] for route in self._routes.matching(path))
+        return [rule for rule in found if rule.methods is None or method in rule.methods]
+
+    def tool_rules(self, tool: str) -> tuple[ToolRule, ...]:
+        """Return the rules for a tool."""
+        return tuple(self.tools[name] for name in (tool, EVERY) if name in self.tools)
+
+    def bind(self, rule: ToolRule) -> ToolRule:
+        """Return the rule of an app for a tool with those of the organisation: a denial takes its place."""
+        also = self.tool_rules(rule.name)
+        if not also:
+            return rule
+        denies = next((one for one in also if one.deny is not None), None)
+        if denies is not None and rule.deny is None:
+            return replace(rule, deny=denies.deny, line=denies.line, file=denies.file, also=also)
+        timeouts = [one.timeout for one in (rule, *also) if one.timeout is not None]
+        return replace(rule, timeout=min(timeouts, default=None), also=also)
+
+
 MAX_DAYS: Final = 30
 _LONGEST: Final = MAX_DAYS * 86400.0
 
@@ -227,13 +264,14 @@ def _until(text: str) -> ReportMode:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy file. `version` is the first 16 hex digits of its SHA-256; `defaults` apply to every route.
+    """One policy, from its file and the parts that it includes.
 
-    `origins` maps the origins of absolute URLs to backends; `only_backend` is set if there is exactly one. `mode` is
-    None if the policy enforces. `sources` are the files that it was read from, body schemas included. `reads_body`
-    means that some route does; `largest_request` is the largest request limit of any route, in bytes. `snapshot` are
-    the URLs whose answers are packed into the page, `frames` the origins that it may frame. `forms` is the cache of
-    `canonicalise`.
+    `version` is the first 16 hex digits of its SHA-256; `defaults` apply to every route. `origins` maps the origins of
+    absolute URLs to backends; `only_backend` is set if there is exactly one. `mode` is None if the policy enforces.
+    `sources` are the files that it was read from, body schemas included. `reads_body` means that some route does;
+    `largest_request` is the largest request limit of any route, in bytes. `snapshot` are the URLs whose answers are
+    packed into the page, `frames` the origins that it may frame. `organisation` is the policy above it,
+    `parts` are the included files. `forms` is the cache of `canonicalise`.
     """
 
     file: str
@@ -252,6 +290,8 @@ class Policy:
     reads_body: bool = False
     largest_request: int = 0
     snapshot: tuple[str, ...] = ()
+    organisation: Organisation | None = None
+    parts: tuple[str, ...] = ()
     forms: dict[tuple[object, ...], CanonicalRequest] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -264,7 +304,11 @@ class Policy:
     @property
     def personal_tools(self) -> tuple[str, ...]:
         """The tools whose condition names facts of the principal alone: not every caller is shown them."""
-        return tuple(name for name, rule in self.tools.items() if rule.when is not None and rule.when.of_principal)
+        return tuple(
+            name
+            for name, rule in self.tools.items()
+            if any(one.when is not None and one.when.of_principal for one in (rule, *rule.also))
+        )
 
     def lets_get(self, url: str) -> bool:
         """Return whether a route allows a page to get `url`, a path or an absolute URL of a backend, also on approval.
@@ -274,4 +318,8 @@ class Policy:
         parts = urlsplit(url)
         backend = self.origins.get(canonical_origin(parts.scheme or "https", parts.netloc)) if parts.netloc else None
         route = self.routes.find("GET", parts.path or "/", backend)
+        if self.organisation is not None:
+            above = self.organisation.matching("GET", parts.path or "/")
+            if any(rule.deny is not None for rule in above):
+                return False
         return route is not None and route.deny is None and (backend is not None or not parts.netloc)

@@ -29,7 +29,7 @@ from gateway.policy.obligations import (
     read_rates,
 )
 from gateway.policy.policy import Routes
-from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_name
+from gateway.policy.rules import METHODS, BackendSpec, Confirm, Decision, Route, route_name, rule_place
 from gateway.policy.schemas import BodySchema, parse_schema
 from gateway.policy.templates import Template, parse_template
 from gateway.policy.tools import alone
@@ -66,7 +66,7 @@ def check_reached(section: Section, route: Route, find: Find) -> None:
     for url in route.snapshot:
         found = find("GET", url.partition("?")[0], route.backend)
         if found is not route and found is not None:
-            shown = route_name(found.methods, found.template, found.line)
+            shown = found.shown
             section.problem(f"{url} is decided by the route {shown}, which comes first", "snapshot")
 
 
@@ -96,10 +96,13 @@ _NO_TEMPLATE: Final = Template("/", ("",), ("",), frozenset(), False)
 
 
 class Schemas:
-    """The schema files that a policy names, each read once. `problems` are those inside them."""
+    """The schema files that a policy and its parts name, each read once. `problems` are those inside them.
 
-    def __init__(self, policy: str, beside: Callable[[str], str] | None) -> None:
-        self._folder = policy.rpartition("/")[0]
+    `beside` returns the text of a file that another one names relative to itself (raises ValueError).
+    """
+
+    def __init__(self, policy: str, beside: Callable[[str, str], str] | None) -> None:
+        self.policy = policy
         self._beside = beside
         self._found: dict[str, BodySchema | None] = {}
         self.texts: list[str] = []
@@ -108,30 +111,33 @@ class Schemas:
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files, relative to the policy's own name."""
-        return tuple(map(self._named, self._found))
+        return tuple(self._found)
 
-    def read(self, name: str) -> BodySchema | None:
-        """Read the schema in the file `name`, relative to the policy. Raises ValueError if there is no such file."""
-        if name not in self._found:
+    def read(self, name: str, file: str) -> BodySchema | None:
+        """Read the schema in the file `name`, relative to `file`. Raises ValueError if there is no such file."""
+        shown = _named(name, file)
+        if shown not in self._found:
             if self._beside is None:
                 raise ValueError("a policy that is not read from a file has no files beside it")
-            text = self._beside(name)
+            text = self._beside(file, name)
             if len(text) > MAX_SCHEMA:
                 raise ValueError(f'"{name[:80]}" is larger than {MAX_SCHEMA // 1024} KiB')
             self.texts.append(text)
-            self._found[name] = self._parsed(name, text)
-        return self._found[name]
+            self._found[shown] = self._parsed(name, shown, text)
+        return self._found[shown]
 
-    def _parsed(self, name: str, text: str) -> BodySchema | None:
+    def _parsed(self, name: str, shown: str, text: str) -> BodySchema | None:
         try:
             # A tab in JSON occurs only between values, where it means nothing; YAML refuses it.
-            return parse_schema(load(text.replace("\t", " "), self._named(name)), name)
+            return parse_schema(load(text.replace("\t", " "), shown), name)
         except DocumentError as error:
             self.problems += error.problems
             return None
 
-    def _named(self, name: str) -> str:
-        return f"{self._folder}/{name}" if self._folder else name
+
+def _named(name: str, file: str) -> str:
+    folder = file.rpartition("/")[0]
+    return f"{folder}/{name}" if folder else name
 
 
 def read_routes(
@@ -172,7 +178,7 @@ def _route(
 ) -> Route:
     section.require("path")
     template = parse_text(section, "path", parse_template, section.text("path")) or _NO_TEMPLATE
-    methods = _methods(section)
+    methods = read_methods(section)
     deny = section.text("deny") or None
     vocabulary = Vocabulary(tuple(name for name in template.names if name))
     confirm = read_confirm(section, vocabulary, ROUTE_MESSAGE)
@@ -189,7 +195,8 @@ def _route(
     )
     if deny is not None:
         alone(section, "path", "methods", "backend", "deny")
-    shown = route_name(methods, template, section.node.line)
+    file = "" if section.node.file == schemas.policy else section.node.file
+    shown = route_name(methods, template, rule_place(section.node.line, file))
     return Route(
         index=index,
         line=section.node.line,
@@ -205,6 +212,7 @@ def _route(
         schema=schema,
         reads_body=body_read,
         snapshot=read_snapshot(section, template, methods),
+        file=file,
     )
 
 
@@ -271,7 +279,7 @@ def _schema(section: Section, schemas: Schemas) -> BodySchema | None:
     rule = section.section("body")
     rule.require("schema")
     name = rule.text("schema")
-    return parse_text(rule, "schema", lambda text: schemas.read(_relative(text)), name)
+    return parse_text(rule, "schema", lambda text: schemas.read(_relative(text), section.node.file), name)
 
 
 def _relative(name: str) -> str:
@@ -280,10 +288,11 @@ def _relative(name: str) -> str:
     return name
 
 
-def _methods(section: Section) -> frozenset[str] | None:
+def read_methods(section: Section, *, needed: bool = True) -> frozenset[str] | None:
+    """Read the methods of a rule; None for all, which a rule that allows must name if they are `needed`."""
     if "methods" not in section:
         section.get("methods")
-        if "deny" not in section:
+        if needed and "deny" not in section:
             section.problem(f'"methods" is missing: name those that are allowed, of {", ".join(sorted(METHODS))}')
         return None
     texts = section.texts("methods", empty="name at least one method")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.errors import Reason, Refusal
@@ -11,6 +11,7 @@ from gateway.model import Caller, CanonicalRequest, Effect, Headers, Initiator, 
 from gateway.policy.conditions import Condition
 from gateway.policy.destinations import PUBLIC, Network
 from gateway.policy.facts import FactSource, Finder
+from gateway.policy.masks import JsonPath
 from gateway.policy.messages import MessageTemplate
 from gateway.policy.obligations import NO_OBLIGATIONS, SAFE_METHODS, Circuit, Cookies, Limit, Obligations, Quota, Retry
 from gateway.policy.schemas import BodySchema
@@ -67,7 +68,8 @@ class Route:
     """A rule for requests; `index` is its position in the file. `methods` None: all, `backend` None: any.
 
     `decided` is the decision if `when` and `schema` hold and no approval is needed; `reads_body` means that one of
-    these reads the body. `snapshot` are the URLs, path and query, whose answers are packed into the page.
+    these reads the body. `snapshot` are the URLs, path and query, whose answers are packed into the page. `file` is the
+    part that it comes from, empty for the policy's own file.
     """
 
     index: int
@@ -82,17 +84,92 @@ class Route:
     schema: BodySchema | None = None
     reads_body: bool = False
     snapshot: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the rule is written."""
+        return rule_place(self.line, self.file)
 
     @property
     def shown(self) -> str:
         """The route as reasons name it."""
-        return route_name(self.methods, self.template, self.line)
+        return route_name(self.methods, self.template, self.place)
 
 
-def route_name(methods: frozenset[str] | None, template: Template, line: int) -> str:
+def rule_place(line: int, file: str) -> str:
+    """Return where a rule is written; `file` is empty if that is the policy's own file."""
+    return f"{file}, line {line}" if file else f"line {line}"
+
+
+def route_name(methods: frozenset[str] | None, template: Template, place: str) -> str:
     """Return a route as reasons name it."""
     named = ", ".join(sorted(methods)) + " " if methods else ""
-    return f"{named}{template.text} (line {line})"
+    return f"{named}{template.text} ({place})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The largest values that hold for calls; None for those that are not limited."""
+
+    timeout: float | None = None
+    request: int | None = None
+    response: int | None = None
+    limits: tuple[Limit, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    mask: tuple[JsonPath, ...] = ()
+    headers: frozenset[str] | None = None
+
+    def applied(self, to: Obligations) -> Obligations:
+        """Return obligations within these: the smaller number holds, rates, quotas and masks are added."""
+        return replace(
+            to,
+            timeout=to.timeout if self.timeout is None else min(to.timeout, self.timeout),
+            request_limit=to.request_limit if self.request is None else min(to.request_limit, self.request),
+            response_limit=to.response_limit if self.response is None else min(to.response_limit, self.response),
+            limits=(*to.limits, *self.limits),
+            quotas=(*to.quotas, *self.quotas),
+            mask=(*to.mask, *(path for path in self.mask if path not in to.mask)),
+            response_headers=to.response_headers if self.headers is None else to.response_headers & self.headers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OrganisationRule:
+    """One rule for requests of every app: all that match a request hold, in addition to its route.
+
+    `deny` refuses, `when` must be true, `confirm` asks a person, and `ceilings` limit.
+    """
+
+    template: Template
+    methods: frozenset[str] | None
+    deny: str | None
+    confirm: Confirm | None
+    ceilings: Ceilings
+    line: int
+    file: str
+    when: Condition | None = None
+
+    @property
+    def shown(self) -> str:
+        """The rule as reasons name it."""
+        named = ", ".join(sorted(self.methods)) + " " if self.methods else ""
+        return f"{named}{self.template.text} of the organisation ({rule_place(self.line, self.file)})"
+
+    @property
+    def does(self) -> str:
+        """What the rule does, in words."""
+        words = [f"denied: {self.deny}"] if self.deny is not None else []
+        words += [f"only where {self.when.text}"] if self.when is not None else []
+        words += ["a person is asked first"] if self.confirm is not None else []
+        return "; ".join(words) or "limits"
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What the rule does, without its place."""
+        shape = (self.template.segments, self.template.rest, self.methods, self.deny, self.ceilings)
+        asks = self.confirm and (self.confirm.initiators, self.confirm.grant, self.confirm.message)
+        return (*shape, self.when and self.when.text, asks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +187,26 @@ class ToolRule:
     when: Condition | None = None
     timeout: float | None = None
     """Seconds that a call may take, instead of the default."""
+    file: str = ""
+    """The part that it comes from; empty for the policy's own file."""
+    also: tuple[ToolRule, ...] = ()
+    """The rules of the organisation for this tool, which hold in addition."""
+
+    @property
+    def place(self) -> str:
+        """Where the rule is written."""
+        return rule_place(self.line, self.file)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a call may need a person."""
+        return any(rule.confirm is not None for rule in (self, *self.also))
 
     @property
     def held(self) -> bool:
         """Whether only the gateway may offer the tool: no other host would enforce its rule."""
         rules = (self.deny, self.confirm, self.when, self.pin, self.timeout)
-        return any(rule is not None for rule in rules) or bool(self.limits or self.quotas)
+        return any(rule is not None for rule in rules) or bool(self.limits or self.quotas or self.also)
 
 
 @dataclass(frozen=True, slots=True)

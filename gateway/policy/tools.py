@@ -21,7 +21,12 @@ _VOCABULARY = Vocabulary(None)
 
 def read_tools(top: Section) -> dict[str, ToolRule]:
     """Read all tool rules of the file by the page's names of the tools."""
-    return {name: _tool(name, section) for name, section in top.named("tools").items()}
+    return {name: read_tool(name, section, file=_part(top, section)) for name, section in top.named("tools").items()}
+
+
+def _part(top: Section, section: Section) -> str:
+    """Return the part that a section comes from; empty for the policy's own file."""
+    return "" if section.node.file == top.node.file else section.node.file
 
 
 def tool_pin(
@@ -41,7 +46,9 @@ def tool_pin(
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _tool(name: str, section: Section) -> ToolRule:
+def read_tool(name: str, section: Section, scope: str = "", *, file: str = "") -> ToolRule:
+    """Read one rule; `scope` begins the scopes of its limits, `file` is the part that it comes from."""
+    scoped = f"{scope} tool {name}".strip()
     if not _NAME.fullmatch(name):
         section.problem(f'"{name[:40]}" is not the name of a WebMCP tool (1 to 128 of A-Z a-z 0-9 _ . -)')
     rule = ToolRule(
@@ -49,12 +56,13 @@ def _tool(name: str, section: Section) -> ToolRule:
         line=section.node.line,
         deny=section.text("deny") or None,
         confirm=read_confirm(section, _VOCABULARY, TOOL_MESSAGE),
-        limits=read_rates(section, f"tool {name}"),
+        limits=read_rates(section, scoped),
         description=section.text("description") or None,
-        quotas=read_quotas(section, f"tool {name}"),
+        quotas=read_quotas(section, scoped),
         pin=section.text("pin") or None,
         timeout=section.duration("timeout") or None,
         when=parse_text(section, "when", lambda text: parse_condition(text, _VOCABULARY), section.text("when")),
+        file=file,
     )
     if rule.pin is not None and not _PIN.fullmatch(rule.pin):
         section.problem('must be "sha256:" and 64 hex digits, as the gateway logs it', "pin")

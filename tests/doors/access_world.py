@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +180,18 @@ class Building:
                 return
             await self.client.get(f"http://localhost:{self.port}/healthz")
         raise AssertionError("nothing was reloaded")
+
+    async def until(self, ask: Callable[[], Awaitable[object]], wanted: object) -> None:
+        """Reload until `ask` returns the wanted value."""
+        async with asyncio.timeout(15):
+            while await ask() != wanted:
+                self.reread()
+                await asyncio.sleep(0.1)
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Return the fields of the lines of the journal that have a change of a policy."""
+        lines = map(json.loads, (self.folder / "gateway.journal").read_text("utf-8").splitlines())
+        return [one["fields"] for one in lines if "changes" in one.get("fields", {})]
 
     def reloads(self) -> list[str]:
         """Return the lines of the journal that close a change of the configuration."""

@@ -276,3 +276,38 @@ async def test_new_claims_announce_the_list(tmp_path: Path, path: str) -> None:
             async with asyncio.timeout(5):
                 while b"notifications/tools/list_changed" not in await hers.readline():
                     pass
+
+
+ABOVE = "version: 1\nroutes:\n  - {path: /api/pay, methods: [GET], deny: closed}\n"
+
+
+async def test_the_organisation_and_the_parts_are_watched(tmp_path: Path) -> None:
+    """A changed organisation's file, and a changed part, take effect; a loosening is in the record with its place."""
+    async with building(tmp_path, UNTIL) as place:
+
+        async def paid() -> int:
+            return (await place.get(HR, "/api/pay", "pay"))[0]
+
+        async def offered() -> bool:
+            return "books_both" in await place.listed(HR, "tools", "tools")
+
+        with (tmp_path / "gateway.yaml").open("a", encoding="utf-8") as file:
+            file.write("policy: {organisation: above.yaml}\n")
+        (tmp_path / "above.yaml").write_text(ABOVE, "utf-8")
+        await place.until(paid, 403)
+        (tmp_path / "above.yaml").write_text("version: 1\ninclude: [part.yaml]\n", "utf-8")
+        (tmp_path / "part.yaml").write_text("tools: {both: {deny: never}}\n", "utf-8")
+        await place.until(paid, 200)
+        await place.until(offered, False)
+        opened = [change for line in place.changes() for change in line["changes"] if change["turn"] == "opened"]
+        assert any("no longer holds: denied: closed" in change["detail"] for change in opened)
+        (tmp_path / "part.yaml").write_text("tools: {both: {rate: 5/minute per principal}}\n", "utf-8")
+        await place.until(offered, True)
+        (tmp_path / "part.yaml").unlink()
+
+        async def broken() -> bool:
+            problems = (await place.state({"x-user": "root", "x-groups": "root"}))["problems"]
+            return any("part.yaml" in problem["message"] for problem in problems)
+
+        await place.until(broken, True)
+        assert await offered()

@@ -10,9 +10,9 @@ import click
 from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problem_json, problems_as_json, write_json
-from gateway.cli.policy.sources import Suite, policies_option, suites
+from gateway.cli.policy.sources import Suite, load, others, policies_option, suites
 from gateway.model import Json
-from gateway.policy import load_policy, warnings
+from gateway.policy import warnings
 from gateway.policy.diff import Change, Turn
 from gateway.policy.diff import diff as differences
 from gateway.policy.keys import policy_schema
@@ -42,6 +42,8 @@ def schema(as_json: bool) -> None:
 def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: bool, as_json: bool) -> None:
     """Check policy FILES, all in a folder, or those of gateway.yaml: every problem with file, line and column.
 
+    The parts that policies include, and the organisation's policy, are also checked alone.
+
     A valid policy may have warnings: routes that never match because of earlier ones; report mode.
 
     Exit code 0 if all are valid, 1 with --strict if there is a warning, 2 if one is invalid.
@@ -50,10 +52,13 @@ def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: boo
     """
     with problems_as_json(as_json):
         found = [(suite, warnings(suite.policy)) for suite in suites(files, config)]
+        alone = others(files, config)
     fails = strict and any(strange for _, strange in found)
     if as_json:
         told: list[Json] = [problem_json(problem) for _, strange in found for problem in strange]
-        write_json({"ok": not fails, "policies": [_suite_json(suite) for suite, _ in found], "warnings": told})
+        parts: list[Json] = [{"file": str(file), "holds": holds} for file, holds in alone]
+        policies: list[Json] = [_suite_json(suite) for suite, _ in found]
+        write_json({"ok": not fails, "policies": policies, "parts": parts, "warnings": told})
     else:
         out = console()
         for suite, strange in found:
@@ -61,6 +66,8 @@ def check(ctx: click.Context, files: tuple[Path, ...], config: Path, strict: boo
                 place = f"{problem.file}:{problem.line}:{problem.column}: "
                 out.print(Text.assemble(place, ("warning: ", "yellow"), problem.message))
             out.print(Text(f"{suite.name}: ok, {_counts(suite)}, version {suite.policy.version}"))
+        for file, holds in alone:
+            out.print(Text(f"{file}: ok, {holds}"))
     if fails:
         ctx.exit(FAILED)
 
@@ -108,7 +115,7 @@ def diff(ctx: click.Context, old: Path, new: Path, fail_on: str, as_json: bool) 
     Example: webmcp-gateway policy diff main/cart.yaml cart.yaml --fail-on opened
     """
     with problems_as_json(as_json):
-        before, after = load_policy(old), load_policy(new)
+        before, after = load(old), load(new)
     found = differences(before, after)
     fails = any(change.turn in FAILS[fail_on] for change in found)
     if as_json:
@@ -122,7 +129,7 @@ def diff(ctx: click.Context, old: Path, new: Path, fail_on: str, as_json: bool) 
 def _print(found: Sequence[Change]) -> None:
     out = console()
     for change in found:
-        place = f" (line {change.line})" if change.line is not None else ""
+        place = f" ({change.place})" if change.place is not None else ""
         out.print(
             Text.assemble((f"{change.turn:8}", STYLES[change.turn]), _subjects(change), f": {change.detail}{place}")
         )
@@ -147,6 +154,7 @@ def _changes_json(found: Sequence[Change]) -> list[Json]:
             "subjects": list(change.subjects),
             "detail": change.detail,
             "line": change.line,
+            "file": change.file or None,
         }
         for change in found
     ]

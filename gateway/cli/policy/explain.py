@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
-from gateway.cli.policy.sources import one_policy, policies_option
+from gateway.cli.policy.sources import access_rules, one_policy, policies_option
 from gateway.jsontext.reading import parse_json
 from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
 from gateway.policy import Explanation, Obligations, Policy, explain_tool
 from gateway.policy import explain as explain_request
+from gateway.policy.access import AccessRule, Exclusion
 
 STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold red"}
 
@@ -83,6 +85,7 @@ def explain(
     call = _call(method, url, headers, body, tool, arguments)
     with problems_as_json(as_json):
         app, policy = one_policy(file, config, app)
+        rules = access_rules(config, app) if file is None else ()
     usual = Initiator.MODEL if tool is not None else Initiator.PAGE
     caller = Caller(
         principal=Principal("local", "local", principal, roles=frozenset(roles), claims=dict(map(_claim, claims))),
@@ -98,11 +101,12 @@ def explain(
         if call.tool is None
         else explain_tool(policy, call.tool, caller, call.arguments, time.time())
     )
+    access = [(rule, rule.exclusion(caller.principal)) for rule in rules]
     if as_json:
-        write_json(_json(policy, found))
+        write_json({**_json(policy, found), "access": [_access_json(rule, why) for rule, why in access]})
     else:
-        _print(policy, found)
-    if found.effect == "deny":
+        _print(policy, found, access)
+    if found.effect == "deny" or any(why is not None for _, why in access):
         ctx.exit(FAILED)
 
 
@@ -168,10 +172,11 @@ def _object(text: str, option: str) -> dict[str, Json]:
     return value
 
 
-def _print(policy: Policy, found: Explanation) -> None:
-    rows = [("policy", Text(f"{policy.file} ({policy.version})"))]
+def _print(policy: Policy, found: Explanation, access: Sequence[tuple[AccessRule, Exclusion | None]]) -> None:
+    rows = [("access", _access(rule, why)) for rule, why in access]
+    rows.append(("policy", Text(f"{policy.file} ({policy.version})")))
     rows += [(step.name, Text(step.value)) for step in found.steps]
-    rows += [(f"line {tried.line}", Text(f"{tried.route}: {tried.outcome}")) for tried in found.tried]
+    rows += [(tried.place, Text(f"{tried.route}: {tried.outcome}")) for tried in found.tried]
     rows += [("saw", Text(f"{step.name}: {step.value}")) for step in found.facts]
     rows.append(("outcome", Text(found.effect, STYLES[found.effect])))
     rows += [("because", Text(reason)) for reason in found.reasons]
@@ -190,6 +195,24 @@ def _print(policy: Policy, found: Explanation) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         out.print(Text.assemble(f"{name:{width}}  ", value))
+
+
+def _access(rule: AccessRule, why: Exclusion | None) -> Text:
+    """Return whether an access rule lets the caller in, and where it is written."""
+    place = f"{rule.file}:{rule.line}: "
+    if why is None:
+        return Text.assemble(place, ("admitted", STYLES["allow"]), f" ({rule.shown})")
+    return Text.assemble(place, ("excluded", STYLES["deny"]), f": {why.why}")
+
+
+def _access_json(rule: AccessRule, why: Exclusion | None) -> Json:
+    return {
+        "file": rule.file,
+        "line": rule.line,
+        "rule": rule.shown,
+        "admitted": why is None,
+        "why": why.why if why is not None else None,
+    }
 
 
 def _duties(found: Explanation) -> list[tuple[str, str]]:
@@ -216,12 +239,15 @@ def _flags(duties: Obligations) -> list[tuple[str, str]]:
     return [*rows, ("masked", ", ".join(path.text for path in duties.mask))] if duties.mask else rows
 
 
-def _json(policy: Policy, found: Explanation) -> Json:
+def _json(policy: Policy, found: Explanation) -> dict[str, Json]:
     decision = found.decision
     return {
         "policy": {"file": policy.file, "version": policy.version},
         "steps": [{"name": step.name, "value": step.value} for step in found.steps],
-        "tried": [{"route": tried.route, "line": tried.line, "outcome": tried.outcome} for tried in found.tried],
+        "tried": [
+            {"route": tried.route, "line": tried.line, "file": tried.file or None, "outcome": tried.outcome}
+            for tried in found.tried
+        ],
         "facts": [{"name": step.name, "value": step.value} for step in found.facts],
         "outcome": found.effect,
         "reasons": list(found.reasons),

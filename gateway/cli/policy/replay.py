@@ -12,8 +12,9 @@ from rich.text import Text
 
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
+from gateway.cli.policy.sources import load
 from gateway.model import Json
-from gateway.policy import Policy, load_policy
+from gateway.policy import Policy
 from gateway.policy.replay import Replayed, replay_decision
 
 EXAMPLES: Final = 3
@@ -106,7 +107,7 @@ def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on
     Example: webmcp-gateway policy replay gateway.journal --policy new.yaml
     """
     with problems_as_json(as_json):
-        policy = load_policy(file)
+        policy = load(file)
     found = _replay(audit, policy, app, quiet=as_json)
     fails = any(would in FAILS[fail_on] for _, would, *_ in found.groups) or (found.beyond > 0 and fail_on != "never")
     if as_json:

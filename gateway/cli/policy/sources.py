@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.cli.group import Command, Unusable, config_option
-from gateway.config import load_config
+from gateway.config import UpstreamApp, load_config
 from gateway.config.secrets import Unneeded
+from gateway.documents import load as read_nodes
 from gateway.errors import DocumentError, Problem
-from gateway.policy import Policy, PolicyTest, TestFile, load_policy, load_tests
+from gateway.policy import (
+    Policy,
+    PolicyTest,
+    TestFile,
+    check_part,
+    config_folder,
+    is_part,
+    load_organisation,
+    load_policy,
+    load_tests,
+)
+from gateway.policy.access import AccessRule
 from gateway.policy.testing import SUFFIX
 
 T = TypeVar("T")
@@ -67,7 +80,7 @@ class _PolicyReading:
             yield from self._folder(file)
         elif is_test_file(file):
             yield from self._alone(file)
-        elif (policy := self._taken(load_policy, file)) is not None:
+        elif self._taken(is_whole, file) and (policy := self._taken(load, file)) is not None:
             yield self.suite(str(file), policy)
 
     def suite(self, name: str, policy: Policy) -> Suite:
@@ -98,7 +111,7 @@ class _PolicyReading:
         if not found.policy.is_file():
             message = f"its policy {found.policy} is not there: name it as `policy`"
             self.problems.append(Problem(str(file), 1, 1, message))
-        elif (policy := self._taken(load_policy, found.policy)) is not None:
+        elif (policy := self._taken(load, found.policy)) is not None:
             yield Suite(str(file), policy, found.tests)
 
     def _test_file(self, file: Path) -> TestFile | None:
@@ -125,13 +138,89 @@ def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, 
     `name` may be None if only one has a policy. Raises `Unusable` and DocumentError.
     """
     if file is not None:
-        return name or file.stem, load_policy(file)
+        return name or file.stem, load(file)
     found = _named(config)
     if name is None and len(found) == 1:
         name = next(iter(found))
     if name is None or name not in found:
         raise Unusable(f"name one of the policies of {config} with --app: {', '.join(found)}")
     return name, found[name]
+
+
+def load(file: Path) -> Policy:
+    """Load a policy under the organisation's policy of the nearest gateway.yaml, if it names one.
+
+    Raises DocumentError.
+    """
+    above = organisation_file(file)
+    return load_policy(file, organisation=load_organisation(above) if above is not None else None)
+
+
+def organisation_file(file: Path) -> Path | None:
+    """Return the organisation's policy that the nearest gateway.yaml at or above `file` names."""
+    folder = config_folder(Path(os.path.realpath(file)))
+    if folder is None:
+        return None
+    try:
+        found = read_nodes((folder / "gateway.yaml").read_text("utf-8"), "gateway.yaml").plain()
+    except (OSError, UnicodeDecodeError, DocumentError):
+        return None  # a policy can be checked beside a broken configuration
+    section = found.get("policy") if isinstance(found, dict) else None
+    name = section.get("organisation") if isinstance(section, dict) else None
+    return folder / name if isinstance(name, str) and name else None
+
+
+def is_organisation(file: Path) -> bool:
+    """Whether a file is the organisation's policy of its gateway.yaml."""
+    above = organisation_file(file)
+    return above is not None and os.path.realpath(above) == os.path.realpath(file)
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a file is a policy, and neither a part of others nor the organisation's. Raises DocumentError."""
+    return not is_organisation(file) and not is_part(file)
+
+
+def others(files: Sequence[Path], config: Path) -> list[tuple[Path, str]]:
+    """Check the parts and the organisation's policy alone; return these files with what they have.
+
+    They are the given ones, those in given folders, and those that the checked policies are made of. Raises
+    DocumentError.
+    """
+    folders = [file for folder in files if folder.is_dir() for file in sorted(folder.rglob("*.y*ml"))]
+    given = [*(file for file in files if not file.is_dir()), *(one for one in folders if _is_ours(one, one.parent))]
+    whole = [suite.policy for suite in suites(files, config)]
+    named = [Path(part) for policy in whole for part in policy.parts]
+    above = [Path(one.organisation.file) for one in whole if one.organisation is not None]
+    problems: list[Problem] = []
+    found: list[tuple[Path, str]] = []
+    for file in dict.fromkeys([*(one for one in given if not is_test_file(one) and not is_whole(one)), *named, *above]):
+        try:
+            found.append((file, _checked(file, file in above or is_organisation(file))))
+        except DocumentError as error:
+            problems += error.problems
+    if problems:
+        raise DocumentError(list(dict.fromkeys(problems)))
+    return found
+
+
+def _checked(file: Path, organisation: bool) -> str:
+    """Return what a part, or the organisation's policy, has. Raises DocumentError."""
+    if organisation:
+        top = load_organisation(file)
+        return f"an organisation's policy: routes {len(top.rules)}, tools {len(top.tools)}"
+    part = check_part(file)
+    return f"a part: routes {len(part.routes.all)}, tools {len(part.tools)}"
+
+
+def access_rules(config: Path, name: str) -> tuple[AccessRule, ...]:
+    """Return the access rules of an app or upstream of gateway.yaml; an app of an upstream has those of both."""
+    found = load_config(config, Unneeded())
+    app, upstream = found.apps.get(name), found.upstreams.get(name)
+    if app is not None and isinstance(app.source, UpstreamApp):
+        upstream = found.upstreams.get(app.source.upstream)
+    rules = (app.access if app is not None else None, upstream.access if upstream is not None else None)
+    return tuple(rule for rule in rules if rule is not None)
 
 
 def _named(config: Path) -> dict[str, Policy]:

@@ -158,9 +158,9 @@ def _print(found: Sequence[TestRun], *, covered: bool) -> None:
 
 def _uncovered(ran: TestRun) -> list[Text]:
     missed, file = ran.coverage, ran.suite.policy.file
-    rules = [(route.line, f"route {_route(route)}") for route in missed.routes]
-    rules += [(rule.line, f"tool {rule.name}") for rule in missed.tools]
-    return [Text.assemble(("no test ", "yellow"), f"{file}:{line}  {shown}") for line, shown in sorted(rules)]
+    rules = [(route.file or file, route.line, f"route {_route(route)}") for route in missed.routes]
+    rules += [(rule.file or file, rule.line, f"tool {rule.name}") for rule in missed.tools]
+    return [Text.assemble(("no test ", "yellow"), f"{place}:{line}  {shown}") for place, line, shown in sorted(rules)]
 
 
 def _route(route: Route) -> str:
@@ -201,7 +201,11 @@ def _json(ran: TestRun) -> Json:
         "coverage": {
             "routes": round(100 * missed.of_routes, 2),
             "tools": round(100 * missed.of_tools, 2),
-            "missed_routes": [{"line": route.line, "route": _route(route)} for route in missed.routes],
-            "missed_tools": [{"line": rule.line, "tool": rule.name} for rule in missed.tools],
+            "missed_routes": [
+                {"file": route.file or None, "line": route.line, "route": _route(route)} for route in missed.routes
+            ],
+            "missed_tools": [
+                {"file": rule.file or None, "line": rule.line, "tool": rule.name} for rule in missed.tools
+            ],
         },
     }

@@ -128,7 +128,7 @@ class UpstreamCaller:
         """Whether a call of the tool may need a person: to approve it, or to connect an account."""
         spec = self.upstream.spec
         rule = rule_of(spec, name)
-        return spec.personal or (rule is not None and rule.confirm is not None)
+        return spec.personal or (rule is not None and rule.asks)
 
     def close(self) -> None:
         """End the calls that wait for a person."""
