@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pluggy
+import pytest
 
 from gateway import hookspecs
 from gateway.hooks import Hooks
 from gateway.model import Door
 from gateway.policy import parse_policy, run_tests
 from scripts.configuration_doc import PAGE, page
-from tests.docs.blocks import ROOT, blocks, lines
+from tests.docs.blocks import PAGES, ROOT, blocks, lines
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -44,6 +45,30 @@ def test_the_make_targets_of_the_readme_exist() -> None:
     defined = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert targets
     assert targets <= defined
+
+
+PROGRAMS = {
+    "webmcp-gateway": "tests/docs/test_commands.py",
+    "make": "tests/docs/test_docs.py",
+    "pip": "Makefile",
+    ".venv/bin/npx": "tests/interop/test_published.py",
+    "helm": "tests/deploy",
+}
+"""The programs whose commands the documentation shows, and what runs them, or checks them."""
+
+LANGUAGES = {"", "yaml", "python", "js", "json"}
+"""The languages of the blocks that tests run, parse or compare; a command is in a block without one."""
+
+
+@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+def test_no_block_and_no_command_escapes_the_tests(shown: Path) -> None:
+    """A block in a list, in another language, or a command of another program would be run by nothing."""
+    fences = re.findall(r"^( *)(?:```|~~~)(.*)$", shown.read_text("utf-8"), re.MULTILINE)
+    assert {indent for indent, _ in fences} <= {""}
+    assert {language for _, language in fences} <= LANGUAGES
+    written = (line for block in blocks("") if block.page == shown.name for line in block.text.splitlines())
+    commands = [line for line in written if re.match(r"\$ |[a-z./][\w./-]*( |$)", line)]
+    assert [line for line in commands if line.split()[0] not in PROGRAMS] == []
 
 
 def test_the_links_of_the_documentation_lead_somewhere() -> None:

@@ -19,6 +19,7 @@ from mcp.client import advertise
 from pydantic import ConfigDict
 
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
+from tests.docs.blocks import lines
 from tests.interop.serving import gateway
 from tests.interop.test_every_way import PIPE, ROOT
 from tests.world import served
@@ -172,10 +173,27 @@ async def test_the_inspector_lists_calls_and_reads(tmp_path: Path, era: str, way
         assert read["contents"][0]["mimeType"] == APP_MIME_TYPE
 
 
+async def test_the_inspector_of_the_readme(tmp_path: Path) -> None:
+    """The command is run as written, with the gateway's port, and with the version that is installed for the tests."""
+    ((_, line),) = lines(".venv/bin/npx ")
+    _, _, package, *arguments = line.split()
+    versions = json.loads((MODULES.parent / "package.json").read_text("utf-8"))["dependencies"]
+    name, _, version = package.rpartition("@")
+    assert versions[name] == version
+    async with gateway(tmp_path, upstream("system-monitor")) as mcp:
+        called = [mcp if word == "http://localhost:8080/mcp" else word for word in arguments]
+        assert "tools" in json.loads(await ran(*called))
+
+
 async def inspect(target: list[str], era: str, *arguments: str) -> str:
     """Return the inspector's output."""
+    return await ran("--cli", *target, "--protocol-era", era, *arguments)
+
+
+async def ran(*arguments: str) -> str:
+    """Return the output of the inspector's command."""
     process = await asyncio.create_subprocess_exec(
-        str(INSPECTOR), "--cli", *target, "--protocol-era", era, *arguments,
+        str(INSPECTOR), *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
     said, complaint = await process.communicate()
