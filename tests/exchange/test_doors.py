@@ -3,8 +3,9 @@
 import asyncio
 import datetime
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,36 @@ async def test_a_quota(door: AttackedDoor, request: pytest.FixtureRequest, world
     assert int(refused.headers["retry-after"]) > 0
     assert refused.headers["ratelimit"].startswith('"')
     assert body(refused)["instance"]
+
+
+@contextmanager
+def without(world: AttackWorld, table: str) -> Iterator[None]:
+    """The gateway's database, without one of its tables meanwhile."""
+    with closing(sqlite3.connect(world.folder / "gateway.db", timeout=10)) as database:
+        database.execute(f"ALTER TABLE {table} RENAME TO away")
+        try:
+            yield
+        finally:
+            database.execute(f"ALTER TABLE away RENAME TO {table}")
+
+
+@every_door
+@pytest.mark.parametrize(
+    ("table", "ask"),
+    [
+        ("quotas", {"url": "/api/rare"}),
+        ("idempotency_keys", {"url": "/api/post", "method": "POST", "headers": {"idempotency-key": "a-key"}}),
+    ],
+)
+async def test_what_the_database_cannot_tell(
+    world: AttackWorld, door: AttackedDoor, table: str, ask: dict[str, Any]
+) -> None:
+    """A quota that cannot be counted is not used up, and a key that cannot be looked up was not used before: 503."""
+    with without(world, table):
+        refused = await door.ask(ask)
+    assert (refused.status, refused.reason) == (503, "state-unavailable")
+    assert world.take_arrived() == []
+    assert outcome(world)["reason"] == "state-unavailable"
 
 
 @every_door
