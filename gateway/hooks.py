@@ -80,10 +80,10 @@ class Hooks:
             except PluginFailed as error:
                 raise Refusal(Reason.PLUGIN_REFUSED, str(error)) from error
             if isinstance(answer, str):
-                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {answer}", words=answer)
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{_base_name(implementation)}: {answer}", words=answer)
             if answer is not None:
                 wrong = f"check_request gives a text or None, not {type(answer).__name__}"
-                raise Refusal(Reason.PLUGIN_REFUSED, f"{_named(implementation)}: {wrong}")
+                raise Refusal(Reason.PLUGIN_REFUSED, f"{_base_name(implementation)}: {wrong}")
 
     async def audit_record(self, record: AuditRecord) -> None:
         """Pass a record to every plugin. Raises `Refusal` (`audit-unavailable`) if one fails at an intent."""
@@ -173,7 +173,7 @@ def foreign() -> Iterator[None]:
         raise RuntimeError("it was cancelled by itself") from error
 
 
-def _named(implementation: pluggy.HookImpl) -> str:
+def _base_name(implementation: pluggy.HookImpl) -> str:
     """Return the plugin's file name without its folder: apps may read it."""
     return PurePath(implementation.plugin_name).name
 
@@ -192,7 +192,7 @@ async def _call(implementation: pluggy.HookImpl, timeout: float | None = TIMEOUT
     except (Exception, SystemExit) as error:  # plugin code may raise anything; it refuses
         hook = implementation.function.__name__
         log.exception("plugin %s failed in %s", implementation.plugin_name, hook)
-        raise PluginFailed(f"plugin {_named(implementation)} failed in {hook}") from error
+        raise PluginFailed(f"plugin {_base_name(implementation)} failed in {hook}") from error
     finally:
         if task is not None and task.cancelling() > before:  # a cancelled task ends, even if the plugin suppressed it
             await checkpoint_if_cancelled()  # an anyio scope needs its own cancellation exception

@@ -157,10 +157,10 @@ def person_of(principal: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _id(issuer: str, client: str, subject: str) -> str:
-    return f"{_escaped(issuer)}|{_escaped(client)}|{subject}"
+    return f"{_escape(issuer)}|{_escape(client)}|{subject}"
 
 
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     return part.replace("%", "%25").replace("|", "%7C")
 
 

@@ -48,9 +48,9 @@ def read_trace(traceparent: object, tracestate: object = None) -> Trace | None:
     return Trace(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _STATE_LONGEST else "")
 
 
-def continue_trace(said: Mapping[str, object] | None) -> AbstractContextManager[None]:
-    """Run the block in the trace of `traceparent` and `tracestate` of `said`, if they are valid."""
-    came = read_trace(said.get("traceparent"), said.get("tracestate")) if said else None
+def continue_trace(fields: Mapping[str, object] | None) -> AbstractContextManager[None]:
+    """Run the block in the trace of `traceparent` and `tracestate` of `fields`, if they are valid."""
+    came = read_trace(fields.get("traceparent"), fields.get("tracestate")) if fields else None
     return _within(came) if came is not None else _ANYWHERE
 
 

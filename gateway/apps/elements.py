@@ -157,7 +157,7 @@ class Packing:
                 continue
             packed = self._srcset(attribute) if name == "srcset" else self._file(attribute, attribute.value)
             if self._waits(element, *(_urls_of(packed) if name == "srcset" else [packed])):
-                found.append(Splice(attribute.start, attribute.end, _held(element, name, packed)))
+                found.append(Splice(attribute.start, attribute.end, _hold(element, name, packed)))
             elif packed != attribute.value:
                 found.append(Splice(attribute.start, attribute.end, f'{name}="{html.escape(packed)}"'))
         return found
@@ -270,7 +270,7 @@ def _urls_of(srcset: str) -> list[str]:
     return [url for url, _ in _CANDIDATE.findall(srcset)]
 
 
-def _held(element: Element, name: str, value: str) -> str:
+def _hold(element: Element, name: str, value: str) -> str:
     """Return the attribute `name` with the backend's URL `value` hidden from browsers, for the view runtime to read."""
     written = f'{name}="{html.escape(value)}"'
     if (element.name, name) == ("img", "src"):

@@ -24,7 +24,7 @@ _INVALID: Final = re.compile(
 def regular_expression(literal: str) -> str:
     """Return an expression for a regular expression `literal`."""
     end = literal.rindex("/")
-    return f" RegExp({_quoted(literal[1:end])},{_quoted(literal[end + 1 :])})"
+    return f" RegExp({_quote(literal[1:end])},{_quote(literal[end + 1 :])})"
 
 
 def template_call(parts: Sequence[tuple[int, int, str]], name: str, escaped: Sequence[str]) -> list[Splice]:
@@ -36,9 +36,9 @@ def template_call(parts: Sequence[tuple[int, int, str]], name: str, escaped: Seq
     cooked = [
         "void 0" if _INVALID.match(text) else f"`{_inner(safe)}`" for text, safe in zip(raw, escaped, strict=True)
     ]
-    frozen = f"Object.freeze([{','.join(map(_quoted, raw))}])"
+    frozen = f"Object.freeze([{','.join(map(_quote, raw))}])"
     make = f"(c=>Object.freeze(Object.defineProperty(c,'raw',{{value:{frozen}}})))"
-    kept = f"(globalThis[Symbol.for({_quoted(f'webmcp-gateway.template.{name}')})]??={make}([{','.join(cooked)}]))"
+    kept = f"(globalThis[Symbol.for({_quote(f'webmcp-gateway.template.{name}')})]??={make}([{','.join(cooked)}]))"
     last = len(parts) - 1
     return [
         Splice(start, end, (f"({kept}" if at == 0 else ")") + (",(" if at < last else ")"))
@@ -51,7 +51,7 @@ def _inner(part: str) -> str:
     return part[1 : -2 if part.endswith("${") else -1]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return plain_json(text).replace("<", r"\u003c")
 
 

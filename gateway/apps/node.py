@@ -107,8 +107,8 @@ def _run(node: str, job: str, root: Path) -> _ScriptReport:
     except subprocess.TimeoutExpired as error:
         raise DocumentError([Problem(str(root), 1, 1, f"its modules were not linked within {SECONDS} s")]) from error
     except (OSError, subprocess.CalledProcessError, ValidationError) as error:
-        said = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else [str(error)]
-        message = f"its modules cannot be linked: {next(iter(said[-1:]), error)}; {_REMEDY}"
+        lines = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else [str(error)]
+        message = f"its modules cannot be linked: {next(iter(lines[-1:]), error)}; {_REMEDY}"
         raise DocumentError([Problem(str(root), 1, 1, message)]) from error
 
 

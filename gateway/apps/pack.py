@@ -41,16 +41,16 @@ The names are those of `_meta.ui.permissions` (MCP Apps 2026-01-26).
 
 def grant_permissions(page: str, allowed: Collection[str]) -> dict[str, Json]:
     """Return the permissions that the page uses and `allowed` contains, as `_meta.ui.permissions`."""
-    return {PERMISSIONS[name][0]: {} for name in _used(page) if name in allowed}
+    return {PERMISSIONS[name][0]: {} for name in _used_parts(page) if name in allowed}
 
 
 def notes(page: str, allowed: Collection[str]) -> list[str]:
     """Return a note about permissions that the page uses without being allowed to."""
-    missing = [name for name in _used(page) if name not in allowed]
+    missing = [name for name in _used_parts(page) if name not in allowed]
     return [f"it asks for {', '.join(missing)}, which the app's `permissions` do not name"] if missing else []
 
 
-def _used(page: str) -> list[str]:
+def _used_parts(page: str) -> list[str]:
     return [name for name, (_, word, use) in PERMISSIONS.items() if match_of(page, use, word)]
 
 
@@ -96,7 +96,7 @@ class OtherPages:
             # A folder's page is stored at the folder's address; two aliases refer to it.
             at = path.removesuffix(INDEX) if path.endswith(f"/{INDEX}") else path
             texts |= {at.rstrip("/"): [at], path: [at], at: change(made.whole())}
-        return f'<script type="application/json" id="{PAGES}">{_written(texts)}</script>'
+        return f'<script type="application/json" id="{PAGES}">{_write(texts)}</script>'
 
 
 def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -> OtherPages:
@@ -108,7 +108,7 @@ def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -
     index = files.get(f"/{INDEX}")
     left = {path for path in files.values() if path.suffix.lower() in (".html", ".htm") and path != index}
     found: dict[str, PackResult] = {}
-    size, hold_back = _carried(main.text), [main]
+    size, hold_back = _count_carried(main.text), [main]
     while hold_back and left:
         is_named = _names_in(hold_back.pop().text)
         for path in sorted(filter(is_named, left)):
@@ -119,7 +119,7 @@ def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -
             except DocumentError as error:
                 main.packing.notes.append(f"its page {name} is left out: {error.problems[0]}")
                 continue
-            more = _carried(_written({"": made.whole()}))
+            more = _count_carried(_write({"": made.whole()}))
             if size + more > MOST or made.packing.base != main.packing.base:
                 why = "with it, the app is too large for the console" if size + more > MOST else "it has another <base>"
                 main.packing.notes.append(f"its page {name} is left out: {why}")
@@ -131,11 +131,11 @@ def others(source: Path, main: PackResult, make: Callable[[Path], PackResult]) -
     return OtherPages(found, own)
 
 
-def _written(pages: object) -> str:
+def _write(pages: object) -> str:
     return compact_json_utf8(pages).replace("<", r"\u003c")
 
 
-def _carried(text: str) -> int:
+def _count_carried(text: str) -> int:
     """Return the bytes of a text in a message."""
     return len(plain_json_utf8(text).encode())
 
@@ -349,8 +349,8 @@ def pack(
         packing.notes.append(_UNASKED)
     blocked = [problem for one in packings for problem in one.scripts.blocked(asking=own_location is not None)]
     noted = [note for one in packings for note in (*one.notes, *map(str, dict.fromkeys(one.scripts.notes)))]
-    said = (size, *noted, *notes(whole, permissions), *map(str, blocked))
-    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, said, _ours(packed), unread)
+    notices = (size, *noted, *notes(whole, permissions), *map(str, blocked))
+    return Resource(f"ui://{app}/{digest[:12]}.html", packed, meta, notices, _ours(packed), unread)
 
 
 def with_parts(runtime: str, asked: Iterable[str], parts: Mapping[str, Collection[str]]) -> str:

@@ -96,7 +96,7 @@ def _type(element: Element) -> str:
 
 def _waiting(element: Element) -> list[Splice]:
     # Of two attributes of one name the first counts (HTML, 13.2.5.33).
-    kind = "module" if _type(element) == "module" else "defer" if _deferred(element) else ""
+    kind = "module" if _type(element) == "module" else "defer" if _is_deferred(element) else ""
     place = element.start + len("<script")
     found = [Splice(place, place, f' type="{WAITS}" {WAITS}="{kind}"')]
     if (source := element.attributes.get("src")) is not None:
@@ -104,7 +104,7 @@ def _waiting(element: Element) -> list[Splice]:
     return found
 
 
-def _deferred(element: Element) -> bool:
+def _is_deferred(element: Element) -> bool:
     return "src" in element.attributes and not {"defer", "async"}.isdisjoint(element.attributes)
 
 

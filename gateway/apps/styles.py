@@ -123,14 +123,14 @@ def _import(
 
 def _under(condition: str, css: str) -> str:
     """Wrap `css` in blocks for the condition of an `@import` (CSS Cascade 5, 2)."""
-    said = _CONDITION.fullmatch(condition)
-    if said is None:
+    parsed = _CONDITION.fullmatch(condition)
+    if parsed is None:
         return css
-    if said["media"]:
-        css = f"@media {said['media']} {{\n{css}\n}}"
-    if said["supports"]:
-        css = f"@supports ({said['supports']}) {{\n{css}\n}}"
-    return f"@layer {(said['layer'] or '').strip()} {{\n{css}\n}}" if said["layered"] else css
+    if parsed["media"]:
+        css = f"@media {parsed['media']} {{\n{css}\n}}"
+    if parsed["supports"]:
+        css = f"@supports ({parsed['supports']}) {{\n{css}\n}}"
+    return f"@layer {(parsed['layer'] or '').strip()} {{\n{css}\n}}" if parsed["layered"] else css
 
 
 def as_element_text(css: str) -> str:

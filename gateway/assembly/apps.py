@@ -208,7 +208,7 @@ class Backends:
         else:
             known = ", ".join(["http", "asgi", *self._types])
             raise StartError(
-                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; there is {known}. "
+                f"app {app.id}: backend {spec.name!r} has the type {spec.type!r}; known: {known}. "
                 "Other types come from plugins."
             )
         self._made.append(backend)
@@ -246,15 +246,15 @@ class EnteredContexts:
     async def leave(self, manager: object) -> None:
         """Exit `manager` if it is held, and wait for that."""
         if (held := self._held.pop(id(manager), None)) is not None:
-            await _left([held])
+            await _leave([held])
 
     async def close(self) -> None:
         """Exit every manager still held, also those no longer in use."""
         held, self._held = list(self._held.values()), {}
-        await _left(held)
+        await _leave(held)
 
 
-async def _left(held: Collection[tuple[asyncio.Task[None], asyncio.Event]]) -> None:
+async def _leave(held: Collection[tuple[asyncio.Task[None], asyncio.Event]]) -> None:
     for _, end in held:
         end.set()
     for task, _ in held:

@@ -19,16 +19,16 @@ def gauge_callback(
     """Return a callback that sets the gauges of `metrics` from the current state."""
 
     def look() -> None:
-        level(metrics.views, _counted((view.app,) for view in views.of(None)))
-        level(metrics.questions, _counted((one.question.app,) for one in approvals.open()))
+        level(metrics.views, _count((view.app,) for view in views.of(None)))
+        level(metrics.questions, _count((one.question.app,) for one in approvals.open()))
         level(metrics.circuits, dict.fromkeys(circuits.opened(), 1.0))
-        level(metrics.problems, _counted((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
+        level(metrics.problems, _count((notice.kind.value,) for notice in notices.now()) | _none_of(notices))
         metrics.journal_bytes.set(journal.size)
 
     return look
 
 
-def _counted(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+def _count(labels: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
     return {label: float(count) for label, count in Counter(labels).items()}
 
 

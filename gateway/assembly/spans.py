@@ -87,11 +87,11 @@ class Spans(SpanProcessor):
     async def _send(self) -> None:
         while self._waiting:
             batch = [self._waiting[number] for number in range(min(BATCH, len(self._waiting)))]
-            spans: list[Json] = [_said(span) for span in batch]
+            spans: list[Json] = [_span_json(span) for span in batch]
             scope: Json = {"scope": {"name": "webmcp-gateway", "version": __version__}, "spans": spans}
             resource = batch[0].resource.attributes
-            said: Json = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
-            await self._collector.send("traces", {"resourceSpans": [said]})
+            resource_spans: Json = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
+            await self._collector.send("traces", {"resourceSpans": [resource_spans]})
             for _ in batch:
                 self._waiting.popleft()
 
@@ -99,7 +99,7 @@ class Spans(SpanProcessor):
 RESOURCE: Final = {"service.name": "webmcp-gateway", "service.version": __version__}
 
 
-def _said(span: ReadableSpan) -> dict[str, Json]:
+def _span_json(span: ReadableSpan) -> dict[str, Json]:
     place, parent = span.context, span.parent
     found: dict[str, Json] = {
         "traceId": otel.format_trace_id(place.trace_id),

@@ -266,7 +266,7 @@ class _VettedSockets:
 
     def __call__(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, (host, *_) = address
-        if not _allowed(self._network, host):
+        if not _is_allowed(self._network, host):
             raise AddressDenied
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -302,7 +302,7 @@ class _VettedResolver(AbstractResolver):
             found = await self._inner.resolve(host, port, family)
         except UnicodeError as error:
             raise OSError(f"{host!r} is not a host name") from error
-        allowed = [entry for entry in found if _allowed(self._network, entry["host"])]
+        allowed = [entry for entry in found if _is_allowed(self._network, entry["host"])]
         if found and not allowed:
             raise AddressDenied
         return allowed
@@ -311,7 +311,7 @@ class _VettedResolver(AbstractResolver):
         """Do nothing: the inner resolver is shared."""
 
 
-def _allowed(network: Network, host: str) -> bool:
+def _is_allowed(network: Network, host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -343,12 +343,12 @@ async def _addresses(resolver: _VettedResolver, origin: Origin) -> list[AddrInfo
 
 def _not_connected(origin: Origin, error: OSError) -> Refusal:
     if isinstance(error, AddressDenied):
-        return _denied(origin.authority)
+        return _denial(origin.authority)
     kind = "no TLS connection" if isinstance(error, ssl.SSLError) else "no connection"
     return Refusal(Reason.BACKEND_UNREACHABLE, f"{origin.authority}: {kind}: {_words(error)}")
 
 
-def _denied(authority: str) -> Refusal:
+def _denial(authority: str) -> Refusal:
     return Refusal(Reason.ADDRESS_DENIED, f"{authority} is at an address that its `network` does not allow")
 
 
@@ -395,7 +395,7 @@ def refusal(url: URL, error: aiohttp.ClientError | OSError) -> Refusal:
     authority = f"{url.raw_host}:{url.port}"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressDenied()) | aiohttp.InvalidURL():
-            return _denied(authority)
+            return _denial(authority)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return Refusal(Reason.BACKEND_UNREACHABLE, f"{authority}: no TLS connection: {_words(error.os_error)}")
         case aiohttp.ClientConnectorDNSError():

@@ -57,19 +57,19 @@ class Reaper:
     def _is_told(self, line: str) -> bool:
         try:
             if self._process is None:
-                self._process = _started()
+                self._process = _start()
                 line = "".join(f"+{group}\n" for group in self._groups)
             assert self._process.stdin is not None  # noqa: S101  # this is a pipe
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
             if self._process is not None:
-                _dropped(self._process)
+                _drop(self._process)
             return False
         return True
 
 
-def _dropped(process: subprocess.Popen[bytes]) -> None:
+def _drop(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
     with suppress(OSError):  # unwritten data is discarded
@@ -77,7 +77,7 @@ def _dropped(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  # this very file, with the Python that runs
         [sys.executable, "-I", "-S", os.path.abspath(__file__)],
         stdin=subprocess.PIPE,
@@ -98,13 +98,13 @@ def main() -> None:
         else:
             groups.discard(int(line[1:]))
     for number in (signal.SIGTERM, signal.SIGKILL):
-        groups = {group for group in groups if _signalled(group, number)}
+        groups = {group for group in groups if _signal_group(group, number)}
         until = time.monotonic() + GRACE
-        while (groups := {group for group in groups if _signalled(group, 0)}) and time.monotonic() < until:
+        while (groups := {group for group in groups if _signal_group(group, 0)}) and time.monotonic() < until:
             time.sleep(LOOK)
 
 
-def _signalled(group: int, number: int) -> bool:
+def _signal_group(group: int, number: int) -> bool:
     """Signal a group; return whether it has any process."""
     try:
         os.killpg(group, number)

@@ -89,7 +89,7 @@ class Entitlements:
             return
         key = _key(principal)
         before = self._newest.get(key)
-        if before is principal or (before is not None and _issued(before) > _issued(principal)):
+        if before is principal or (before is not None and _issued_at(before) > _issued_at(principal)):
             return
         self._newest[key] = principal
         self._newest.move_to_end(key)
@@ -123,7 +123,7 @@ class Entitlements:
         log.warning("%s may not use %s, since the rule `access` cannot be evaluated: %s", principal.id, name, found.why)
 
 
-def _issued(principal: Principal) -> float:
+def _issued_at(principal: Principal) -> float:
     """Return when the claims of a caller were issued, as far as its credential says so; later ones are newer."""
     issued = principal.claims.get("iat")
     if isinstance(issued, int | float) and not isinstance(issued, bool):

@@ -63,7 +63,7 @@ class Gateway:
     async def questions(self) -> AsyncIterator[list[Question]]:
         """Yield the open questions whenever they change."""
         async with self._session.get(f"{self._console}/api/events", headers=self._headers) as stream:
-            await _checked(stream)
+            await _check(stream)
             name = b""
             async for line in stream.content:
                 if line.startswith(b"event: "):
@@ -74,7 +74,7 @@ class Gateway:
     async def _send(self, method: str, path: str, headers: Mapping[str, str] = NO_HEADERS, **options: Any) -> Any:
         headers = {**self._headers, **headers}
         async with self._session.request(method, self._console + path, headers=headers, **options) as response:
-            await _checked(response)
+            await _check(response)
             return await response.json()
 
 
@@ -209,8 +209,8 @@ async def _answer(gateway: Gateway, question: Question, given: str | None, *, gr
         yes = await asyncio.to_thread(click.prompt, "Type `approve` or `decline`", type=click.Choice(ANSWERS))
         given = str(yes)
     body = {"answer": given, "digest": question["digest"], **({"grant": True} if grant else {})}
-    said = await gateway.post(f"/api/approvals/{question['id']}", body)
-    return f"{question['id'][:8]}  {said['status']}"
+    answer = await gateway.post(f"/api/approvals/{question['id']}", body)
+    return f"{question['id'][:8]}  {answer['status']}"
 
 
 ANSWERS = ("approve", "decline")
@@ -237,12 +237,12 @@ def _console(path: Path) -> str:
         raise Unusable(f"{error}\nor say where the console is with --url") from error
 
 
-async def _checked(response: aiohttp.ClientResponse) -> None:
+async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status < REFUSED:
         return
     try:
-        said = await response.json(content_type=None)
-        detail = said["detail"]
+        answer = await response.json(content_type=None)
+        detail = answer["detail"]
     except (ValueError, KeyError, TypeError):
         detail = f"status {response.status}"
     raise Unusable(f"the gateway refuses: {visible(str(detail))}")

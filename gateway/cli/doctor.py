@@ -30,7 +30,7 @@ from gateway.mcp.upstreams.upstream import Upstream as Live
 from gateway.model import Principal
 from gateway.stores.segments import all_segments
 
-PATIENCE = 10.0
+CONNECT_TIMEOUT = 10.0
 """Seconds for an upstream to answer."""
 
 NOBODY = Principal(issuer="gateway", client="gateway", subject="doctor")
@@ -74,16 +74,16 @@ async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:
 async def _unreachable(connections: Connections, one: UpstreamSettings) -> str | None:
     if one.credential is not None:  # only the gateway can obtain the credential: check the connection alone
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
                 await connections.dial(one.network, origin_of(one.target), lambda _: asyncio.Protocol())
         except (Refusal, TimeoutError) as error:
-            detail = error.detail if isinstance(error, Refusal) else f"no connection within {PATIENCE:g} seconds"
+            detail = error.detail if isinstance(error, Refusal) else f"no connection within {CONNECT_TIMEOUT:g} seconds"
             reason = error.reason if isinstance(error, Refusal) else Reason.BACKEND_UNAVAILABLE
             return link.unreachable(one.name, detail, reason).detail
         return None
     async with asyncio.TaskGroup() as tasks:
         upstream = Live(
-            replace(one, start=min(one.start, PATIENCE)),
+            replace(one, start=min(one.start, CONNECT_TIMEOUT)),
             connections=connections,
             authenticator=Authenticator({}),
             tasks=tasks,

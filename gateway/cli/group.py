@@ -46,7 +46,7 @@ class CommandGroup(click.Group):
         if cmd_name not in self._places:
             return None
         module, _, name = self._places[cmd_name].partition(":")
-        with _uncollected():
+        with _without_collector():
             command: click.Command = getattr(import_module(module), name)
         command.short_help = command.get_short_help_str(LONGEST_SUMMARY)
         return command
@@ -68,7 +68,7 @@ class CommandGroup(click.Group):
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Disable the cyclic garbage collector during imports, where it takes a quarter of the time."""
     collects = gc.isenabled()
     gc.disable()

@@ -76,7 +76,7 @@ def scan(source: Path) -> ScanResult:
             continue
         forms = [_attributes(match["attributes"]) for match in _FORM.finditer(text)]
         asked = [(_pattern(match), match["stream"]) for match in _FETCH.finditer(text)]
-        loaded = [path for match in _LOADS.finditer(text) for path in _loaded(_attributes(match["attributes"]), source)]
+        loaded = [path for match in _LOADS.finditer(text) for path in _load(_attributes(match["attributes"]), source)]
         for path, stream in (*asked, *((_action(form), None) for form in forms), *((path, None) for path in loaded)):
             if path is not None:
                 shape = _HOLES.sub("{}", path)
@@ -110,7 +110,7 @@ def _action(form: dict[str, str]) -> str | None:
     return _path(action) if action.startswith("/") and form.get("method", "get").lower() == "get" else None
 
 
-def _loaded(element: dict[str, str], source: Path) -> Iterator[str]:
+def _load(element: dict[str, str], source: Path) -> Iterator[str]:
     """Yield the paths of an element's files that are not in the app's folder, so on the backend."""
     folder = source if source.is_dir() else source.parent
     candidates = [candidate.split()[0] for candidate in element.get("srcset", "").split(",") if candidate.strip()]

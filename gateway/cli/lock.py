@@ -182,25 +182,25 @@ def hold_lock(state: Path) -> Iterator[Callable[[str], None]]:
 
 def running_url(state: Path) -> str | None:
     """Return the URL of the gateway with the state folder, None if none runs or it is not reachable yet."""
-    url = _told(state).get("url")
+    url = _read_lock(state).get("url")
     return url if isinstance(url, str) else None
 
 
 def process(state: Path) -> int | None:
     """Return the process id of that gateway, or None."""
-    id = _told(state).get("process")
+    id = _read_lock(state).get("process")
     return id if isinstance(id, int) else None
 
 
 def is_starting(state: Path) -> bool:
     """Return whether a gateway with this state folder runs or is starting."""
-    with _opened(state) as file:
+    with _open_lock(state) as file:
         return file is not None and _is_held(file)
 
 
-def _told(state: Path) -> dict[str, Json]:
+def _read_lock(state: Path) -> dict[str, Json]:
     """Return the content of the lock file, if a gateway runs."""
-    with _opened(state) as file:
+    with _open_lock(state) as file:
         if file is not None and _is_held(file):
             with suppress(ValueError, OSError):
                 told: Json = parse_json(os.pread(file, 4096, 0))
@@ -209,7 +209,7 @@ def _told(state: Path) -> dict[str, Json]:
 
 
 @contextmanager
-def _opened(state: Path) -> Iterator[int | None]:
+def _open_lock(state: Path) -> Iterator[int | None]:
     try:
         file = os.open(place_of(state), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -180,13 +180,13 @@ class NoHttp(logging.Filter):
         if isinstance(error, web.RequestPayloadError):  # its cause is the parser's error
             error = error.__cause__
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args = "a client sent invalid HTTP: %s", (_said(error),)
+            record.msg, record.args = "a client sent invalid HTTP: %s", (_describe(error),)
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.exc_info = record.exc_text = None
         return True
 
 
-def _said(error: HttpProcessingError) -> str:
+def _describe(error: HttpProcessingError) -> str:
     """Describe the error without the client's bytes, which aiohttp quotes last: they may contain a secret."""
     bare = next((words for kind, words in _BARE.items() if isinstance(error, kind)), None)
     return bare or " ".join(_QUOTED.split(str(error.message), maxsplit=1)[0].split())[:200]

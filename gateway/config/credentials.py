@@ -101,7 +101,7 @@ def credentials(root: Section, reading: SectionReading) -> dict[str, Spec]:
     found = {name: _credential(name, section, reading) for name, section in named.items()}
     for name, section in named.items():
         _check_others(name, found[name], found, section)
-    return {name: _owned(spec, found) for name, spec in found.items()}
+    return {name: _with_owner(spec, found) for name, spec in found.items()}
 
 
 def exempt(root: Section) -> list[Node]:
@@ -124,9 +124,9 @@ def _credential(name: str, section: Section, reading: SectionReading) -> Spec:
     if kind is None or not isinstance(kind.value, str) or kind.value not in TYPES:
         if kind is not None and kind.value in _FIXED and not reading.plugins:
             section.problem(f"none is named {kind.value}: write {_FORM}", "type")
-            return _plugged(name, "", section, reading)
+            return _read_plugged(name, "", section, reading)
         type = section.text("type") if reading.plugins else section.choice("type", TYPES)
-        return _plugged(name, type, section, reading)
+        return _read_plugged(name, type, section, reading)
     match section.choice("type", TYPES):
         case "header":
             return _header(name, section, reading)
@@ -152,7 +152,7 @@ def _header(name: str, section: Section, reading: SectionReading) -> Fixed:
     return Fixed(name, field, prefix, value)
 
 
-def _plugged(name: str, type: str, section: Section, reading: SectionReading) -> Plugged:
+def _read_plugged(name: str, type: str, section: Section, reading: SectionReading) -> Plugged:
     options: dict[str, object] = {}
     for key in section:
         node = section.get(key)
@@ -326,11 +326,11 @@ def _circles(name: str, other: str, known: Mapping[str, Spec]) -> bool:
     return False
 
 
-def _owned(spec: Spec, known: Mapping[str, Spec], depth: int = 0) -> Spec:
+def _with_owner(spec: Spec, known: Mapping[str, Spec], depth: int = 0) -> Spec:
     """Return the credential marked as per person if it is derived from a person's token."""
     if not isinstance(spec, OAuth) or depth > len(known):
         return spec
-    made_of = [_owned(known[other], known, depth + 1) for _, other in _others(spec) if other in known]
+    made_of = [_with_owner(known[other], known, depth + 1) for _, other in _others(spec) if other in known]
     personal = any(isinstance(other, OAuth) and other.per_person for other in made_of)
     if personal and isinstance(spec.grant, TokenExchange | JwtBearer):
         return replace(spec, grant=replace(spec.grant, per_person=True))

@@ -284,7 +284,7 @@ class _ConfigReader:
             if backend.network.authorities is not None:
                 addresses.check_authorities(section, Path(backend.network.authorities), "policy")
             if backend.credential is not None and backend.credential not in credentials:
-                known = f"there is {', '.join(credentials)}" if credentials else "there is none"
+                known = f"known: {', '.join(credentials)}" if credentials else "none is defined"
                 near = suggestion(backend.credential, credentials)
                 section.problem(
                     f'backend "{backend.name}" of {name} names the credential "{backend.credential}", '
@@ -308,7 +308,7 @@ def _upstream_app(section: Section, upstreams: Mapping[str, Section]) -> Upstrea
     section.require("upstream", "resource")
     name, resource = section.text("upstream"), section.text("resource")
     if name and name not in upstreams:
-        known = f"there is {', '.join(upstreams)}" if upstreams else "there is none"
+        known = f"known: {', '.join(upstreams)}" if upstreams else "none is defined"
         section.problem(f"{name!r} is not under upstreams{suggestion(name, upstreams)} ({known})", "upstream")
     if resource and not _APP_ADDRESS.fullmatch(resource):
         section.problem("write the address of an app in ASCII, such as ui://board/app.html", "resource")

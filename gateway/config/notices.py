@@ -24,11 +24,11 @@ def restart_problems(running: Config, found: Config, file: str) -> tuple[Problem
     places = _places(found, file)
     return tuple(
         Problem(file, *places.get(key, (1, 1)), f"{key}: {message}; it takes effect at the next start")
-        for key, message in _changed(running, found)
+        for key, message in _list_changes(running, found)
     )
 
 
-def _changed(running: Config, found: Config) -> Iterator[tuple[str, str]]:
+def _list_changes(running: Config, found: Config) -> Iterator[tuple[str, str]]:
     pairs = {
         "server": (running.server, found.server),
         "auth": (_comparable(running.auth), _comparable(found.auth)),
@@ -137,7 +137,7 @@ class Notices:
 
     def now(self) -> tuple[Notice, ...]:
         """Return all notices, most important first."""
-        everything = [notice for said in self._said.values() for notice in said]
+        everything = [notice for notices in self._said.values() for notice in notices]
         return tuple(sorted(everything, key=lambda notice: list(NoticeKind).index(notice.kind)))
 
     def say(self, notices: Sequence[Notice], source: str = "files") -> bool:

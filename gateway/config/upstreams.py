@@ -267,7 +267,7 @@ def _credential(section: Section, kind: UpstreamKind, credentials: Mapping[str, 
     if kind in (UpstreamKind.COMMAND, UpstreamKind.INSIDE):
         section.problem("is for an upstream at a URL; a command takes secrets by env", "credential")
     elif name not in credentials:
-        known = f"there is {', '.join(credentials)}" if credentials else "there is none"
+        known = f"known: {', '.join(credentials)}" if credentials else "none is defined"
         section.problem(f'the credential "{name}" is not under credentials ({known})', "credential")
     return name
 

@@ -43,10 +43,10 @@ def write_multipart(parts: Sequence[FormPart]) -> tuple[bytes, str]:
 
 
 def _head(part: FormPart) -> bytes:
-    disposition = f'Content-Disposition: form-data; name="{_escaped(_crlf(part.name))}"'
+    disposition = f'Content-Disposition: form-data; name="{_escape(_crlf(part.name))}"'
     media_type = part.content_type
     if part.filename is not None:
-        disposition = f'{disposition}; filename="{_escaped(part.filename)}"'
+        disposition = f'{disposition}; filename="{_escape(part.filename)}"'
         media_type = media_type or "application/octet-stream"
     return (f"{disposition}\r\nContent-Type: {media_type}" if media_type else disposition).encode()
 
@@ -59,7 +59,7 @@ def _crlf(text: str) -> str:
     return _NEWLINE.sub("\r\n", text)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 

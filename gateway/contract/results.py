@@ -127,8 +127,8 @@ def text_of_json(response: Response) -> str | None:
         return None
     if not body.isascii() or not response.url.isascii() or DEL in response.url:  # `quoted` would escape that
         return None
-    said = body.decode("ascii")
-    found = plainly_exact(said) if said.count("[") + said.count("{") <= DEEPEST else None
+    body_text = body.decode("ascii")
+    found = plainly_exact(body_text) if body_text.count("[") + body_text.count("{") <= DEEPEST else None
     if found is None:
         return None
     text = f"{around[0]}{quoted(response.url)}{around[1]}{found[1].decode('ascii')}}}"
@@ -163,8 +163,8 @@ def problem(refusal: Refusal, record_id: str, url: str) -> Response:
 
 
 @lru_cache(maxsize=64)
-def _phrase(said: str) -> str:
-    return _PHRASE.sub("", said)
+def _phrase(body_text: str) -> str:
+    return _PHRASE.sub("", body_text)
 
 
 @cache_by_headers

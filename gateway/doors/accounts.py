@@ -54,7 +54,7 @@ class AccountsDoor:
             found = [] if principal.shared else await self._connecting.list(principal)
         except OSError:
             return refusal_response(503, "database-unavailable", _DOWN)
-        return fresh({"for": self._audience(principal), "connections": [_told(one) for one in found]})
+        return fresh({"for": self._audience(principal), "connections": [_connection_json(one) for one in found]})
 
     async def begin(self, request: web.Request) -> web.Response:
         """`{for}`: return the authorization URL, and the secret that finishes the login."""
@@ -90,12 +90,12 @@ class AccountsDoor:
             await record.open()  # without a record no account is connected
             connected = await self._connecting.finish(principal, secret, texts)
         except Refusal as refusal:
-            return await _ended(record, refusal)
+            return await _close_record(record, refusal)
         except OSError:
             return await _down(record)
         record.note(credential=connected.credential)
         await record.close(status=200)
-        return fresh(_told(connected))
+        return fresh(_connection_json(connected))
 
     async def disconnect(self, request: web.Request) -> web.Response:
         """Delete the connection of this person's account."""
@@ -108,7 +108,7 @@ class AccountsDoor:
         try:
             revoked = await self._connecting.disconnect(name, principal)
         except Refusal as refusal:
-            return await _ended(record, refusal)
+            return await _close_record(record, refusal)
         except OSError:
             return await _down(record)
         await record.close(status=200)
@@ -130,7 +130,7 @@ def _refusal(refusal: Refusal) -> web.Response:
     return refusal_response(refusal.status, refusal.reason.value, refusal.detail)
 
 
-async def _ended(record: Record, refusal: Refusal) -> web.Response:
+async def _close_record(record: Record, refusal: Refusal) -> web.Response:
     await record.refuse(refusal)
     return _refusal(refusal)
 
@@ -140,7 +140,7 @@ async def _down(record: Record) -> web.Response:
     return refusal_response(503, "database-unavailable", _DOWN)
 
 
-def _told(one: AccountConnection) -> Json:
+def _connection_json(one: AccountConnection) -> Json:
     return {
         "credential": one.credential,
         "title": one.title,

@@ -105,16 +105,16 @@ class Health:
         problems = dict(zip(self._checks, found, strict=True))
         down = any(problem is not None for problem in found)
         status = "unavailable" if down and self.stage is Stage.SERVING else self.stage.value
-        said: dict[str, Json] = {"status": status}
+        health: dict[str, Json] = {"status": status}
         if detailed:
-            said["checks"] = {name: _described(problem) for name, problem in problems.items()}
-            said.update(self._facts())
-        answer = fresh(said)
+            health["checks"] = {name: _describe(problem) for name, problem in problems.items()}
+            health.update(self._facts())
+        answer = fresh(health)
         answer.set_status(200 if status == Stage.SERVING.value else 503)
         return answer
 
 
-def _described(problem: str | None) -> Json:
+def _describe(problem: str | None) -> Json:
     return {"status": "ok"} if problem is None else {"status": "failed", "detail": problem}
 
 

@@ -91,7 +91,7 @@ class ApprovalDoor:
 
     def granted(self, by: Principal) -> list[Json]:
         """Return the grants that `by` may revoke."""
-        return [_granted(grant) for grant in self._answers.grants(by)]
+        return [_describe_grant(grant) for grant in self._answers.grants(by)]
 
     async def _list(self, request: web.Request) -> web.Response:
         return fresh({"approvals": self.asked(request[PRINCIPAL])})
@@ -123,7 +123,7 @@ class ApprovalDoor:
         except NotAllowed as error:
             return refusal_response(403, "not-allowed", str(error))
         except Refusal as refusal:
-            return _refused(refusal)
+            return _refusal_response(refusal)
         return fresh({"status": state.value})
 
     async def _touch(self, request: web.Request) -> web.Response:
@@ -135,7 +135,7 @@ class ApprovalDoor:
                 {"touch": await self._answers.touch(request.match_info["id"], request[PRINCIPAL], grant=lasting)}
             )
         except Refusal as refusal:
-            return _refused(refusal)
+            return _refusal_response(refusal)
 
     async def _digest(self, id: str, by: Principal) -> str | None:
         try:
@@ -172,7 +172,7 @@ class ApprovalDoor:
                 answer.id, answer.approve, Door.WEBHOOK, ApprovalWay.WEBHOOK, answer.by, digest=answer.digest
             )
         except Refusal as refusal:
-            return _refused(refusal)
+            return _refusal_response(refusal)
         return fresh({"status": state.value})
 
 
@@ -185,7 +185,7 @@ def question_json(question: Question, by: Principal) -> dict[str, Json]:
     return {**values, "whose": whose, "headers": [list(pair) for pair in question.headers]}
 
 
-def _granted(grant: Grant) -> dict[str, Json]:
+def _describe_grant(grant: Grant) -> dict[str, Json]:
     return {
         "id": grant.id,
         "principal": grant.principal.subject,
@@ -205,7 +205,7 @@ def _unread(status: int, code: str, detail: str) -> web.Response:
     return answer
 
 
-def _refused(refusal: Refusal) -> web.Response:
+def _refusal_response(refusal: Refusal) -> web.Response:
     status = 410 if refusal.reason is Reason.APPROVAL_EXPIRED else refusal.status
     return refusal_response(status, refusal.reason, refusal.detail)
 

@@ -155,7 +155,7 @@ class Events:
             return [app for app in self._apps() if isinstance(app, dict) and self._offers(str(app["id"]), principal)]
         if what == "problems":
             return problems(self._notices, principal, self._admits)
-        return [_listed(view) for view in self._views.live_for(partial(sees_view, principal, admits=self._admits))]
+        return [_view_json(view) for view in self._views.live_for(partial(sees_view, principal, admits=self._admits))]
 
     def _offers(self, app: str, principal: Principal) -> bool:
         return principal.may("bridge", app) and self._admits(principal, app)
@@ -223,7 +223,7 @@ def notice_json(notice: Notice) -> dict[str, Json]:
     return {"kind": notice.kind, **place, "message": problem.message}
 
 
-def _listed(view: LiveView) -> dict[str, Json]:
+def _view_json(view: LiveView) -> dict[str, Json]:
     return {
         "id": view.id,
         "app": view.app,

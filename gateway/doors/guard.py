@@ -111,7 +111,7 @@ class Guard:
             refused = _take_refused(request)
             if request.version not in (HttpVersion10, HttpVersion11):  # aiohttp would read others as one of these
                 return refusal_response(505, "http-version", "This gateway speaks HTTP/1.1 and HTTP/1.0.")
-            if (misframed := _misframed(request)) is not None:
+            if (misframed := _refuse_misframed(request)) is not None:
                 misframed.force_close()  # the following bytes may be its body, or another client's request
                 return misframed
             host = request.headers.get("host", "").lower()
@@ -252,7 +252,7 @@ def _end_unreadable(request: web.Request, answer: web.StreamResponse) -> None:
         answer.force_close()
 
 
-def _misframed(request: web.Request) -> web.Response | None:
+def _refuse_misframed(request: web.Request) -> web.Response | None:
     """Return the refusal of a coding that aiohttp would drop unread, or that HTTP/1.0 lacks (RFC 9112, 6.1)."""
     codings = request.headers.getall("transfer-encoding", ())
     if codings and request.version == HttpVersion10:

@@ -237,8 +237,8 @@ class Identify:
         subject = _only(request, method.header)
         if subject is None:
             return None
-        said = _only(request, method.roles_header) if method.roles_header else None
-        values = frozenset(value.strip() for value in (said or "").split(",") if value.strip())
+        header = _only(request, method.roles_header) if method.roles_header else None
+        values = frozenset(value.strip() for value in (header or "").split(",") if value.strip())
         return Principal(
             issuer=proxy_issuer(method),
             client="proxy",

@@ -237,7 +237,7 @@ class Issuer:
                 return None
             known = of_access_token(self._spec, self._roles, claims, resources, self._clock())
             left = (known.expires or 0.0) - self._clock()
-            if _signed(token) is None:
+            if _read_signed(token) is None:
                 known = replace(known, proof=f"{INTROSPECTED}:{key.hex()}")
                 self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew, known.id)
             self._good.put((key, resources), known, min(REMEMBERED, left), known.id)
@@ -299,7 +299,7 @@ class Issuer:
         return person(self._spec, {**more, **claims}, principal.subject), Secret(tokens.id_token)
 
     async def _claims(self, token: str, key: bytes, may_ask: Callable[[], bool]) -> dict[str, Json] | None:
-        unverified = _signed(token)
+        unverified = _read_signed(token)
         if unverified is not None:
             if unverified.claims["iss"] != self._spec.issuer:
                 return None
@@ -337,7 +337,7 @@ class Issuer:
         return await run_flow(issuer_requests.fetch_keys(found.jwks), self._backend)
 
 
-def _signed(token: str) -> Unverified | None:
+def _read_signed(token: str) -> Unverified | None:
     """Return a token that names its issuer, unverified; None for an opaque one."""
     found = parse_token(token)
     return found if found is not None and "iss" in found.claims else None

@@ -77,8 +77,8 @@ class RefusedCallers:
     def malformed(self, client: str | None) -> None:
         """Count a malformed request of this address: nothing of it was read, and aiohttp has logged why."""
         self._metrics.callers_refused.add(Door.UNKNOWN, MALFORMED)
-        said: dict[str, Json] = {"principal": None, "door": Door.UNKNOWN, "client": client, "status": 400}
-        self._recorder.refusals.add(kind=CALLER, reason=MALFORMED, **said)
+        fields: dict[str, Json] = {"principal": None, "door": Door.UNKNOWN, "client": client, "status": 400}
+        self._recorder.refusals.add(kind=CALLER, reason=MALFORMED, **fields)
 
     def flush(self) -> None:
         """Write pending log summaries, at shutdown."""

@@ -116,7 +116,7 @@ class SiteDoor:
                     raise web.HTTPMovedPermanently(_with_slash(request.rel_url), headers=SECURE)
             file = file or self._routed(request)
             if file is not None:
-                return _served(file)
+                return _serve(file)
         if request.path == _ICON:  # browsers request one from every site
             return refusal_response(404, "no-icon", "This app has no icon at this address.")
         if request.headers.get("sec-fetch-site") in _ELSEWHERE:
@@ -133,19 +133,19 @@ class SiteDoor:
         largest = self._largest()
         principal = request[PRINCIPAL]
         try:
-            asked = _asked(request, await whole(request, largest, taken=taken))
+            asked = _read_request(request, await whole(request, largest, taken=taken))
         except (web.RequestPayloadError, web.HTTPException, NoRoom) as error:
             refusal = _unread(error, largest)
             response = await self._exchange.refuse(refusal, self._caller(principal), request.method, request.raw_path)
         else:
             outcome = await self.open(asked, principal)
             if isinstance(outcome, Stream):
-                return await _streamed(request, outcome)
+                return await _stream(request, outcome)
             response = outcome
         answer = _Whole(status=response.status, body=response.body or None, reason=response.reason_phrase)
         if not request.content.at_eof():
             answer.force_close()  # the rest of the body is not read
-        return _headed(answer, response)
+        return _set_headers(answer, response)
 
     def _is_folder(self, path: str, *, navigates: bool) -> bool:
         """Whether the path is a page's folder without its trailing slash; a script's request to the API is not."""
@@ -230,7 +230,7 @@ def _with_slash(url: URL) -> URL:
     return URL(f"./{url.raw_name}/{'?' if url.raw_query_string else ''}{url.raw_query_string}", encoded=True)
 
 
-def _served(file: Path) -> web.FileResponse:
+def _serve(file: Path) -> web.FileResponse:
     headers = {
         **SECURE,
         "content-type": media_type(file),
@@ -247,13 +247,13 @@ def streamed_head(head: Response) -> Response:
     return replace(head, length=None)
 
 
-async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
+async def _stream(request: web.Request, stream: Stream) -> web.StreamResponse:
     """Send each part as it comes, with the browser's backpressure."""
     # Redaction may change the length of the body, which a browser would reject.
     head = streamed_head(stream.head)
     if request.method == "HEAD":
         head = replace(head, length=stream.head.length)
-    answer = _headed(_Exact(status=head.status, reason=head.reason_phrase), head)
+    answer = _set_headers(_Exact(status=head.status, reason=head.reason_phrase), head)
     try:
         writer = await answer.prepare(request)
         if writer is not None:
@@ -269,7 +269,7 @@ async def _streamed(request: web.Request, stream: Stream) -> web.StreamResponse:
     return answer
 
 
-def _headed(answer: Answer, response: Response) -> Answer:
+def _set_headers(answer: Answer, response: Response) -> Answer:
     answer.headers.clear()
     for name, value in site_headers(response.headers, response.length):
         answer.headers.add(name, value)
@@ -282,7 +282,7 @@ def site_headers(headers: Headers, length: int | None) -> list[tuple[str, str]]:
     return [*((name, value) for name, value in headers if name not in own), *own.items()]
 
 
-def _asked(request: web.Request, body: bytes) -> Request:
+def _read_request(request: web.Request, body: bytes) -> Request:
     return Request(
         method=request.method,
         url=request.raw_path,

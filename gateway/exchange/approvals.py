@@ -159,7 +159,7 @@ class MemoryApprovals:
         """Return the question `id` if it can be answered now."""
         self.sweep()
         parked = self._parked.get(id)
-        return _shown(parked) if parked is not None and parked.state is ApprovalState.OPEN else None
+        return _open_question(parked) if parked is not None and parked.state is ApprovalState.OPEN else None
 
     async def answer(self, id: str, approve: bool, by: str) -> ApprovalState | None:
         """Take a person's answer, once, and return the new state; None if the question is not open."""
@@ -270,7 +270,7 @@ class MemoryApprovals:
     def open(self) -> list[OpenQuestion]:
         """Return the questions that can be answered now, oldest first."""
         self.sweep()
-        return [_shown(parked) for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
+        return [_open_question(parked) for parked in self._parked.values() if parked.state is ApprovalState.OPEN]
 
     def state(self, id: str) -> ApprovalState | None:
         """Return the state of the call `id`, None if it is unknown."""
@@ -342,7 +342,7 @@ class MemoryApprovals:
             watcher()
 
 
-def _shown(parked: Parked) -> OpenQuestion:
+def _open_question(parked: Parked) -> OpenQuestion:
     return OpenQuestion(parked.question, parked.caller.principal)
 
 

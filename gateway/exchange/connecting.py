@@ -128,7 +128,7 @@ class Connecting:
         tried = start_attempt(spec, self._place(credential if _has_own_callback(spec) else None))
         location = await run_flow(authorization_url(spec, tried), self._servers[credential])
         secret = secrets.token_urlsafe(24)
-        text = plain_json(_remembered(credential, principal, tried, secret))
+        text = plain_json(_serialize(credential, principal, tried, secret))
         await self._store.remember(tried.state, text, self._now(), self._now() + LIFE)
         return StartedLogin(location, secret)
 
@@ -230,7 +230,7 @@ def _connection(spec: OAuth, listed: ListedToken | None) -> AccountConnection:
     return AccountConnection(spec.name, spec.title, spec.scope, since, kept.token.account if kept is not None else None)
 
 
-def _remembered(credential: str, principal: Principal, tried: ConnectAttempt, secret: str) -> dict[str, str | None]:
+def _serialize(credential: str, principal: Principal, tried: ConnectAttempt, secret: str) -> dict[str, str | None]:
     return {
         "credential": credential,
         "principal": principal.person,

@@ -152,7 +152,7 @@ class Idempotency:
         if len(given) > 1 or len(given[0]) > LONGEST or not _KEY.fullmatch(given[0]):
             raise Refusal(Reason.BAD_REQUEST, f"{FIELD}: must be one text of up to {LONGEST} visible characters.")
         try:
-            key = _hashed(await self._keys.secret(), decided, caller, given[0])
+            key = _hash_key(await self._keys.secret(), decided, caller, given[0])
             owner = hashlib.sha256(framed(*_owner(caller))).hexdigest()
             fresh = await self._keys.claim(owner, key, _digest(decided), self._now())
         except OSError as error:
@@ -164,7 +164,7 @@ class Idempotency:
         return replace(decided, key=key)
 
 
-def _hashed(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
+def _hash_key(secret: bytes, decided: DecidedRequest, caller: Caller, key: str) -> str:
     """Return the key as the backend sees it: callers share a credential there, so their keys must not collide."""
     parts = (*_owner(caller), decided.canonical.backend, decided.decision.route or "", key)
     return hmac.new(secret, framed(*parts), hashlib.sha256).hexdigest()

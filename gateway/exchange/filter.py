@@ -41,7 +41,7 @@ class SecretRedactor:
         """Return `data` with every secret masked, also if it is escaped as in JSON, or in UTF-16."""
         for secret in self._secrets:
             if b"\\" in data or b"\0" in data:
-                data, found = _disguised(secret).subn(MASK.encode(), data)
+                data, found = _disguise(secret).subn(MASK.encode(), data)
             elif found := secret in data:
                 data = data.replace(secret, MASK.encode())
             if found:
@@ -81,7 +81,7 @@ class SecretRedactor:
         while end != before:
             before = end
             for secret in self._secrets:
-                near = _disguised(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
+                near = _disguise(secret).finditer(data, max(0, end - _WIDEST * len(secret)))
                 end = next((match.start() for match in near if match.start() < end < match.end()), end)
         return end
 
@@ -101,7 +101,7 @@ def _may_hold(headers: Headers, secrets: tuple[bytes, ...]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _disguised(secret: bytes) -> re.Pattern[bytes]:
+def _disguise(secret: bytes) -> re.Pattern[bytes]:
     """Match a secret whose characters may be escaped as in JSON (`\\u0041`, `\\/`), or which is encoded in UTF-16."""
     text = secret.decode("latin-1")
     escaped = b"".join(rb"(?:\\u(?i:%04x)|\\?%b)" % (ord(char), re.escape(char.encode())) for char in text)

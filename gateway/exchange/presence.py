@@ -84,7 +84,7 @@ class Presence:
         self._hold_to_login(by, known)
         if len(known) >= MOST:
             _TOUCH_KEYS.exceeded(by.id)
-            raise _refused(f"A person has {MOST} keys at most. Remove one first.")
+            raise _refusal(f"A person has {MOST} keys at most. Remove one first.")
         challenge = self._begin(by, "add")
         options = generate_registration_options(
             rp_id=self._site,
@@ -115,7 +115,7 @@ class Presence:
                 expected_origin=self._console,
             )
         except (WebAuthnException, ValueError) as error:
-            raise _refused(f"This is no new key of this site: {error}") from error
+            raise _refusal(f"This is no new key of this site: {error}") from error
         key = SecurityKey(
             id=bytes_to_base64url(made.credential_id),
             person=by.person,
@@ -125,14 +125,14 @@ class Presence:
             created=self._clock(),
         )
         if not await self._keys.add(key):
-            raise _refused("This key is known already.")
+            raise _refusal("This key is known already.")
         return key
 
     async def begin_removing(self, by: Principal, id: str) -> Json:
         """Return what a key must sign before `id` is removed. Raises `Refusal`."""
         known = await self.keys(by)
         if id not in {key.id for key in known}:
-            raise _refused("There is no such key.")
+            raise _refusal("There is no such key.")
         return self._options(known, _over("remove", self._begin(by, f"remove {id}")))
 
     async def remove(self, by: Principal, id: str, assertion: Json) -> None:
@@ -140,13 +140,13 @@ class Presence:
         challenge = self._end(by, f"remove {id}")
         await self._verify(await self.keys(by), _over("remove", challenge), assertion)
         if not await self._keys.remove(by.person, id):
-            raise _refused("There is no such key.")
+            raise _refusal("There is no such key.")
 
     async def challenge(self, by: Principal, question: Question, *, lasting: bool) -> Json:
         """Return what a key must sign for `by` to approve `question`. Raises `Refusal` if the person has no key."""
         known = await self.keys(by)
         if not known:
-            raise _refused("An approval takes the touch of a security key: add yours on the console first.")
+            raise _refusal("An approval takes the touch of a security key: add yours on the console first.")
         return self._options(known, challenge_of(by, question, lasting=lasting))
 
     async def verify_touch(self, by: Principal, question: Question, assertion: Json, *, lasting: bool) -> None:
@@ -157,7 +157,7 @@ class Presence:
         id = assertion.get("id") if isinstance(assertion, dict) else None
         key = next((key for key in known if key.id == id), None)
         if key is None:
-            raise _refused("The touch of one of your security keys is needed.")
+            raise _refusal("The touch of one of your security keys is needed.")
         try:
             done = verify_authentication_response(
                 credential=_json(assertion),
@@ -168,7 +168,7 @@ class Presence:
                 credential_current_sign_count=key.count,
             )
         except (WebAuthnException, ValueError) as error:
-            raise _refused(f"The key has not signed this: {error}") from error
+            raise _refusal(f"The key has not signed this: {error}") from error
         await self._keys.used(key.id, done.new_sign_count)
 
     def _options(self, known: Sequence[SecurityKey], challenge: bytes) -> Json:
@@ -198,7 +198,7 @@ class Presence:
     def _end(self, by: Principal, what: str) -> bytes:
         challenge, expires = self._begun.pop((by.person, what), (b"", 0.0))
         if self._clock() >= expires:
-            raise _refused("This took too long, or was done already. Start again.")
+            raise _refusal("This took too long, or was done already. Start again.")
         return challenge
 
 
@@ -220,9 +220,9 @@ def _named(keys: Sequence[SecurityKey]) -> list[PublicKeyCredentialDescriptor]:
 
 def _json(value: Json) -> str:
     if not isinstance(value, dict):
-        raise _refused("The key's response is missing.")
+        raise _refusal("The key's response is missing.")
     return plain_json(value)
 
 
-def _refused(why: str) -> Refusal:
+def _refusal(why: str) -> Refusal:
     return Refusal(Reason.APPROVAL_UNAVAILABLE, why)

@@ -56,7 +56,7 @@ class Retries:
         ends = self._clock() + decided.obligations.timeout
         outcomes: list[Json] = []
         while True:
-            outcome = await _tried(attempt, ends - self._clock() if outcomes else decided.obligations.timeout)
+            outcome = await _send_attempt(attempt, ends - self._clock() if outcomes else decided.obligations.timeout)
             came_to = outcome.reason if isinstance(outcome, Refusal) else outcome.response.status
             outcomes.append(came_to)
             if len(outcomes) > 1:
@@ -64,7 +64,7 @@ class Retries:
             pause = self._pause(retry.backoff, len(outcomes), outcome)
             last = len(outcomes) >= retry.attempts or came_to not in retry.on or not go_on()
             if last or self._clock() + pause >= ends:
-                return _given(outcome)
+                return _unwrap(outcome)
             if isinstance(outcome, BackendAnswer):
                 await outcome.close()
             await self._sleep(pause)
@@ -76,14 +76,14 @@ class Retries:
         return max(own, _seconds(retry_after, self._now())) if retry_after else own
 
 
-async def _tried(attempt: Attempt, timeout: float) -> BackendAnswer | Refusal:
+async def _send_attempt(attempt: Attempt, timeout: float) -> BackendAnswer | Refusal:
     try:
         return await attempt(timeout)
     except Refusal as refusal:
         return refusal
 
 
-def _given(outcome: BackendAnswer | Refusal) -> BackendAnswer:
+def _unwrap(outcome: BackendAnswer | Refusal) -> BackendAnswer:
     if isinstance(outcome, Refusal):
         raise outcome
     return outcome

@@ -17,7 +17,7 @@ from gateway.policy import Policy
 FRESH: Final = 60.0
 """Seconds after which the responses are requested anew when the page is read."""
 
-PATIENCE: Final = 3.0
+SNAPSHOT_TIMEOUT: Final = 3.0
 """Seconds that the reader of a page waits for them; later ones are in the next page that is read."""
 
 LARGEST: Final = 1024 * 1024
@@ -85,12 +85,12 @@ class Snapshot:
                 await self._one(url)
 
         try:
-            async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(SNAPSHOT_TIMEOUT), asyncio.TaskGroup() as tasks:
                 for url in urls:
                     tasks.create_task(ask(url))
         except TimeoutError:
             log.warning(
-                "app %s: the snapshot is not whole, a backend took longer than %g s", self._caller.app, PATIENCE
+                "app %s: the snapshot is not whole, a backend took longer than %g s", self._caller.app, SNAPSHOT_TIMEOUT
             )
         self._stale = self._clock() + FRESH
 

@@ -336,7 +336,7 @@ class Streams:
             opened.failure = internal_error()
         finally:
             opened.end()
-            await _closed(opened.stream)
+            await _close_stream(opened.stream)
 
     async def _part(self, id: str, opened: _OpenStream) -> Response:
         """Return the buffered part; after the last one, the error that broke the stream, if any."""
@@ -355,10 +355,10 @@ class Streams:
         if opened is not None:
             opened.task.cancel()
             await asyncio.wait([opened.task])
-            await _closed(opened.stream)
+            await _close_stream(opened.stream)
 
 
-async def _closed(stream: Stream) -> None:
+async def _close_stream(stream: Stream) -> None:
     try:
         await stream.aclose()
     except (Exception, SystemExit):  # a plugin's backend again: no caller waits for this answer any more

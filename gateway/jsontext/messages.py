@@ -158,31 +158,31 @@ Ways = Mapping[str, Callable[[], Awaitable[object]]]
 
 
 async def read(
-    said: bytes | bytearray | str, moments: TimeSlices, lists: Collection[str], mask: Mask | None = None
+    received: bytes | bytearray | str, moments: TimeSlices, lists: Collection[str], mask: Mask | None = None
 ) -> object:
-    """Return the JSON value in `said`, masked. Raises ValueError as `decode` does.
+    """Return the JSON value in `received`, masked. Raises ValueError as `decode` does.
 
     Only the members `lists` of an answer's result may have very many parts: their entries are read one by one.
     """
-    if len(said) <= LONG:
-        if isinstance(said, str):
-            return decode_text(mask.text(said) if mask is not None else said)
-        return decode(mask.whole(bytes(said)) if mask is not None else bytes(said))
+    if len(received) <= LONG:
+        if isinstance(received, str):
+            return decode_text(mask.text(received) if mask is not None else received)
+        return decode(mask.whole(bytes(received)) if mask is not None else bytes(received))
     try:
-        return await Values(_pieces(said, mask), moments, lists).message()
+        return await Values(_pieces(received, mask), moments, lists).message()
     except UnicodeDecodeError:
         if mask is not None:
             mask.rest()
-        encoding = "utf-8" if isinstance(said, str) else json.detect_encoding(bytes(said[:4]))
-        return await Values(_pieces(said, mask, encoding, "surrogatepass"), moments, lists).message()
+        encoding = "utf-8" if isinstance(received, str) else json.detect_encoding(bytes(received[:4]))
+        return await Values(_pieces(received, mask, encoding, "surrogatepass"), moments, lists).message()
 
 
 def _pieces(
-    said: bytes | bytearray | str, mask: Mask | None, encoding: str = "utf-8", errors: str = "strict"
+    received: bytes | bytearray | str, mask: Mask | None, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[str]:
     text = codecs.getincrementaldecoder(encoding)(errors)
-    for start in range(0, len(said), PIECE):
-        piece = said[start : start + PIECE]
+    for start in range(0, len(received), PIECE):
+        piece = received[start : start + PIECE]
         raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)
         yield _writable(text.decode(mask.part(raw) if mask is not None else raw), errors)
     yield _writable(text.decode(mask.rest() if mask is not None else b"", True), errors)

@@ -127,7 +127,7 @@ def put_in(scope: Scope, part: bytes) -> list[bytes]:
     if not held:
         return [part]
     marks = b"|".join(map(re.escape, list(held)))  # a thread may leave out another part meanwhile
-    return [piece for said in re.split(b"(%b)" % marks, part) for piece in held.pop(said, (said,))]
+    return [piece for mark in re.split(b"(%b)" % marks, part) for piece in held.pop(mark, (mark,))]
 
 
 async def serve(

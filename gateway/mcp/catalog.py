@@ -193,15 +193,15 @@ class Catalog:
                 if arguments:  # without arguments an open page needs no call
 
                     def answer(view: str) -> dict[str, Any]:
-                        result = _opened(packed, view, None)
+                        result = _open_result(packed, view, None)
                         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
                     await shown.call(arguments, answer)
-                return _opened(packed, shown.id, None)
+                return _open_result(packed, shown.id, None)
             opened = await self._views.open(client.principal, packed.id, chosen=bool(arguments))
             if not client.is_app:  # it would only show the launch value to its model
                 return _unseen(packed, opened.view)
-            return _opened(packed, opened.view, {LAUNCH: opened.launch.reveal()})
+            return _open_result(packed, opened.view, {LAUNCH: opened.launch.reveal()})
 
         return run
 
@@ -314,7 +314,7 @@ class Catalog:
         return client.caller(reported_model)
 
 
-def _opened(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types.CallToolResult:
+def _open_result(packed: PackedApp, view: str, meta: dict[str, Json] | None) -> types.CallToolResult:
     text = (
         f"{packed.title} is open as view {view}. Its tools are listed as {packed.id}_… once its page "
         f"has registered them; list_view_tools and call_view_tool reach this one by its handle."

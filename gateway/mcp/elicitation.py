@@ -196,7 +196,7 @@ class ElicitingCalls(Generic[Answer]):
             run = found
             run.moved(context)
             for id, response in (params.input_responses or {}).items():
-                again = await _answered(run, run.told[id], response) if id in run.told else None
+                again = await _process_answer(run, run.told[id], response) if id in run.told else None
                 if again is not None:
                     run.ask(again)
         return await self._round(run)
@@ -319,10 +319,10 @@ async def _elicit(context: Context, run: _Run[Any], ask: _Ask) -> None:
         while asking is not None:
             params = asking.params()
             if isinstance(params, types.ElicitRequestURLParams):
-                said = await session.elicit_url(params.message, params.url, asking.visit.id, request)
+                result = await session.elicit_url(params.message, params.url, asking.visit.id, request)
             else:
-                said = await session.elicit_form(params.message, params.requested_schema, request)
-            asking = await _answered(run, asking, said)
+                result = await session.elicit_form(params.message, params.requested_schema, request)
+            asking = await _process_answer(run, asking, result)
 
 
 async def _complete(context: Context, id: str) -> None:
@@ -339,27 +339,27 @@ def _reachable() -> Iterator[None]:
         log.info("a client could not ask its person: %r", error)
 
 
-async def _answered(run: _Run[Any], ask: _Ask, said: object) -> _Ask | None:
+async def _process_answer(run: _Run[Any], ask: _Ask, result: object) -> _Ask | None:
     """Process the client's reply to one question; return a question to repeat, or None."""
-    if not isinstance(said, types.ElicitResult) or said.action == "cancel":
+    if not isinstance(result, types.ElicitResult) or result.action == "cancel":
         return None  # no answer was given: the other ways to ask continue
-    if said.action == "decline":
+    if result.action == "decline":
         if ask.takes is not None:
-            await _typed(run, ask, ask.takes, approve=False)
+            await _answer_typed(run, ask, ask.takes, approve=False)
         else:
             run.end(Refusal(Reason.APPROVAL_DECLINED, "The person did not want to be asked about this call."))
         return None
     if ask.takes is None:
         return None  # the person opens the page, where the answer is given
-    code = (said.content or {}).get("code")
+    code = (result.content or {}).get("code")
     typed = code.strip().upper() if isinstance(code, str) else ""
     if equals_secret(typed, ask.code):
-        await _typed(run, ask, ask.takes, approve=True)
+        await _answer_typed(run, ask, ask.takes, approve=True)
         return None
     return _Ask(ask.visit, ask.takes, tries=ask.tries - 1) if ask.tries > 1 else None
 
 
-async def _typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
+async def _answer_typed(run: _Run[Any], ask: _Ask, takes: Typed, *, approve: bool) -> None:
     try:
         await takes.typed(ask.visit.id, approve, run.principal)
     except Refusal as refusal:

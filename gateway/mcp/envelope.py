@@ -127,10 +127,10 @@ class EnvelopeReader:
     def read(self, body: bytes, name: bytes) -> FastCall | None:
         """Return the call of the tool `name` in `body`; None for anything that the SDK has to judge."""
         rough = name == _HTTP_REQUEST and _BODY not in body
-        said = tool_call(body, rough=rough)
-        if said is None:
+        parsed = tool_call(body, rough=rough)
+        if parsed is None:
             return None
-        id, params, meta = said
+        id, params, meta = parsed
         tool = params["name"]
         if params.keys() != _PARAMS or tool not in TOOLS or tool.encode() != name:
             return None

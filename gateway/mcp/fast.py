@@ -87,8 +87,8 @@ async def answer_fast(
     finally:
         stream = await silence.end()
     if stream is None:
-        said = text.encode() if isinstance(text, str) else Pieces(text)
-        return web.Response(body=said, headers=_JSON, status=status)
+        content = text.encode() if isinstance(text, str) else Pieces(text)
+        return web.Response(body=content, headers=_JSON, status=status)
     return await close_stream(stream, text)
 
 
@@ -133,8 +133,8 @@ class FastPath:
         except Exception:  # the contract has a result for this
             log.exception("the call of %s failed", call.tool)
             failed = Refusal(Reason.INTERNAL, "The gateway failed at this call; its log says why.")
-        said = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
-        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", said, is_error=True), 200
+        content = compact_ascii({"reason": failed.reason.value, "detail": failed.detail})
+        return self._spliced(call.id, f"{failed.reason}: {failed.detail}", content, is_error=True), 200
 
     def _answer(self, id: str, response: Response) -> str:
         text = text_of_json(response)

@@ -107,11 +107,11 @@ class OneInFlight:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        said, again = request_in(first), replay(first, receive)
-        if "id" not in said:
+        request, again = request_in(first), replay(first, receive)
+        if "id" not in request:
             await self._app(scope, again, send)
             return
-        id = said["id"]
+        id = request["id"]
         if type(id) not in (str, int):
             error = {"code": INVALID_REQUEST, "message": "The id of a request is a text or a whole number."}
             await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, again, send)
@@ -136,10 +136,10 @@ def request_in(message: Message) -> dict[str, object]:
     if message["type"] != "http.request" or message.get("more_body") or len(body) > LARGEST:
         return {}
     try:
-        said = parse_json(body)
+        request = parse_json(body)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) and "method" in said else {}
+    return request if isinstance(request, dict) and "method" in request else {}
 
 
 ACCEPT = "Not Acceptable: `Accept` must name application/json and text/event-stream."

@@ -147,7 +147,7 @@ class RelayTools:
         """Wait for the view's next calls."""
         proof = _proof(arguments, client)
         after, wait = _number(arguments, "after"), _number(arguments, "wait")
-        listed = _listed(arguments)
+        listed = _read_listing(arguments)
         closing, leaving = read_flag(arguments, "closing"), read_flag(arguments, "leaving")
         if closing or leaving:
             self._views.left(client.principal, self._app, proof, for_good=closing)
@@ -192,7 +192,7 @@ def _number(arguments: Arguments, name: str) -> int:
     raise Refusal(Reason.BAD_REQUEST, f"`{name}` must be a whole number from 0 on.")
 
 
-def _listed(arguments: Arguments) -> Sequence[types.Tool] | None:
+def _read_listing(arguments: Arguments) -> Sequence[types.Tool] | None:
     given = arguments.get("tools")
     if given is None:
         return None

@@ -304,7 +304,7 @@ class McpMount:
         with (
             anyio.CancelScope() as scope,
             ending_of(context.request).calling(scope.cancel),
-            continue_trace(_said(context, params)),
+            continue_trace(_trace_carrier(context, params)),
         ):
             return await lighten_result(await self._called(context, params, _client(context)), context.request)
         raise MCPError(REQUEST_CANCELLED, "The connection of this call is gone.")
@@ -436,7 +436,7 @@ async def _complete(_: Context, params: types.CompleteRequestParams) -> types.Co
     raise standard_answers.nothing_to_complete(params.ref.model_dump())
 
 
-def _said(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:
+def _trace_carrier(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:
     """Return the carrier of a call's trace context: its `_meta`, else the header fields of its request."""
     meta: dict[str, Any] = dict(params.meta or {})
     return meta if "traceparent" in meta or context.request is None else context.request.headers

@@ -310,11 +310,11 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
 def _declared(first: Message) -> McpClientState | None:
     """Return what a message that opens a session declares; None if it is no `initialize`, or an invalid one."""
-    said = request_in(first)
-    if said.get("method") != "initialize":
+    message = request_in(first)
+    if message.get("method") != "initialize":
         return None
     try:
-        params = InitializeRequestParams.model_validate(said.get("params"), by_name=False)
+        params = InitializeRequestParams.model_validate(message.get("params"), by_name=False)
     except ValidationError:
         return None
     asked = str(params.protocol_version)
@@ -326,8 +326,8 @@ def _declared(first: Message) -> McpClientState | None:
 
 
 def _params(state: McpClientState) -> InitializeRequestParams:
-    said = {"protocolVersion": state.version, "clientInfo": state.info, "capabilities": state.capabilities}
-    return InitializeRequestParams.model_validate(said, by_name=False)
+    message = {"protocolVersion": state.version, "clientInfo": state.info, "capabilities": state.capabilities}
+    return InitializeRequestParams.model_validate(message, by_name=False)
 
 
 def _messages(state: McpClientState) -> Iterator[dict[str, Json]]:

@@ -19,8 +19,8 @@ GREETINGS: Final = ("initialize", "server/discover")
 def version_of(params: Mapping[str, Any]) -> str:
     """Return the protocol version of the answer: the modern one if the request's `_meta` declares it."""
     meta = params.get("_meta")
-    said = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
-    return LATEST_MODERN_VERSION if said == LATEST_MODERN_VERSION else LATEST_HANDSHAKE_VERSION
+    version = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+    return LATEST_MODERN_VERSION if version == LATEST_MODERN_VERSION else LATEST_HANDSHAKE_VERSION
 
 
 def greet(

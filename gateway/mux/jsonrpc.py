@@ -72,7 +72,7 @@ def _read_method(message: dict[str, Json]) -> Call | Notification:
         raise _bad("method must be a string, params an object")
     if "id" in message:
         return Call(_id(message["id"]), method)
-    return Notification(method, _cancelled(params) if method == "notifications/cancelled" else None)
+    return Notification(method, _read_cancelled(params) if method == "notifications/cancelled" else None)
 
 
 def _read_answer(message: dict[str, Json]) -> Answer:
@@ -90,7 +90,7 @@ def _read_answer(message: dict[str, Json]) -> Answer:
     return Answer(None if message.get("id") is None else _id(message["id"]))
 
 
-def _cancelled(params: dict[str, Json]) -> Id | None:
+def _read_cancelled(params: dict[str, Json]) -> Id | None:
     return None if params.get("requestId") is None else _id(params["requestId"])
 
 

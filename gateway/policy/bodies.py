@@ -36,7 +36,7 @@ def read_json(text: str) -> Json:
     try:
         value: Json = _READER.read(text)
     except InvalidJson as error:
-        raise ValueError(_described(error)) from None
+        raise ValueError(_describe(error)) from None
     return value
 
 
@@ -62,7 +62,7 @@ def _check_type(headers: Headers, body_type: BodyType) -> None:
         raise ValueError("a rule reads this body: send it in UTF-8")
 
 
-def _described(error: InvalidJson) -> str:
+def _describe(error: InvalidJson) -> str:
     """Return what is wrong with the body, with the remedy."""
     match error.flaw:
         case Flaw.DEPTH:

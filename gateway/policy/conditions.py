@@ -208,9 +208,9 @@ class CelWriter:
             raise ValueError(f"the method {call.function} is unknown here, or has too many values (known: {names})")
         target = self.text(call.target, several=call.function == "size")
         if call.function == "matches":
-            return f"{_bracketed(call.target, target)}.matches({self._regex(call.arguments[0])})"
+            return f"{_bracket(call.target, target)}.matches({self._regex(call.arguments[0])})"
         arguments = ", ".join(map(self.text, call.arguments))
-        return f"{_bracketed(call.target, target)}.{call.function}({arguments})"
+        return f"{_bracket(call.target, target)}.{call.function}({arguments})"
 
     def _regex(self, tree: Tree) -> str:
         if not isinstance(tree, Literal) or not isinstance(tree.value, str):
@@ -243,7 +243,7 @@ class CelWriter:
         bodies = ", ".join(map(self.text, macro.bodies))
         self.sweeps.append(Sweep(over, frozenset(self.used), macro.kind in ("map", "filter"), self.regexes))
         self.used, self.regexes, self.item = used | over | self.used, regexes, None
-        return f"{_bracketed(macro.target, target)}.{macro.kind}({macro.variable}, {bodies})"
+        return f"{_bracket(macro.target, target)}.{macro.kind}({macro.variable}, {bodies})"
 
     def _operation(self, operation: Operation) -> str:
         operator, operands = operation.operator, operation.operands
@@ -259,14 +259,14 @@ class CelWriter:
             chosen = [f"({text})" for text in texts]
             return f"{chosen[0]} ? {chosen[1]} : {chosen[2]}"
         if len(operands) == 1:
-            return operator + _bracketed(operands[0], texts[0])
+            return operator + _bracket(operands[0], texts[0])
         first = operands[0]
         chained = isinstance(first, Operation) and first.operator == operator and operator in ("&&", "||", "+", "*")
-        left = texts[0] if chained else _bracketed(first, texts[0])
-        return f"{left} {operator} {_bracketed(operands[1], texts[1])}"
+        left = texts[0] if chained else _bracket(first, texts[0])
+        return f"{left} {operator} {_bracket(operands[1], texts[1])}"
 
 
-def _bracketed(tree: Tree, text: str) -> str:
+def _bracket(tree: Tree, text: str) -> str:
     return f"({text})" if isinstance(tree, Operation) or text.startswith("-") else text
 
 
@@ -350,7 +350,7 @@ class Condition:
         return Failure(FALSE if result is False else "its value is neither true nor false")
 
     def _cost(self, room: _Room) -> int:
-        cost = _matched(self.regexes, room.bytes) if self.regexes else 0
+        cost = _match_cost(self.regexes, room.bytes) if self.regexes else 0
         for sweep in self.sweeps:
             items = sum(room.counts.get(name, 0) for name in sweep.over) + 1
             inner = sum(room.counts.get(name, 0) + room.sizes.get(name, 0) // 64 for name in sweep.inner)
@@ -358,7 +358,7 @@ class Condition:
             cost += items * each
             if sweep.regexes:
                 size = room.bytes if sweep.inner else room.bytes // items
-                cost += items * _matched(sweep.regexes, size)
+                cost += items * _match_cost(sweep.regexes, size)
         return cost
 
 
@@ -394,7 +394,7 @@ class _Room:
         return self.bytes <= MAX_BYTES
 
 
-def _matched(regexes: int, size: int) -> int:
+def _match_cost(regexes: int, size: int) -> int:
     """Return the cost of matching regular expressions of that total size on strings of `size` bytes."""
     return _REGEX + regexes * _REGEX_PLACE + (regexes * size >> 11)
 

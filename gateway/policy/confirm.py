@@ -51,7 +51,7 @@ def read_confirm(section: Section, vocabulary: Vocabulary, default: str) -> Conf
     return Confirm(
         _initiators(words),
         message,
-        tuple(map(_shown, message.names)),
+        tuple(map(_finder, message.names)),
         _lasting(rule, "grant", LONGEST_GRANT, "8h, such as 10m"),
         _lasting(rule, "timeout", LONGEST_TIMEOUT, "1h, such as 5m"),
     )
@@ -70,7 +70,7 @@ def _lasting(rule: Section, name: str, longest: float, words: str) -> float | No
 def question(initiators: frozenset[Initiator] | None, text: str) -> Confirm:
     """Return a question with a built-in text."""
     message = parse_message(text)
-    return Confirm(initiators, message, tuple(map(_shown, message.names)))
+    return Confirm(initiators, message, tuple(map(_finder, message.names)))
 
 
 def path_of(name: str) -> Path:
@@ -88,7 +88,7 @@ def reads_body(message: MessageTemplate) -> bool:
     return any(path_of(name)[:2] == ("request", "body") for name in message.names)
 
 
-def _shown(name: str) -> Finder:
+def _finder(name: str) -> Finder:
     """Return the finder of a placeholder's value; it returns None if the fact is missing."""
     path = path_of(name)
     if path == ("request", "query"):

@@ -83,7 +83,7 @@ class Network:
         if isinstance(address, IPv6Address):
             if address.ipv4_mapped is not None:
                 return self._allows(address.ipv4_mapped)
-            inner = _translated(address)
+            inner = _translate(address)
             if inner is not None:
                 opened = self.private or self._listed(address) or self._listed(inner)
                 return opened and self._allows(inner)
@@ -141,7 +141,7 @@ def _is_public(address: Address) -> bool:
     return address in _GLOBAL_IPV6 if isinstance(address, IPv6Address) else True
 
 
-def _translated(address: IPv6Address) -> IPv4Address | None:
+def _translate(address: IPv6Address) -> IPv4Address | None:
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     if address in _SIX_TO_FOUR:

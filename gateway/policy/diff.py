@@ -153,8 +153,8 @@ def tools_differ(old: ToolRule | None, new: ToolRule | None) -> Iterator[Differe
     elif now and old is not None and new is not None:
         yield from _conditions(old.when, new.when)
         yield from _confirms(old.confirm, new.confirm)
-        yield from _counted(old.limits, new.limits, "rate", _rate)
-        yield from _counted(old.quotas, new.quotas, "quota", _quota)
+        yield from _count(old.limits, new.limits, "rate", _rate)
+        yield from _count(old.quotas, new.quotas, "quota", _quota)
         if old.description != new.description:
             yield Turn.CHANGED, "another description"
         if old.timeout != new.timeout:
@@ -178,7 +178,7 @@ def _rules_above(old: Sequence[ToolRule], new: Sequence[ToolRule]) -> Iterator[D
 def _does(rule: ToolRule) -> str:
     """Return what a rule of the organisation requires of a call."""
     words = [f"only where {rule.when.text}"] if rule.when is not None else []
-    words += [f"a person is asked first ({_asked(rule.confirm)})"] if rule.confirm is not None else []
+    words += [f"a person is asked first ({_describe_confirm(rule.confirm)})"] if rule.confirm is not None else []
     words += [_rate(limit)[2] for limit in rule.limits] + [_quota(quota)[2] for quota in rule.quotas]
     words += [f"{rule.timeout:g} seconds"] if rule.timeout is not None else []
     return "; ".join(words) or f"denied: {rule.deny}"
@@ -260,14 +260,14 @@ def _schemas(old: BodySchema | None, new: BodySchema | None) -> Iterator[Differe
 def _confirms(old: Confirm | None, new: Confirm | None) -> Iterator[Difference]:
     if old is None or new is None:
         if new is not None:
-            yield Turn.CLOSED, f"a person is asked first ({_asked(new)})"
+            yield Turn.CLOSED, f"a person is asked first ({_describe_confirm(new)})"
         elif old is not None:
             yield Turn.OPENED, "no person is asked first any more"
         return
     before, after = _asks(old), _asks(new)
     if before != after:
         turn = Turn.CLOSED if before < after else Turn.OPENED
-        yield turn, f"a person is asked first for {_asked(new)} (was {_asked(old)})"
+        yield turn, f"a person is asked first for {_describe_confirm(new)} (was {_describe_confirm(old)})"
     if (old.grant or 0) != (new.grant or 0):
         turn = Turn.OPENED if (new.grant or 0) > (old.grant or 0) else Turn.CLOSED
         yield turn, f"a person may allow it for {new.grant or 0:g} seconds at once (was {old.grant or 0:g})"
@@ -281,13 +281,13 @@ def _asks(confirm: Confirm) -> frozenset[str]:
     return frozenset(confirm.initiators) if confirm.initiators is not None else frozenset({"person", "page", "model"})
 
 
-def _asked(confirm: Confirm) -> str:
+def _describe_confirm(confirm: Confirm) -> str:
     return "always" if confirm.initiators is None else ", ".join(sorted(confirm.initiators))
 
 
 def _obligations(old: Obligations, new: Obligations) -> Iterator[Difference]:
-    yield from _counted(old.limits, new.limits, "rate", _rate)
-    yield from _counted(old.quotas, new.quotas, "quota", _quota)
+    yield from _count(old.limits, new.limits, "rate", _rate)
+    yield from _count(old.quotas, new.quotas, "quota", _quota)
     yield from _numbers(old.request_limit, new.request_limit, "requests of up to {} bytes (was {})")
     yield from _numbers(old.response_limit, new.response_limit, "responses of up to {} bytes (was {})")
     yield from _sets(old.response_headers, new.response_headers, "response headers")
@@ -313,7 +313,7 @@ def _sets(old: Collection[str], new: Collection[str], more: str, less: str = "")
         yield Turn.CLOSED, f"{less or f'{more} no more'}: {', '.join(gone)}"
 
 
-def _counted(
+def _count(
     old: Iterable[T], new: Iterable[T], what: str, read: Callable[[T], tuple[str, int, str]]
 ) -> Iterator[Difference]:
     """Compare rates or quotas of the same kind by their counts."""
@@ -441,7 +441,7 @@ def _places(old: Policy, new: Policy, sayings: _Sayings) -> Iterator[tuple[Regio
 
 def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Iterator[tuple[Route, Route]]:
     """Yield each changed route with itself, and with each route of the other policy that it overlaps."""
-    changed_old, changed_new = _changed(old, new, sayings)
+    changed_old, changed_new = _list_changes(old, new, sayings)
     for routes, others in ((changed_new, old), (changed_old, new)):
         overlaps = Overlaps(others) if routes else None
         for route in routes:
@@ -450,7 +450,7 @@ def _pairs(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> Ite
                 yield route, other
 
 
-def _changed(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> tuple[list[Route], list[Route]]:
+def _list_changes(old: Sequence[Route], new: Sequence[Route], sayings: _Sayings) -> tuple[list[Route], list[Route]]:
     """Return the routes that are not in both policies in the same order."""
     places: dict[int, list[int]] = {}
     for place, route in enumerate(new):

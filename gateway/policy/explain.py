@@ -75,7 +75,7 @@ def explain(policy: Policy, request: Request, caller: Caller, now: float | None 
         return Explanation(steps, (), None, "deny", (refusal.detail,), None, _refused_remedy(refusal))
     decision = decide(policy, canonical, caller, now)
     route = policy.routes.find(canonical.method, canonical.path, canonical.backend)
-    tried = _tried(policy, canonical, decision)
+    tried = _candidate_routes(policy, canonical, decision)
     return Explanation(
         steps=steps,
         tried=tried,
@@ -142,7 +142,7 @@ def _steps(policy: Policy, request: Request) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _tried(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:
+def _candidate_routes(policy: Policy, request: CanonicalRequest, decision: Decision) -> tuple[CandidateRoute, ...]:
     above = policy.organisation.matching(request.method, request.path) if policy.organisation is not None else []
     tried = [CandidateRoute(f"organisation: {rule.template.text}", rule.line, rule.does, rule.file) for rule in above]
     if any(rule.deny is not None for rule in above):

@@ -75,21 +75,21 @@ class Vocabulary:
             raise _unknown(path[:1], self.roots)
         match root:
             case "request":
-                _known(path, second, _REQUEST)
+                _check_known(path, second, _REQUEST)
                 if second in ("method", "path"):
                     _ends(path, 2)
                 if second in ("query", "headers"):
                     _ends(path, 4)
-                    _named(path)
+                    _check_name(path)
             case "params":
-                _known(path, second, tuple(self.parameters or ()))
+                _check_known(path, second, tuple(self.parameters or ()))
                 _ends(path, 2)
             case "principal":
-                _known(path, second, _PRINCIPAL)
+                _check_known(path, second, _PRINCIPAL)
                 if second == "id":
                     _ends(path, 2)
             case "view":
-                _known(path, second, ("id",))
+                _check_known(path, second, ("id",))
                 _ends(path, 2)
             case "app" | "initiator" | "tool" | "link":
                 _ends(path, 1)
@@ -279,7 +279,7 @@ def _query(query: str) -> Mapping[str, list[str]] | Missing:
         for part in query.split("&"):
             if part:
                 name, _, value = part.partition("=")
-                found.setdefault(_decoded(name), []).append(_decoded(value))
+                found.setdefault(_decode(name), []).append(_decode(value))
     except UnicodeDecodeError:
         return Missing("cannot be read, since the query is not UTF-8", odd=True)
     return found
@@ -292,7 +292,7 @@ def _fields(headers: tuple[tuple[str, str], ...]) -> Mapping[str, list[str]]:
     return found
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode() if "%" in text or "+" in text else text
 
 
@@ -302,7 +302,7 @@ def _request(source: FactSource) -> CanonicalRequest:
     return source.request
 
 
-def _known(path: Path, second: str | int | None, known: tuple[str, ...]) -> None:
+def _check_known(path: Path, second: str | int | None, known: tuple[str, ...]) -> None:
     if second is None:
         raise ValueError(f"{fact_name(path)} is no fact by itself: {_ONE.format(known=_all(path[:1], known))}")
     if second not in known:
@@ -322,7 +322,7 @@ def _ends(path: Path, length: int) -> None:
         raise ValueError(f"{fact_name(path[:length])} has no parts: {fact_name(path)}")
 
 
-def _named(path: Path) -> None:
+def _check_name(path: Path) -> None:
     if len(path) > 2 and not isinstance(path[2], str):
         raise ValueError(f"{fact_name(path)}: {fact_name(path[:2])} holds lists by their names")
     if len(path) > 2 and path[1] == "headers" and path[2] != str(path[2]).lower():

@@ -159,8 +159,8 @@ def without(headers: Headers, names: Collection[str]) -> Headers:
     """Return `headers` without `names` (lower case) and their variants with `_` for `-`; for an injected header."""
     if not headers:
         return ()
-    dropped = {_hyphened(name) for name in names}
-    return tuple([field for field in headers if _hyphened(field[0]) not in dropped])
+    dropped = {_hyphenate(name) for name in names}
+    return tuple([field for field in headers if _hyphenate(field[0]) not in dropped])
 
 
 def filter_response_headers(headers: Headers, allowed: frozenset[str] = DEFAULT_RESPONSE) -> Headers:
@@ -200,12 +200,12 @@ def _request_name(name: str) -> str | None:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name[:40]!r} is not a header name")
     lowered = name.lower()
-    meant = _hyphened(lowered)
+    meant = _hyphenate(lowered)
     if meant in _OVERRIDES:
         raise ValueError(f"the header {lowered} is refused: send the method and the URL that you mean")
     # "_" imitates "-": many servers treat both alike, and a condition sees only one
     return None if "_" in lowered or meant in _DROPPED or meant.startswith(_DROPPED_PREFIXES) else lowered
 
 
-def _hyphened(name: str) -> str:
+def _hyphenate(name: str) -> str:
     return name.lower().replace("_", "-")

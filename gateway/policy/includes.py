@@ -100,7 +100,7 @@ def put_together(text: str, file: str, files: PolicyFiles | None, problems: list
     if not isinstance(main.value, Mapping) or "include" not in main.value:
         return PolicyParts(main, (), ())
     found = reading.all_of(main, (file,))
-    merged = _merged([node for node, _ in found], problems)
+    merged = _merge([node for node, _ in found], problems)
     return PolicyParts(merged, tuple(node.file for node, _ in found[1:]), tuple(text for _, text in found[1:]))
 
 
@@ -175,7 +175,7 @@ class _Inclusion:
         return None
 
 
-def _merged(nodes: list[Node], problems: list[Problem]) -> Node:
+def _merge(nodes: list[Node], problems: list[Problem]) -> Node:
     """Return one document of several: the first is the policy itself, and what it sets is nearest."""
     main = nodes[0]
     values: dict[str, Node] = {}
@@ -190,12 +190,12 @@ def _merged(nodes: list[Node], problems: list[Problem]) -> Node:
             if key in _OWN and node is not main:
                 continue
             before = values.get(key)
-            values[key] = value if before is None else _joined(key, before, value, problems)
+            values[key] = value if before is None else _join(key, before, value, problems)
             keys.setdefault(key, node.keys.get(key, (1, 1)))
     return Node(values, main.file, main.line, main.column, keys)
 
 
-def _joined(key: str, near: Node, far: Node, problems: list[Problem]) -> Node:
+def _join(key: str, near: Node, far: Node, problems: list[Problem]) -> Node:
     """Return the value of a key that two files set; `near` is of the file that includes, or of an earlier part."""
     if key in _LISTS and isinstance(near.value, tuple) and isinstance(far.value, tuple):
         return Node((*near.value, *far.value), near.file, near.line, near.column)

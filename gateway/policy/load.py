@@ -202,8 +202,8 @@ def warnings(policy: Policy) -> tuple[Problem, ...]:
             named = f"{lines[0]} takes" if len(lines) == 1 else f"{together} take"
             text = f"{route.template.text} never decides: {named} all that it matches"
             found.append(Problem(route.file or policy.file, route.line, 1, text))
-        said = route.confirm is not None and reads_body(route.confirm.message)
-        if said and route.when is None and route.schema is None:
+        shows_body = route.confirm is not None and reads_body(route.confirm.message)
+        if shows_body and route.when is None and route.schema is None:
             text = f"{route.template.text}: the question shows the body, so forms and all else but JSON are refused"
             found.append(Problem(route.file or policy.file, route.line, 1, text))
     return tuple(found)
@@ -262,9 +262,9 @@ def parse_policy(
     near = (lambda _, name: beside(name)) if beside is not None else None
     schemas = Schemas(file, files.beside if files is not None else near)
     problems: list[Problem] = []
-    with _uncollected():
+    with _without_collector():
         parts = put_together(text, file, files, problems)
-    with _uncollected(), read_parsed(parts.node, problems) as top:
+    with _without_collector(), read_parsed(parts.node, problems) as top:
         top.get("include")
         top.require("version")
         top.integer("version", 1, minimum=1, maximum=1)
@@ -348,7 +348,7 @@ def _frame(text: str) -> str:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Disable the cyclic garbage collector, whose walks of a growing tree take half of the time."""
     if not gc.isenabled():
         yield

@@ -46,7 +46,7 @@ class JsonPath:
         """Return a copy of `value` with `***` at each place of the path; `value` itself if there is none."""
         if not any(True for _ in self._places(value)):
             return value
-        copied = _copied(value)
+        copied = _copy(value)
         for container, key in list(self._places(copied)):
             container[key] = MASKED
         return copied
@@ -111,7 +111,7 @@ def _keys(container: Container, selector: str | int | None) -> list[Key]:
     return [selector] if isinstance(selector, int) and selector < len(container) else []
 
 
-def _copied(value: Json) -> Json:
+def _copy(value: Json) -> Json:
     """Return a deep copy, without recursion."""
     whole: list[Json] = [value]
     stack: list[Container] = [whole]

@@ -31,7 +31,7 @@ class MessageTemplate:
         """Fill in the values of its names, in order, on one line of at most `MAX_MESSAGE` characters."""
         filled = [self.texts[0]]
         for value, text in zip(values, self.texts[1:], strict=True):
-            filled += (_cut(visible(_shown(value)), MAX_VALUE), text)
+            filled += (_cut(visible(_display(value)), MAX_VALUE), text)
         return _cut(visible("".join(filled)), MAX_MESSAGE)
 
 
@@ -65,7 +65,7 @@ def _visible(char: str) -> str:
     return f"⟨U+{ord(char):04X}⟩" if category[0] == "C" or char in _BLANK else char
 
 
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     if isinstance(value, str):
         return value
     return "(none)" if value is None else lenient_json(value)

@@ -63,7 +63,7 @@ def parse_organisation(text: str, file: str, files: PolicyFiles | None = None) -
     top.integer("version", 1, minimum=1, maximum=1)
     top.get("include")
     limits = top.section("limits")
-    ceilings = _filtered(_ceilings(limits, SCOPE), top.section("responses"))
+    ceilings = _filter(_ceilings(limits, SCOPE), top.section("responses"))
     sections = top.sections("routes")
     rules = tuple(_rule(section) for section in sections)
     tools = {name: _tool(name, section) for name, section in top.named("tools").items()}
@@ -90,7 +90,7 @@ def _size(section: Section, key: str) -> int | None:
     return section.size(key) if section.get(key) is not None else None
 
 
-def _filtered(ceilings: Ceilings, section: Section) -> Ceilings:
+def _filter(ceilings: Ceilings, section: Section) -> Ceilings:
     """Return the limits with the masks and the headers of `responses`."""
     found = (parse_text(section, "mask", parse_json_path, text) for text in section.texts("mask"))
     headers = frozenset(name.lower() for name in section.texts("headers")) if section.get("headers") else None

@@ -77,13 +77,13 @@ def _request(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     try:
         request = canonicalise(policy, Request(method, url), str(backend) if backend in policy.backends else None)
     except Refusal as refusal:
-        return _decided(then, DENY, None, (refusal.detail,))
+        return _with_decision(then, DENY, None, (refusal.detail,))
     route = policy.routes.find(request.method, request.path, request.backend)
     lacks = _lacks(route, has_body=size != 0) if route is not None else None
     if lacks is not None:
         return _lacking(then, lacks)
     decision = decide(policy, request, caller)
-    return _decided(then, _effect(decision), decision.route, decision.reasons)
+    return _with_decision(then, _effect(decision), decision.route, decision.reasons)
 
 
 def _is_whole(url: str, *, decided: bool) -> bool:
@@ -98,13 +98,13 @@ def _tool(policy: Policy, fields: Mapping[str, Json]) -> Replayed | None:
     then = _then(fields, "tools/call", tool, tool)
     rule = policy.tools.get(tool)
     if rule is not None and rule.when is not None:
-        lacks = _unrecorded(rule.when)
+        lacks = _find_unrecorded(rule.when)
         if lacks is None and rule.when.reads("arguments") and not _are_whole(arguments):
             lacks = "the arguments of the tool"
         if lacks is not None:
             return _lacking(then, lacks)
     decision = decide_tool(policy, tool, _caller(fields), arguments if isinstance(arguments, dict) else None)
-    return _decided(then, _effect(decision), decision.route, decision.reasons)
+    return _with_decision(then, _effect(decision), decision.route, decision.reasons)
 
 
 def _are_whole(arguments: Json) -> bool:
@@ -116,10 +116,10 @@ def _lacks(route: Route, *, has_body: bool) -> str | None:
     """Return what a route reads that is not in the record."""
     if has_body and (route.schema is not None or (route.when is not None and route.when.reads("request", "body"))):
         return "the body"
-    return _unrecorded(route.when) if route.when is not None else None
+    return _find_unrecorded(route.when) if route.when is not None else None
 
 
-def _unrecorded(when: Condition) -> str | None:
+def _find_unrecorded(when: Condition) -> str | None:
     if when.reads("request", "headers"):
         return "the headers"
     if when.reads("principal", "roles") or when.reads("principal", "claims"):
@@ -139,7 +139,7 @@ def _then(fields: Mapping[str, Json], method: str, target: str, rule: Json) -> R
     )
 
 
-def _decided(then: Replayed, would: str, rule: str | None, reasons: tuple[str, ...]) -> Replayed:
+def _with_decision(then: Replayed, would: str, rule: str | None, reasons: tuple[str, ...]) -> Replayed:
     told = (then.method, then.target, then.initiator, then.was, then.reported, then.rule_was)
     return Replayed(*told, would, rule, reasons)
 

@@ -50,21 +50,21 @@ def resolve(base: str, reference: str) -> str | None:
     path, query = (parts[1].replace("\\", "/"), parts[2]) if parts is not None else ("", None)
     if path.startswith("//") or scheme != at[1]:
         authority, slash, path = path.lstrip("/").partition("/")
-        return _written(scheme, authority, slash + path or "/", query)
+        return _write(scheme, authority, slash + path or "/", query)
     if not path:
-        return _written(scheme, at[2], at[3] or "/", at[4] if query is None else query)
+        return _write(scheme, at[2], at[3] or "/", at[4] if query is None else query)
     if not path.startswith("/"):
         path = f"{at[3].rpartition('/')[0]}/{path}"
-    return _written(scheme, at[2], path, query)
+    return _write(scheme, at[2], path, query)
 
 
-def _written(scheme: str, authority: str, path: str, query: str | None) -> str | None:
+def _write(scheme: str, authority: str, path: str, query: str | None) -> str | None:
     if not _AUTHORITY.fullmatch(authority):
         return None
-    return f"{scheme}://{authority}{_NOT_IN_PATH.sub(_encoded, path)}{_NOT_IN_QUERY.sub(_encoded, query or '')}"
+    return f"{scheme}://{authority}{_NOT_IN_PATH.sub(_encode, path)}{_NOT_IN_QUERY.sub(_encode, query or '')}"
 
 
-def _encoded(match: re.Match[str]) -> str:
+def _encode(match: re.Match[str]) -> str:
     return f"%{ord(match[0]):02X}"
 
 
@@ -118,7 +118,7 @@ def answer_headers(
 ) -> Headers:
     """Return the headers of an answer for the app; `credentialed` if a credential or cookie jar was used."""
     confirmed = obligations.no_store
-    kept, finished = _kept(headers, obligations.response_headers, credentialed, confirmed)
+    kept, finished = _allowed_headers(headers, obligations.response_headers, credentialed, confirmed)
     if finished is not None:
         return finished
     shown = tuple(
@@ -130,7 +130,7 @@ def answer_headers(
 
 
 @cache_by_headers
-def _kept(
+def _allowed_headers(
     headers: Headers, allowed: frozenset[str], credentialed: bool, confirmed: bool
 ) -> tuple[Headers, Headers | None]:
     """Return the allowed headers; and, without a `location`, the same with their final `cache-control`."""

@@ -115,7 +115,7 @@ class Schemas:
 
     def read(self, name: str, file: str) -> BodySchema | None:
         """Read the schema in the file `name`, relative to `file`. Raises ValueError if there is no such file."""
-        shown = _named(name, file)
+        shown = _name(name, file)
         if shown not in self._found:
             if self._beside is None:
                 raise ValueError("a policy that is not read from a file has no files beside it")
@@ -135,7 +135,7 @@ class Schemas:
             return None
 
 
-def _named(name: str, file: str) -> str:
+def _name(name: str, file: str) -> str:
     folder = file.rpartition("/")[0]
     return f"{folder}/{name}" if folder else name
 

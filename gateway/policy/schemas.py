@@ -105,7 +105,7 @@ def _short(error: ValidationError) -> str:
     return error.message if len(error.message) <= 160 else f"{error.validator} does not hold"
 
 
-def _counted(
+def _count_errors(
     check: Callable[..., Iterator[ValidationError] | None], validator: Any, *arguments: Any
 ) -> Iterator[ValidationError]:
     validator.format_checker.step()
@@ -195,7 +195,7 @@ KEYWORDS: Final = frozenset(Draft202012Validator.VALIDATORS) - UNBOUNDED | {
 _Validator = validators.create(
     meta_schema=Draft202012Validator.META_SCHEMA,
     validators={
-        name: partial(_counted, check)
+        name: partial(_count_errors, check)
         for name, check in {**Draft202012Validator.VALIDATORS, **_OWN}.items()
         if name in KEYWORDS
     },

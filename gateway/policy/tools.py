@@ -39,10 +39,10 @@ def tool_pin(
     output_schema: Mapping[str, object] | None = None,
 ) -> str:
     """Return the `pin` for a tool as the page offers it: a digest of everything that a model sees."""
-    said: list[object] = [name, title, description, input_schema, annotations]
+    parts: list[object] = [name, title, description, input_schema, annotations]
     if output_schema is not None:  # many tools have none
-        said.append(output_schema)
-    text = sorted_compact_json(said)
+        parts.append(output_schema)
+    text = sorted_compact_json(parts)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

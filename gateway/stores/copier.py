@@ -77,8 +77,8 @@ async def main() -> None:
     from gateway.errors import StartError  # noqa: PLC0415  with pauses
     from gateway.stores.copying import LARGE_BATCH, Stretch, copy  # noqa: PLC0415  with pauses
 
-    def answer(said: Copied | str) -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
+    def answer(result: Copied | str) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
         sys.stdout.buffer.flush()
 
     url, file = msgspec.json.decode(sys.stdin.readline(), type=tuple[str, str | None])

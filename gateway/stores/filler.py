@@ -53,14 +53,14 @@ class FillProcess:
     async def copy(self, stretch: Stretch) -> Copied:
         """Copy as `gateway.stores.copying.copy` does. Raises NoProcess, too."""
         try:
-            said = await _asked(await self._there(), msgspec.json.encode(stretch) + b"\n")
-            if isinstance(said, str):
-                raise OSError(said)
+            answer = await _asked(await self._there(), msgspec.json.encode(stretch) + b"\n")
+            if isinstance(answer, str):
+                raise OSError(answer)
         except BaseException:  # its late answer would be taken for the next one; without a database it exits
             await self.close()
             raise
         self._idles()
-        return said
+        return answer
 
     async def close(self) -> None:
         """Kill the child process in any state: lines that were not copied are in the journal."""
@@ -73,7 +73,7 @@ class FillProcess:
         if self._idle is not None:
             self._idle.cancel()
         if self._process is None:
-            self._process = await _started(self._url, self._file)
+            self._process = await _start(self._url, self._file)
         return self._process
 
     def _idles(self) -> None:
@@ -88,7 +88,7 @@ class FillProcess:
                 process.kill()
 
 
-async def _started(url: str, file: Path | None) -> asyncio.subprocess.Process:
+async def _start(url: str, file: Path | None) -> asyncio.subprocess.Process:
     """Start the process, which imports its modules before the first request."""
     try:
         process = await asyncio.create_subprocess_exec(

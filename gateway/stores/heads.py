@@ -42,9 +42,9 @@ class JournalKey:
 
     def signed(self, writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Return the fields of a head, with its key and signature."""
-        said: dict[str, Json] = {**fields, "key": self.public}
-        signature = self._private.sign(_message(writer, seq, prev, time, said))
-        return {**said, SIGNATURE: base64.b64encode(signature).decode()}
+        signed: dict[str, Json] = {**fields, "key": self.public}
+        signature = self._private.sign(_message(writer, seq, prev, time, signed))
+        return {**signed, SIGNATURE: base64.b64encode(signature).decode()}
 
     def __repr__(self) -> str:
         return "Key(…)"
@@ -134,5 +134,5 @@ def head_problem(link: ChainLink, trusted: Sequence[str] | None) -> str | None:
 
 def _message(writer: str, seq: int, prev: str, time: float, fields: Mapping[str, Json]) -> bytes:
     """Return the signed bytes: the place in the chain, the hash of the previous line, and all fields of the head."""
-    said = signed_json([writer, seq, prev, float(time), dict(fields)])
-    return b"webmcp-gateway head 1\n" + said.encode("ascii")
+    signed = signed_json([writer, seq, prev, float(time), dict(fields)])
+    return b"webmcp-gateway head 1\n" + signed.encode("ascii")

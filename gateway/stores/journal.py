@@ -274,9 +274,9 @@ class Journal:
         place["copied"] = dict[str, Json](self._copied)
         if self._beside:
             place["beside"] = list[Json](sorted(self._beside)[:MOST_BESIDE])
-        said: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
+        note: dict[str, Json] = {"kind": "journal", "message": message, **place, **fields}
         now = self._now()
-        self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, said)))
+        self.append(AuditRecord("", NOTE, now, self._key.signed(self.writer, self.seq + 1, self._hash, now, note)))
         self.heads += 1
         self._sealed, self._unsealed_since = True, None
         if self._keeping.fsync:

@@ -50,7 +50,7 @@ class Redaction:
             first = steps[0].name
             if first is not None and not steps[0].deep:
                 if first in fields:
-                    fields = {**fields, first: _redacted(fields[first], steps[1:])}
+                    fields = {**fields, first: _redact(fields[first], steps[1:])}
                 continue
             fields = {
                 key: _member(key, value, steps) if first in (None, key) or isinstance(value, _NESTED) else value
@@ -74,7 +74,7 @@ def _steps(path: str) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
-def _redacted(value: Json, steps: tuple[_Step, ...]) -> Json:
+def _redact(value: Json, steps: tuple[_Step, ...]) -> Json:
     match value:
         case _ if not steps:
             return REDACTED
@@ -90,8 +90,8 @@ def _member(key: str | None, value: Json, steps: tuple[_Step, ...]) -> Json:
     """Redact a member, or an item of a list, whose `key` is None."""
     step = steps[0]
     if step.deep:
-        value = _redacted(value, steps)
-    return _redacted(value, steps[1:]) if step.name is None or step.name == key else value
+        value = _redact(value, steps)
+    return _redact(value, steps[1:]) if step.name is None or step.name == key else value
 
 
 NOTE = "note"
@@ -172,9 +172,9 @@ def read_link(raw: bytes) -> ChainLink:
     found = _HEAD.match(raw)
     if found is None:
         raise ValueError("is not a line of a journal")
-    head, writer, seq, prev, id, phase, time, values, said = found.groups()
+    head, writer, seq, prev, id, phase, time, values, stored = found.groups()
     digest = hashlib.sha256(head).hexdigest()
-    if said != digest.encode("ascii"):
+    if stored != digest.encode("ascii"):
         raise ValueError("was altered: its hash does not fit")
     return ChainLink(
         writer.decode("ascii"),
@@ -230,8 +230,8 @@ def read_line(raw: bytes) -> Line:
 
 def _word(quoted: bytes) -> str:
     """Parse a JSON string."""
-    said: str = parse_json(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
-    return said
+    stored: str = parse_json(quoted) if b"\\" in quoted else quoted[1:-1].decode("ascii")
+    return stored
 
 
 def without_values(raw: bytes) -> bytes | None:

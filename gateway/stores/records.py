@@ -163,11 +163,11 @@ class Records:
             while rows := (await connection.execute(wanted.where(AUDIT.c.position > last))).all():
                 for row in rows:
                     place, raw = f"writer {row.writer}, number {row.seq}", row.line.encode("utf-8", "replace")
-                    yield FoundLine(place, raw, _altered(row, raw, opened))
+                    yield FoundLine(place, raw, _find_altered(row, raw, opened))
                 last = rows[-1].position
 
 
-def _altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
+def _find_altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
     """Report the first column of a row that does not match its line; `opened` are the ids of intents before it."""
     try:
         line = read_line(raw)
@@ -184,7 +184,7 @@ def _altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
 
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:
     """Insert the lines that are missing."""
-    known = await _opened(connection, [one.line for one in placed])
+    known = await _find_opened(connection, [one.line for one in placed])
     rows = [line_row(chain, one, known) for one in placed]
     if connection.dialect.name == "sqlite":
         # One step for all: at each step, SQLite's thread and the event loop wait for each other.
@@ -194,7 +194,7 @@ async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Plac
         await connection.execute(insert(connection, AUDIT).on_conflict_do_nothing(), values)
 
 
-async def _opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
+async def _find_opened(connection: AsyncConnection, lines: Sequence[Line]) -> set[str]:
     """Return the ids of these lines that have an intent, here or in the database."""
     asked = [line.record.id for line in lines if line.record.phase == "outcome"]
     here = {line.record.id for line in lines if line.record.phase == "intent"}
@@ -242,10 +242,10 @@ def _conditions(wanted: Filter, first: FromClause, outcome: FromClause) -> Itera
 
 
 def _record(row: Row[Any]) -> StoredRecord:
-    said = _fields(row.line)
+    fields = _fields(row.line)
     if row.end is not None:
-        said |= _fields(row.end)
-    return StoredRecord(row.id, row.time, row.ended, said)
+        fields |= _fields(row.end)
+    return StoredRecord(row.id, row.time, row.ended, fields)
 
 
 def _fields(line: str) -> dict[str, Json]:

@@ -61,7 +61,7 @@ class Disk:
         loop = asyncio.get_running_loop()
         brought = loop.run_in_executor(self._thread, _bring, own, again)
         turn = self._turn = loop.create_task(self._ended(brought, own, end))
-        turn.add_done_callback(_known)  # the callers that wait may be gone
+        turn.add_done_callback(_retrieve)  # the callers that wait may be gone
         return turn
 
     async def _ended(self, brought: asyncio.Future[None], own: int, end: int) -> None:
@@ -78,7 +78,7 @@ class Disk:
             self._turn = None
 
 
-def _known(turn: asyncio.Task[None]) -> None:
+def _retrieve(turn: asyncio.Task[None]) -> None:
     if not turn.cancelled():
         turn.exception()
 

@@ -181,7 +181,7 @@ class DatabaseSessions:
         wanted = select(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
         async with self._database.connect() as connection:
             row = (await connection.execute(wanted)).first()
-            return _kept(row) if row is not None else None
+            return _read_row(row) if row is not None else None
 
     async def _take(self, kind: SessionKind, shown: str, now: float) -> StoredSession | None:
         if await self._find(kind, shown, now) is None:  # anybody can show one: only a valid one may take the write lock
@@ -190,7 +190,7 @@ class DatabaseSessions:
             taken = delete(SESSIONS).where(SESSIONS.c.key == _key(kind, shown), SESSIONS.c.expires > now)
             row = (await connection.execute(taken.returning(*SESSIONS.c))).first()
             await connection.commit()
-            return _kept(row) if row is not None else None
+            return _read_row(row) if row is not None else None
 
     async def _lives(self, family: str, now: float) -> bool:
         wanted = select(SESSIONS.c.key).where(SESSIONS.c.family == family, SESSIONS.c.expires > now).limit(1)
@@ -212,7 +212,7 @@ def _key(kind: SessionKind, shown: str) -> str:
     return digest(f"{kind}:{shown}").hex()
 
 
-def _kept(row: Row[Any]) -> StoredSession:
+def _read_row(row: Row[Any]) -> StoredSession:
     value = parse_json(row.value)
     principal = principal_of(value["principal"], row.expires, proof=f"session:{row.family}")
     return StoredSession(principal, row.family, row.expires, value["more"])

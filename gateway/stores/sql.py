@@ -106,7 +106,7 @@ class Database:
         try:
             opening = self._engine.connect()
             try:
-                await whole(_opened(opening))  # SQLite's thread would outlive a caller that is cancelled here
+                await whole(_start_connection(opening))  # SQLite's thread would outlive a caller that is cancelled here
                 yield opening
             finally:
                 if opening.sync_connection is not None:
@@ -153,7 +153,7 @@ class Database:
         await engine.dispose()
 
 
-async def _opened(connection: AsyncConnection) -> None:
+async def _start_connection(connection: AsyncConnection) -> None:
     await connection.start()
 
 

@@ -120,8 +120,8 @@ def line_row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
     """Return the values of `COLUMNS`; `opened` are the ids that have an intent."""
     line = one.line
     record = line.record
-    said, phase = record.fields.get, record.phase
-    status = said("status")
+    field, phase = record.fields.get, record.phase
+    status = field("status")
     return (
         line.writer,
         line.seq,
@@ -131,7 +131,7 @@ def line_row(chain: str, one: Placed, opened: set[str]) -> tuple[object, ...]:
         phase,
         phase == "intent" or (phase == "outcome" and record.id not in opened),
         record.time,
-        *[_word(said(name)) for name in COPIED],
+        *[_word(field(name)) for name in COPIED],
         status if isinstance(status, int) and phase != NOTE else None,
         line.text,
     )

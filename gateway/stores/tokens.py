@@ -64,7 +64,7 @@ class TokenStore:
         """Return the token. Raises `Unreadable` if it cannot be opened."""
         async with self._connected() as connection:
             row = (await connection.execute(select(TOKENS).where(_at(credential, principal)))).first()
-        return _kept(self._ring, row) if row is not None else None
+        return _read_row(self._ring, row) if row is not None else None
 
     async def version(self, credential: str, principal: str) -> str | None:
         """Return the version of the stored token, None if there is none."""
@@ -103,7 +103,7 @@ class TokenStore:
             wanted = wanted.where(TOKENS.c.principal == principal)
         async with self._connected() as connection:
             rows = (await connection.execute(wanted)).all()
-        return [_listed(self._ring, row) for row in rows]
+        return [_read_listed(self._ring, row) for row in rows]
 
     async def claim(self, credential: str, principal: str, holder: str, now: float, seconds: float) -> bool:
         """Take the lease to renew the token until `now + seconds`; return False if another holder has it."""
@@ -192,7 +192,7 @@ class TokenStore:
             await connection.execute(change.on_conflict_do_update(index_elements=["credential", "principal"], set_=row))
 
     def _row(self, kept: StoredToken) -> dict[str, object]:
-        text = plain_json({"connection": kept.connection, **_written(kept.token)})
+        text = plain_json({"connection": kept.connection, **_write(kept.token)})
         key, sealed = self._ring.seal(text, _place(kept.credential, kept.principal))
         return {
             "credential": kept.credential,
@@ -228,20 +228,20 @@ def _place(credential: str, principal: str) -> str:
     return f"token\n{credential}\n{principal}"
 
 
-def _listed(ring: KeyRing, row: Any) -> ListedToken:
+def _read_listed(ring: KeyRing, row: Any) -> ListedToken:
     try:
-        kept: StoredToken | None = _kept(ring, row)
+        kept: StoredToken | None = _read_row(ring, row)
     except SealBroken:
         kept = None
     return ListedToken(row.credential, row.principal, row.changed, row.key, kept)
 
 
-def _kept(ring: KeyRing, row: Any) -> StoredToken:
+def _read_row(ring: KeyRing, row: Any) -> StoredToken:
     found = parse_json(ring.open(row.key, bytes(row.sealed), _place(row.credential, row.principal)))
     return StoredToken(row.credential, row.principal, _read(found), found["connection"], row.version, row.changed)
 
 
-def _written(token: Token) -> dict[str, object]:
+def _write(token: Token) -> dict[str, object]:
     return {
         "value": token.value.reveal(),
         "token_type": token.token_type,

@@ -21,7 +21,7 @@ MOST = 100
 SETTLE: Final = 0.5
 """Seconds within which a running gateway has completed a line that a reader sees in part."""
 
-PATIENCE = 3 * EVERY
+LONGEST_UNSIGNED = 3 * EVERY
 """Seconds between the first and the last line behind the last head that are normal; heads are written every ten."""
 
 _NOT_DECLARED: Final = (
@@ -169,7 +169,7 @@ class Check:
         if verdict.head < known_head and not verdict.problems:
             text = f"is head {verdict.head}, the last one, and head {known_head} is known: lines after it are missing"
             self._say(FoundLine(verdict.head_place, b""), text)
-        elif verdict.tail and verdict.tail_seconds > PATIENCE and not verdict.problems:
+        elif verdict.tail and verdict.tail_seconds > LONGEST_UNSIGNED and not verdict.problems:
             text = f"is the last head, and lines of {verdict.tail_seconds:.0f} s follow it: heads were taken away"
             self._say(FoundLine(verdict.head_place or "nothing", b""), text)
         return verdict

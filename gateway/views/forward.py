@@ -115,10 +115,10 @@ class PageToolCall:
                 with continue_trace(dict(trace.headers()) if trace is not None else None):
                     result = await self.view.calls.call(self.tool, self.arguments, started)
         except TimeoutError as error:
-            raise _unanswered(f"not within {seconds:g} seconds") from error
+            raise _unanswered_refusal(f"not within {seconds:g} seconds") from error
         except MCPError as error:
             message = error.error.message
-            raise _unanswered(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
+            raise _unanswered_refusal(GONE if message == Reason.CONNECTION_LOST else message[:300]) from error
         finally:
             self.views.call_ended(self.view, id)
         return clean_result(check_output(self.tool, result))
@@ -286,7 +286,7 @@ def _clean(block: mcp.ContentBlock) -> mcp.ContentBlock | None:
     return block.model_copy(update={"meta": None, "resource": inner.model_copy(update={"meta": None})})
 
 
-def _unanswered(why: str) -> Refusal:
+def _unanswered_refusal(why: str) -> Refusal:
     return Refusal(
         Reason.CONNECTION_LOST,
         f"The page did not answer: {why}. The tool may have run: look at the view's state before you try again.",
@@ -356,7 +356,7 @@ class BackgroundCalls:
         task = self._spawn(work)
         kept = _Kept(principal, relay, task, asks)
         try:
-            if await _finished(kept):
+            if await _wait_finished(kept):
                 return task.result()
             later = self._keep(kept)
             return mcp.CallToolResult(content=later.content, is_error=True) if typed else later
@@ -374,7 +374,7 @@ class BackgroundCalls:
             raise Refusal(
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )
-        if not await _finished(kept, ASKED_AGAIN):
+        if not await _wait_finished(kept, ASKED_AGAIN):
             return _running(id, kept)
         self._kept.pop(id, None)
         if kept.task.cancelled():
@@ -392,13 +392,13 @@ class BackgroundCalls:
         return _running(id, kept)
 
 
-async def _finished(kept: _Kept, shortest: float = 0.0) -> bool:
+async def _wait_finished(kept: _Kept, shortest: float = 0.0) -> bool:
     """Wait while the view shows activity, at least `shortest` seconds; return False if the task still runs then."""
     clock = kept.task.get_loop().time
     began = clock()
     while not kept.task.done():
         gone = clock() - began
-        left = min(max(kept.relay.patience(), shortest - gone), LONGEST_ANSWER - gone)
+        left = min(max(kept.relay.timeout(), shortest - gone), LONGEST_ANSWER - gone)
         if left <= 0:
             return False
         await asyncio.wait({kept.task}, timeout=left)

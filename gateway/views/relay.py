@@ -86,7 +86,7 @@ class PollAnswer:
 class _RelayedCall:
     tool: ViewTool
     started: Callable[[], None]
-    patience: asyncio.Timeout
+    timeout: asyncio.Timeout
     answer: asyncio.Future[mcp.CallToolResult]
     taken: bool = False
 
@@ -133,8 +133,8 @@ class Relay:
             raise Refusal(Reason.RATE_LIMITED, f"{MOST_CALLS} calls of this view are under way already.")
         id = secrets.token_urlsafe(16)
         try:
-            async with asyncio.timeout(UNTAKEN) as patience:
-                call = self._calls[id] = _RelayedCall(tool, started, patience, self._loop.create_future())
+            async with asyncio.timeout(UNTAKEN) as timeout:
+                call = self._calls[id] = _RelayedCall(tool, started, timeout, self._loop.create_future())
                 self._tell(RelayEvent(self._next(), id, tool.page_name, arguments))
                 return await call.answer
         except TimeoutError as error:
@@ -155,7 +155,7 @@ class Relay:
         self._list_now()
         return True
 
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds for which it makes sense to wait for the view: 0 once it has been quiet for too long."""
         return QUIET if self._poll is not None else max(0.0, self._seen + QUIET - self._loop.time())
 
@@ -274,7 +274,7 @@ class Relay:
             call = self._calls.get(event.call)
             if call is not None and event.tool is not None and not call.taken:
                 call.taken = True
-                call.patience.reschedule(None)
+                call.timeout.reschedule(None)
                 call.started()
             self._told = event.number
         return tuple(self._events)

@@ -307,7 +307,7 @@ def test_a_policy_may_only_name_credentials_that_exist(folder: Path) -> None:
     """The message lists backend, credential and the existing ones."""
     assert problems(folder, APPS) == [
         'gateway.yaml:1:36: policy: backend "shop" of cart.yaml names the credential "shop-service", '
-        "which is not under credentials (there is none)"
+        "which is not under credentials (none is defined)"
     ]
 
 

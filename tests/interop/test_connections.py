@@ -81,7 +81,7 @@ async def test_an_upstream_that_fails_is_left_alone_longer_each_time(
 
     monkeypatch.setattr(link, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     one = Link(
-        "up", dial, {}, modern=True, start=1, patience=1, most=1,
+        "up", dial, {}, modern=True, start=1, timeout=1, most=1,
         heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
     running = asyncio.ensure_future(one.run())
@@ -118,7 +118,7 @@ async def test_an_upstream_that_floods_is_left_alone_longer_each_time(monkeypatc
     monkeypatch.setattr(link, "STEADY", 0.0)
     monkeypatch.setattr(link, "FIRST_WAIT", 0.02)
     one = Link(
-        "up", Flooding, {}, modern=True, start=5, patience=1, most=1,
+        "up", Flooding, {}, modern=True, start=5, timeout=1, most=1,
         heard=lambda *_: None, prepare=nothing, renewed=lambda _: None, wanted=lambda: True,
     )  # fmt: skip
     running, began = asyncio.ensure_future(one.run()), time.monotonic()

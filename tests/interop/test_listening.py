@@ -222,7 +222,7 @@ async def test_an_upstream_that_confirms_late_is_heard_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wait for the acknowledgment is short, and a late one is accepted."""
-    monkeypatch.setattr(feed, "PATIENCE", 0.05)
+    monkeypatch.setattr(feed, "ANSWER_TIMEOUT", 0.05)
     go = asyncio.Event()
 
     async def listen(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:

@@ -65,7 +65,7 @@ async def test_a_backend_type_that_nobody_registers_stops_the_start(tmp_path: Pa
     sock = listening()
     write_config(tmp_path, issuer="http://localhost:1", shop_port=1, port=sock.getsockname()[1], policy=policy)
     sock.close()
-    with pytest.raises(StartError, match=r"'carrier-pigeon'; there is http"):
+    with pytest.raises(StartError, match=r"'carrier-pigeon'; known: http"):
         build_app(read_config(tmp_path))
 
 

@@ -92,7 +92,7 @@ async def attempts(
     for case in cases:
         for door, ask in _asking(target, case):
             began = time.monotonic()
-            yield await _tried(door, ask, connections, target, case)
+            yield await _try_case(door, ask, connections, target, case)
             await asyncio.sleep(max(0.0, pause - (time.monotonic() - began)))
     async for attempt in _several(connections, target):
         yield attempt
@@ -102,7 +102,7 @@ async def attempts(
 async def healthy(connections: Connections, target: Target) -> tuple[int, bool]:
     """Return the status of the answer to a valid message, and whether it has a result."""
     try:
-        status, answer = await _posted(connections, target, {"rpc": {}})
+        status, answer = await _post(connections, target, {"rpc": {}})
     except (Refusal, TimeoutError, ClientError):
         return 0, False
     message = cases.answer_in(answer)
@@ -124,7 +124,7 @@ async def _several(connections: Connections, target: Target) -> AsyncIterator[At
                 yield Attempt(name, "raw", why, door, status, None, held)
 
 
-async def _tried(door: AttackedDoor, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
+async def _try_case(door: AttackedDoor, ask: Ask, connections: Connections, target: Target, case: CaseData) -> Attempt:
     """Try one case; without an answer the gateway has not held."""
     try:
         return await ask(connections, target, case)
@@ -138,7 +138,7 @@ def _asking(target: Target, case: CaseData) -> list[tuple[AttackedDoor, Ask]]:
     if "raw" in case:
         return [(door, _raw_at(door)) for door in doors]
     if case["family"] == "mcp":
-        return [(AttackedDoor.MCP, _message)] if not _PLACE.search(plain_json(_placed(case, target.mcp))) else []
+        return [(AttackedDoor.MCP, _message)] if not _PLACE.search(plain_json(_place(case, target.mcp))) else []
     at_site = [(AttackedDoor.SITE, _at_site)] if AttackedDoor.SITE in doors and _site_speaks(case) else []
     return [(AttackedDoor.MCP, _at_mcp), *at_site]
 
@@ -165,12 +165,12 @@ def _arguments(case: CaseData) -> dict[str, Any]:
 
 async def _at_mcp(connections: Connections, target: Target, case: CaseData) -> Attempt:
     params = {"name": "http_request", "arguments": _arguments(case)}
-    status, answer = await _posted(connections, target, {"rpc": {"method": "tools/call", "params": params}})
-    return _judged(case, AttackedDoor.MCP, *_inside(answer, status))
+    status, answer = await _post(connections, target, {"rpc": {"method": "tools/call", "params": params}})
+    return _judge(case, AttackedDoor.MCP, *_inside(answer, status))
 
 
 async def _message(connections: Connections, target: Target, case: CaseData) -> Attempt:
-    status, answer = await _posted(connections, target, _placed(case, target.mcp))
+    status, answer = await _post(connections, target, _place(case, target.mcp))
     return _attempt(case, AttackedDoor.MCP, status, None, held=cases.matches_case(case, status, answer))
 
 
@@ -182,16 +182,16 @@ def _raw_at(door: AttackedDoor) -> Ask:
     return ask
 
 
-async def _posted(connections: Connections, target: Target, case: CaseData) -> tuple[int, bytes]:
+async def _post(connections: Connections, target: Target, case: CaseData) -> tuple[int, bytes]:
     """Send an MCP case; return status and body of the answer."""
     headers, body = cases.message(case)
-    said = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
+    fields = {**headers, **target.headers, **case.get("headers", {}), **({"host": case["at"]} if "at" in case else {})}
     text = body if isinstance(body, str) else plain_json(body)
     async with connections.open(ANYWHERE).request(
         case.get("method", "POST"),
         target.mcp,
         data=text.encode("utf-8", "surrogatepass"),
-        headers={name: str(value) for name, value in said.items() if value is not None},
+        headers={name: str(value) for name, value in fields.items() if value is not None},
         timeout=ClientTimeout(WAIT),
         allow_redirects=False,
     ) as answer:
@@ -210,7 +210,7 @@ async def _at_site(connections: Connections, target: Target, case: CaseData) -> 
         timeout=ClientTimeout(WAIT),
         allow_redirects=False,
     ) as answer:
-        return _judged(case, AttackedDoor.SITE, answer.status, answer.headers.get("gateway-reason"))
+        return _judge(case, AttackedDoor.SITE, answer.status, answer.headers.get("gateway-reason"))
 
 
 def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
@@ -225,7 +225,7 @@ def _inside(answer: bytes, status: int) -> tuple[int, str | None]:
     return content.get("status", status), headers.get("gateway-reason", content.get("reason"))
 
 
-def _judged(case: CaseData, door: AttackedDoor, status: int, reason: str | None) -> Attempt:
+def _judge(case: CaseData, door: AttackedDoor, status: int, reason: str | None) -> Attempt:
     # The HTTP server refuses the worst requests itself, without `gateway-reason`.
     held = reason in HELD or (door is AttackedDoor.SITE and reason is None and status in (400, 414, 431))
     return _attempt(case, door, status, reason, held=held)
@@ -235,7 +235,7 @@ def _attempt(case: CaseData, door: AttackedDoor, status: int, reason: str | None
     return Attempt(str(case["id"]), str(case["family"]), str(case["why"]), door, status, reason, held)
 
 
-def _placed(case: CaseData, url: str) -> dict[str, Any]:
+def _place(case: CaseData, url: str) -> dict[str, Any]:
     """Adapt the case to this gateway: its port for `@port@`, and a path that no API has."""
     text = plain_json(dict(case)).replace("@port@", str(URL(url).port)).replace(f'"{_REAL}', f'"{_HARMLESS}')
     placed: dict[str, Any] = parse_json(text)

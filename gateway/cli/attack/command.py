@@ -137,11 +137,11 @@ def _check_reached(tried: Sequence[Attempt]) -> None:
     asked = [one for one in tried if one.family not in ("mcp", "raw")]
     answers = {(one.status, one.reason) for one in asked}
     if not any(one.held or 0 < one.status < 400 for one in asked) and len(answers) <= 2:
-        said = "; ".join(
+        statuses = "; ".join(
             f"{status or 'no answer'} {reason or ''}".strip() for status, reason in sorted(answers, key=str)
         )
         raise Unusable(
-            f"Every request of an app was answered alike ({said}), so nothing was tried: is this the gateway's "
+            f"Every request of an app was answered alike ({statuses}), so nothing was tried: is this the gateway's "
             "address, does it take --app, or a --token?"
         )
 

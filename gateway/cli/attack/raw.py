@@ -112,7 +112,7 @@ async def exchange_raw(connections: Connections, place: RawTarget, case: CaseDat
     wire = await connect(connections, place.url)
     try:
         wire.transport.write(place.written(case["raw"]))
-        await wire.silence(_wanted(case["expect"]), seconds)
+        await wire.silence(_wanted_status(case["expect"]), seconds)
     finally:
         wire.transport.abort()
     return wire
@@ -127,7 +127,7 @@ def matches_answers(expected: Any, wire: Wire) -> bool:
     return len(statuses) == expected["answered"] and not {*faults, expected.get("status_not")} & {*statuses}
 
 
-def _wanted(expected: Any) -> int:
+def _wanted_status(expected: Any) -> int:
     return 1 if expected == "refused" else int(expected["answered"])
 
 
@@ -194,7 +194,7 @@ async def sessions(
     ):
         if id != one:
             status, _, answer = await server.say(_LIST, id)
-            yield f"session-{name}", why, status, _refused(status, answer)
+            yield f"session-{name}", why, status, _is_refused(status, answer)
     if "authorization" in headers:
         stranger = _RawServer(connections, url, {}, wait)
         status, _, answer = await stranger.say(_LIST, one)
@@ -202,7 +202,7 @@ async def sessions(
             "session-taken",
             "a session without the token that opened it opens nothing",
             status,
-            _refused(status, answer),
+            _is_refused(status, answer),
         )
     status, _, answer = await server.say(_LIST, one)
     working = answer is not None and "result" in answer
@@ -210,10 +210,10 @@ async def sessions(
     for id in (one, other):
         await server.say(None, id, "DELETE")
     status, _, answer = await server.say(_LIST, one)
-    yield "session-ended", "a session that was ended is over", status, _refused(status, answer)
+    yield "session-ended", "a session that was ended is over", status, _is_refused(status, answer)
 
 
-def _refused(status: int, answer: Any) -> bool:
+def _is_refused(status: int, answer: Any) -> bool:
     return 400 <= status < 500 and (answer is None or "result" not in answer)
 
 

@@ -107,8 +107,8 @@ def _csv(records: Iterable[StoredRecord], output: IO[str]) -> None:
     writer = csv.writer(output)
     writer.writerow(FIELDS)
     for record in records:
-        said = as_json(record)
-        writer.writerow([_cell(said.get(name)) for name in FIELDS])
+        values = as_json(record)
+        writer.writerow([_cell(values.get(name)) for name in FIELDS])
 
 
 def _cell(value: Json) -> str:
@@ -153,7 +153,7 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
         if lines and not last:
             click.echo(f"{where.journal}: no record matches{' yet' if follow else ''}", err=True)
         while follow:
-            for ended, behind in _ended(where.journal, end, wanted):
+            for ended, behind in _ended_records(where.journal, end, wanted):
                 end = behind
                 if ended is not None:
                     _write(ended, json_lines)
@@ -162,7 +162,7 @@ def tail(config: Path, record: str | None, lines: int, follow: bool, json_lines:
         raise click.exceptions.Exit(0) from None
 
 
-def _ended(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
+def _ended_records(journal: Path, start: int, wanted: Filter) -> Iterator[tuple[StoredRecord | None, int]]:
     """Yield the records that ended in the lines from the byte `start`, each with the offset after its line."""
     for end, raw in lines_from(journal, start):
         found: StoredRecord | None = None

@@ -40,7 +40,7 @@ class ListedRecord:
     app: str
     principal: str
     what: str
-    said: str
+    detail: str
 
 
 @dataclass(slots=True)
@@ -107,12 +107,12 @@ class Tally:
         self.routes[(app, _word(fields.get("route")) or what(record))] += more
         self.slices[self._slice(record.time)][initiator] += more
 
-    def _list(self, name: str, place: list[ListedRecord], record: StoredRecord, said: str) -> None:
+    def _list(self, name: str, place: list[ListedRecord], record: StoredRecord, detail: str) -> None:
         if len(place) >= MOST_LISTED:
             self.more[name] += 1
             return
-        app, principal, said = (_word(record.fields.get(key)) for key in ("app", "principal", said))
-        place.append(ListedRecord(when(record.time) or "", app, principal, what(record), said))
+        app, principal, detail = (_word(record.fields.get(key)) for key in ("app", "principal", detail))
+        place.append(ListedRecord(when(record.time) or "", app, principal, what(record), detail))
 
     def _slice(self, time: float) -> int:
         share = (time - self.since) / max(1.0, self.until - self.since)
@@ -151,10 +151,10 @@ def page(tally: Tally, title: str) -> str:
         _figures(tally),
         _section("Who caused it", _key() + _drawn(tally)),
         _section("Who did what", _callers(tally), wide=True),
-        _section("Why calls ended early", _counted(tally.reasons.most_common(), ("reason", "times"))),
-        _section("Answers to approvals", _listed(tally.answers, "answer", tally.more["answers"]), wide=True),
-        _section("Result unknown", _listed(tally.unknown, "route", tally.more["unknown"]), wide=True),
-        _section("Changes of policies", _listed(tally.policies, "change", tally.more["policies"]), wide=True),
+        _section("Why calls ended early", _count_table(tally.reasons.most_common(), ("reason", "times"))),
+        _section("Answers to approvals", _list_table(tally.answers, "answer", tally.more["answers"]), wide=True),
+        _section("Result unknown", _list_table(tally.unknown, "route", tally.more["unknown"]), wide=True),
+        _section("Changes of policies", _list_table(tally.policies, "change", tally.more["policies"]), wide=True),
         _section("Most used", _routes(tally)),
     )
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -219,25 +219,25 @@ def _callers(tally: Tally) -> str:
     return _table(f"{names}<th>caused by</th>", rows)
 
 
-def _counted(items: Sequence[tuple[str, int]], names: tuple[str, str]) -> str:
+def _count_table(items: Sequence[tuple[str, int]], names: tuple[str, str]) -> str:
     rows = [f'<tr><td>{_text(name)}</td><td class="n">{number:,}</td></tr>' for name, number in items]
     return _table(f'<th>{names[0]}</th><th class="n">{names[1]}</th>', rows)
 
 
 def _routes(tally: Tally) -> str:
-    return _counted(
+    return _count_table(
         [(f"{app} · {route}", number) for (app, route), number in tally.routes.most_common(30)], ("route", "calls")
     )
 
 
-def _listed(items: Iterable[ListedRecord], said: str, more: int) -> str:
+def _list_table(items: Iterable[ListedRecord], detail: str, more: int) -> str:
     rows = [
         f"<tr><td>{_text(one.time)}</td><td>{_text(one.app)}</td><td>{_text(one.principal)}</td>"
-        f"<td>{_text(one.what)}</td><td>{_text(one.said)}</td></tr>"
+        f"<td>{_text(one.what)}</td><td>{_text(one.detail)}</td></tr>"
         for one in items
     ]
     rest = f"<p>and {more:,} more</p>" if more else ""
-    return _table(f"<th>time</th><th>app</th><th>caller</th><th>call</th><th>{said}</th>", rows) + rest
+    return _table(f"<th>time</th><th>app</th><th>caller</th><th>call</th><th>{detail}</th>", rows) + rest
 
 
 def _table(names: str, rows: Sequence[str]) -> str:

@@ -183,11 +183,11 @@ def newest(where: RecordSource, limit: int, wanted: Filter) -> list[StoredRecord
     They come from the database and the journal's lines that were not copied yet, or from the only one there is.
     """
     if where.database is not None and (where.journal is None or has_database(where.database)):
-        return run_on(where.database, lambda records: _joined(records, where.journal, limit, wanted))
+        return run_on(where.database, lambda records: _join(records, where.journal, limit, wanted))
     return list(deque((one for one in every(where, wanted)), maxlen=limit))
 
 
-async def _joined(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[StoredRecord]:
+async def _join(records: Records, journal: Path | None, limit: int, wanted: Filter) -> list[StoredRecord]:
     found = {record.id: record for record in reversed(await records.query(limit, wanted))}
     beyond = await _beyond(records, journal) if journal is not None else []
     here = {record.id for record in beyond if record.phase == "intent"}

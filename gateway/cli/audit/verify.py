@@ -28,7 +28,7 @@ from gateway.stores.journal import copies_of
 from gateway.stores.lines import NO_HASH, fields_of, read_link
 from gateway.stores.records import Records
 from gateway.stores.segments import all_segments, lines_backwards
-from gateway.stores.verify import PATIENCE, Check, LineProblem, Verdict, found_in
+from gateway.stores.verify import LONGEST_UNSIGNED, Check, LineProblem, Verdict, found_in
 
 STEP = 2000
 """Lines between updates of the progress bar."""
@@ -100,7 +100,7 @@ def verify(
     if trusted is None and not any_key:
         raise Unusable("no key to check the heads with: give --key, as `audit key` wrote it, or --any-key")
     rules = Rules(trusted or (), bool(trusted) and not keys, frozenset(gone), max(head, 0), begins_at, as_json)
-    judged = list(_judged(where, rules))
+    judged = list(_judge(where, rules))
     if as_json:
         code = _exit_code(judged)
         write_json({"ok": code == 0, "undecided": code == UNDECIDED, "records": [_json(one) for one in judged]})
@@ -116,13 +116,13 @@ def _exit_code(judged: Sequence[Judged]) -> int:
     return UNDECIDED if any(one.verdict.doubts for one in judged) else 0
 
 
-def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
+def _judge(where: RecordSource, rules: Rules) -> Iterator[Judged]:
     copies: dict[str, Check] = {}
     filled = False
     copied = CopiedLine("", None)
     if where.database is not None and where.places is not None:
         filled = where.places.fills_database
-        copied = _copied(where.journal) if filled and where.journal is not None else copied
+        copied = _read_copied(where.journal) if filled and where.journal is not None else copied
     if where.database is not None and (where.journal is None or has_database(where.database)):
         copies = asyncio.run(_database(where.database, rules, copied))
     copy = copies.get(copied.chain)
@@ -150,7 +150,7 @@ def _judged(where: RecordSource, rules: Rules) -> Iterator[Judged]:
     yield from _missing(found, {*database, *rules.gone, *behind}, filled=filled)
 
 
-def _copied(path: Path) -> CopiedLine:
+def _read_copied(path: Path) -> CopiedLine:
     """Return how far the database was at the journal's last head; read first, as the database may advance meanwhile."""
     for raw in lines_backwards(path):
         with suppress(ValueError):  # an invalid line is reported when the journal is read
@@ -168,7 +168,7 @@ def _hold_to_journal(copy: Verdict, journal: Verdict) -> None:
     A copy is a moment behind; one that ends long before its journal lacks lines.
     """
     late = journal.last_time - copy.last_time
-    if copy.sound and copy.lines and late > PATIENCE:
+    if copy.sound and copy.lines and late > LONGEST_UNSIGNED:
         goes_on = f"is the last line here, and the journal continues for {late:,.0f} s"
         say = f"{goes_on}: lines after it are missing, or not copied yet, which a gateway does at its start"
         copy.problems.append(LineProblem(copy.last_place, say))

@@ -56,7 +56,7 @@ def credential_named(accounts: Accounts, name: str) -> Spec:
     """Return the credential `name`. Raises `Unusable`."""
     if name not in accounts.specs:
         known = ", ".join(accounts.specs) or "none"
-        raise Unusable(f"there is no credential {name!r} in {accounts.path}; there is {known}")
+        raise Unusable(f"there is no credential {name!r} in {accounts.path}; known: {known}")
     return accounts.specs[name]
 
 
@@ -271,7 +271,7 @@ def revoke(name: str, person: str, everybody: bool, path: Path, as_json: bool) -
         write_json({"forgotten": result})
         return
     revoked = sum(1 for one in result if isinstance(one, dict) and one["revoked"])
-    click.echo(f"{name}: {len(result)} forgotten, {revoked} revoked at the server")
+    click.echo(f"{name}: {len(result)} deleted here, {revoked} revoked at the server")
 
 
 async def _revoke_at_server(accounts: Accounts, spec: OAuth, one: ListedToken) -> bool:

@@ -184,7 +184,7 @@ class BodySchemas:
 
     def _reference(self, text: str, definitions: dict[str, Json], depth: int) -> str:
         """Return the rewritten reference; its target is added to the definitions."""
-        target = _resolved(self._root, text)
+        target = _resolve(self._root, text)
         if target is None:
             raise UnusableSchema(f"it refers to {text[:100]}, which is not in the file")
         name = re.sub("[^A-Za-z0-9_.-]+", "-", text.removeprefix("#/components/schemas/")).strip("-")
@@ -208,14 +208,14 @@ def dereference(root: Node, node: Node) -> Node:
     """Return the node, or the target of its `$ref` inside the file."""
     for _ in range(8):
         reference = node.value.get("$ref") if isinstance(node.value, Mapping) else None
-        target = _resolved(root, str(reference.value)) if reference is not None else None
+        target = _resolve(root, str(reference.value)) if reference is not None else None
         if target is None:
             return node
         node = target
     return node
 
 
-def _resolved(root: Node, reference: str) -> Node | None:
+def _resolve(root: Node, reference: str) -> Node | None:
     if not reference.startswith("#/"):
         return None
     node: Node | None = root
@@ -308,7 +308,7 @@ class _OpenApiReading:
         if not name.startswith("/"):
             self._leave(item, name, "the path does not begin with a slash")
             return
-        template = _renamed(path)
+        template = _rename(path)
         problem = path_problem(template)
         if problem is not None:
             self._leave(item, path, problem)
@@ -370,7 +370,7 @@ class _OpenApiReading:
         self.found.left_out.append(LeftOut(what, why, place=f"{node.file}:{node.line}:{node.column}"))
 
 
-def _renamed(path: str) -> str:
+def _rename(path: str) -> str:
     """Return the path with parameter names that a route accepts."""
     used: list[str] = []
 

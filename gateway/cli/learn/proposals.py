@@ -238,11 +238,11 @@ def _list(document: Any, key: str) -> CommentedSeq:
 
 
 def _route(route: LearnedRoute) -> CommentedMap:
-    entry = CommentedMap(path=_quoted(route.path), methods=_flow(route.methods))
+    entry = CommentedMap(path=_quote(route.path), methods=_flow(route.methods))
     if route.backend is not None:
         entry["backend"] = route.backend
     if route.schema is not None:
-        entry["body"] = _flow_map(schema=_quoted(route.schema))
+        entry["body"] = _flow_map(schema=_quote(route.schema))
     if route.unsafe:
         entry["confirm"] = _flow_map(when="model")
     entry.fa.set_flow_style()
@@ -272,7 +272,7 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return DoubleQuotedScalarString(text) if set(text) & set("{}*,:#&[]") else text
 
 

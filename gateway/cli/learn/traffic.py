@@ -74,7 +74,7 @@ class Traffic:
     def findings(self) -> Findings:
         """Return the learned routes."""
         found = Findings(left_out=[LeftOut(what, why, count) for (what, why), count in self.left_out.most_common()])
-        for (method, path, backend), seen in sorted(_joined(self.seen).items(), key=_order):
+        for (method, path, backend), seen in sorted(_join(self.seen).items(), key=_order):
             problem = path_problem(path)
             if problem is not None:
                 found.left_out.append(LeftOut(f"{method} {path}", problem, seen.count))
@@ -122,7 +122,7 @@ def _objection(fields: Mapping[str, Json]) -> str | None:
 Key = tuple[str, str, str | None]
 
 
-def _joined(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
+def _join(seen: Mapping[Key, Seen]) -> dict[Key, Seen]:
     """Merge read paths that differ only in their last segment, if there are many."""
     groups: dict[Key, list[Key]] = {}
     for key in seen:

@@ -145,7 +145,7 @@ def _result(source: Path, into: Path | None, policy: Policy | None, backend: str
     text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, found)
     present = policy or parse_policy(text, "the new policy")
     learned, left = undecided_routes(
-        present, sort_routes(_placed(present, backend if policy is not None else None, found.learned))
+        present, sort_routes(_place(present, backend if policy is not None else None, found.learned))
     )
     folder = f"{into.name.removesuffix('.yaml')}.schemas" if into is not None else None
     routes = group_routes(learned, len(present.backends) > 1, folder)
@@ -168,7 +168,7 @@ def _new(source: Path, backend: str | None, found: Findings) -> str:
     return new_policy(url)
 
 
-def _placed(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> list[Learned]:
+def _place(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> list[Learned]:
     """Return each route with its backend, if the policy has several. Raises `Unusable` if one is unclear."""
     if len(policy.backends) <= 1:
         return [replace(one, backend=None) for one in learned]

@@ -145,7 +145,7 @@ def _was(one: Replayed) -> str:
 
 def _print(found: ReplayResult) -> None:
     out = console()
-    for (was, would, method, rule_was, rule), group in _sorted(found):
+    for (was, would, method, rule_was, rule), group in _sort(found):
         who = ", ".join(f"{count} by the {name}" for name, count in group.initiators.most_common())
         out.print(
             Text.assemble(f"{was} -> ", (would, STYLES[would]), f"  {method} {rule_was or rule or '(no route)'}: {who}")
@@ -176,7 +176,7 @@ def _summary(found: ReplayResult) -> str:
     )
 
 
-def _sorted(found: ReplayResult) -> list[tuple[Key, Group]]:
+def _sort(found: ReplayResult) -> list[tuple[Key, Group]]:
     return sorted(found.groups.items(), key=lambda item: -item[1].count)
 
 
@@ -193,7 +193,7 @@ def _json(found: ReplayResult, policy: Policy, *, ok: bool) -> Json:
             "examples": list(group.examples),
             "reasons": list(group.reasons),
         }
-        for (was, would, method, rule_was, rule), group in _sorted(found)
+        for (was, would, method, rule_was, rule), group in _sort(found)
     ]
     lacking: list[Json] = [
         {"lacks": what, "rule": where, "count": count} for (what, where), count in found.lacking.most_common()

@@ -56,7 +56,7 @@ def suites(files: Sequence[Path], config: Path) -> list[Suite]:
     if files:
         found = [suite for file in files for suite in reading.suites(file)]
     else:
-        found = [reading.suite(f"{policy.file} ({name})", policy) for name, policy in _named(config).items()]
+        found = [reading.suite(f"{policy.file} ({name})", policy) for name, policy in _policies_of(config).items()]
     if reading.problems:
         raise DocumentError(list(dict.fromkeys(reading.problems)))
     return found
@@ -139,7 +139,7 @@ def one_policy(file: Path | None, config: Path, name: str | None) -> tuple[str, 
     """
     if file is not None:
         return name or file.stem, load(file)
-    found = _named(config)
+    found = _policies_of(config)
     if name is None and len(found) == 1:
         name = next(iter(found))
     if name is None or name not in found:
@@ -196,7 +196,7 @@ def others(files: Sequence[Path], config: Path) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for file in dict.fromkeys([*(one for one in given if not is_test_file(one) and not is_whole(one)), *named, *above]):
         try:
-            found.append((file, _checked(file, file in above or is_organisation(file))))
+            found.append((file, _check(file, file in above or is_organisation(file))))
         except DocumentError as error:
             problems += error.problems
     if problems:
@@ -204,7 +204,7 @@ def others(files: Sequence[Path], config: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def _checked(file: Path, organisation: bool) -> str:
+def _check(file: Path, organisation: bool) -> str:
     """Return what a part, or the organisation's policy, has. Raises DocumentError."""
     if organisation:
         top = load_organisation(file)
@@ -223,7 +223,7 @@ def access_rules(config: Path, name: str) -> tuple[AccessRule, ...]:
     return tuple(rule for rule in rules if rule is not None)
 
 
-def _named(config: Path) -> dict[str, Policy]:
+def _policies_of(config: Path) -> dict[str, Policy]:
     """Return the policies of gateway.yaml by app or upstream. Raises `Unusable` and DocumentError."""
     if not config.exists():
         raise Unusable(f"there is no {config} here: name a policy file, or the configuration with --config")

@@ -148,7 +148,7 @@ def _print(found: Sequence[TestRun], *, covered: bool) -> None:
         if not ran.results:
             out.print(Text(f"{ran.suite.name} has no tests: write some under `tests:`", "bold red"))
         if covered:
-            for line in _uncovered(ran):
+            for line in _list_uncovered(ran):
                 out.print(line)
     results = [result for ran in found for result in ran.results]
     failed = sum(not result.passed for result in results)
@@ -156,7 +156,7 @@ def _print(found: Sequence[TestRun], *, covered: bool) -> None:
     out.print(f"{summary}, {_percent(found):.1f} % of the routes covered" if covered else summary)
 
 
-def _uncovered(ran: TestRun) -> list[Text]:
+def _list_uncovered(ran: TestRun) -> list[Text]:
     missed, file = ran.coverage, ran.suite.policy.file
     rules = [(route.file or file, route.line, f"route {_route(route)}") for route in missed.routes]
     rules += [(rule.file or file, rule.line, f"tool {rule.name}") for rule in missed.tools]

@@ -50,7 +50,7 @@ def stdio(url: str | None, path: Path, app: str | None, no_start: bool) -> None:
 
     Example: webmcp-gateway stdio --config /path/to/gateway.yaml
     """
-    place = url if url is not None else _found(path, no_start)
+    place = url if url is not None else _find_gateway(path, no_start)
     if not _is_address(place):
         raise StartError(f"--url {place!r} is not a URL such as http://localhost:8080/mcp")
     asyncio.run(_run(f"{place.rstrip('/')}/{app}" if app else place))
@@ -64,7 +64,7 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _found(path: Path, no_start: bool) -> str:
+def _find_gateway(path: Path, no_start: bool) -> str:
     """Return the URL of this configuration's gateway, starting it if needed. Raises StartError."""
     if not path.is_file():
         raise StartError(f"there is no {path}: name it with --config, or the gateway with --url")
@@ -74,10 +74,10 @@ def _found(path: Path, no_start: bool) -> str:
         return url
     if no_start and not lock.is_starting(state):
         raise StartError(f"no gateway runs with {path}: start it with `webmcp-gateway serve --config {path}`")
-    return _started(path, state)
+    return _start_gateway(path, state)
 
 
-def _started(path: Path, state: Path) -> str:
+def _start_gateway(path: Path, state: Path) -> str:
     log = state / LOG
     state.mkdir(0o700, exist_ok=True)
     with open(log, "ab", opener=opener) as file:

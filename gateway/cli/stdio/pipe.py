@@ -253,8 +253,8 @@ class Pipe:
 
     async def _answered(self, message: Message, id: Id, answer: aiohttp.ClientResponse) -> None:
         answered = False
-        async for said in _messages(answer):
-            text = said if answer.status < 400 else _about(said, id)
+        async for received in _messages(answer):
+            text = received if answer.status < 400 else _about(received, id)
             if message["method"] == "initialize":
                 self._session.opened(answer.headers.get("mcp-session-id", ""), text)
             answered = answered or answer.status < 400 or _answers(text, id)
@@ -328,16 +328,16 @@ class Pipe:
                         await self._answered(message, id, answer)
                         return
                     async for text in _messages(answer):
-                        said = parse_json(text) if _is_message(text) else {}
-                        if begun and said.get("method") == ACKNOWLEDGED:
-                            for missed in missed_changes(said):
+                        received = parse_json(text) if _is_message(text) else {}
+                        if begun and received.get("method") == ACKNOWLEDGED:
+                            for missed in missed_changes(received):
                                 await self._say(missed)
-                        elif begun and said.get("id") == id and "result" in said:
+                        elif begun and received.get("id") == id and "result" in received:
                             break  # the gateway is stopping, and may start again
                         else:
-                            begun = begun or said.get("method") == ACKNOWLEDGED
+                            begun = begun or received.get("method") == ACKNOWLEDGED
                             await self._say(text)
-                            if said.get("id") == id:
+                            if received.get("id") == id:
                                 return
             except (Refusal, aiohttp.ClientError, OSError, ValueError) as error:
                 if not begun:
@@ -378,16 +378,16 @@ class Pipe:
 
     async def _refusal(self, answer: aiohttp.ClientResponse) -> str:
         """Describe an answer that is not MCP: its own detail, and a remedy."""
-        said = f"{self._url} answered with the status {answer.status}."
+        received = f"{self._url} answered with the status {answer.status}."
         if answer.content_type == "application/problem+json":
             with suppress(ValueError, KeyError, TypeError):  # the body is not such an object
-                said += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
+                received += f" {str((await answer.json(content_type=None))['detail'])[:500]}"
         place = _MOUNT.search(urlsplit(self._url).path)
         if place is None:
-            return f"{said} The address of a gateway ends with /mcp, as in --url http://localhost:8080/mcp."
+            return f"{received} The address of a gateway ends with /mcp, as in --url http://localhost:8080/mcp."
         if answer.status == 404 and place[1]:
-            return f"{said} This gateway has no app or upstream {place[1]!r}: correct --app, or leave it out."
-        return said
+            return f"{received} This gateway has no app or upstream {place[1]!r}: correct --app, or leave it out."
+        return received
 
     async def _unreachable(self, id: Id, error: Exception) -> None:
         self._complain(f"{self._url}: {_words(error)}")

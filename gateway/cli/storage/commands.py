@@ -23,10 +23,10 @@ def list_storage(path: Path, as_json: bool) -> None:
     Example: webmcp-gateway storage list --json
     """
 
-    async def listed(accounts: Accounts) -> list[StoredPage]:
+    async def load(accounts: Accounts) -> list[StoredPage]:
         return await accounts.storage.list()
 
-    found = run(path, listed)
+    found = run(path, load)
     if as_json:
         write_json([{"app": o.app, "person": o.person, "characters": o.size, "changed": o.changed} for o in found])
         return
@@ -49,10 +49,10 @@ def delete_storage(app: str | None, person: str | None, everything: bool, path: 
     Example: webmcp-gateway storage delete --app cart --person "https://login.example.com|alice"
     """
     if everything == bool(app or person):
-        raise Unusable("say --app, --person or both; or --all")
+        raise Unusable("name --app, --person or both; or --all")
 
-    async def forgotten(accounts: Accounts) -> int:
+    async def delete(accounts: Accounts) -> int:
         return await accounts.storage.delete(person, app)
 
-    count = run(path, forgotten)
-    write_json({"deleted": count}) if as_json else click.echo(f"Forgotten: {count} of what `storage list` names.")
+    count = run(path, delete)
+    write_json({"deleted": count}) if as_json else click.echo(f"Deleted: {count} entries of `storage list`.")

@@ -117,14 +117,14 @@ class ResumeTokens:
 
     def issue(self, view: View, origin: str | None) -> str:
         """Return a new token for the page of `view`."""
-        said = f"{self._process}.{view.app}.{secrets.token_urlsafe(24)}"
-        return f"{said}.{self._keys.sign(said, view.id, view.principal.id, origin or '')}"
+        text = f"{self._process}.{view.app}.{secrets.token_urlsafe(24)}"
+        return f"{text}.{self._keys.sign(text, view.id, view.principal.id, origin or '')}"
 
     def moved(self, token: str, view: str, principal: Principal, origin: str | None) -> str | None:
         """Return the app of a view of an earlier process, if `token` is this view's, principal's and page's."""
-        said, _, signature = token.rpartition(".")
-        process, _, rest = said.partition(".")
-        if process == self._process or not self._keys.verify(signature, said, view, principal.id, origin or ""):
+        text, _, signature = token.rpartition(".")
+        process, _, rest = text.partition(".")
+        if process == self._process or not self._keys.verify(signature, text, view, principal.id, origin or ""):
             return None
         return rest.partition(".")[0]
 

@@ -282,10 +282,10 @@ class HostPage:
             return None
         return self._state.views.move_bridged(principal, app, id)
 
-    async def _begin(self, view: View, token: str, said: mux.Frame) -> None:
+    async def _begin(self, view: View, token: str, resumed: mux.Frame) -> None:
         """Announce the view to the page, and seat it; an unannounced view ends."""
         try:
-            await self._say(said)
+            await self._say(resumed)
         except BaseException:  # on cancellation too: the page could not resume it
             self._state.end(view)
             raise

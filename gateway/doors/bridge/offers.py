@@ -178,8 +178,8 @@ class DownloadDoor:
         """Handle `{view, files: [{name, size}], answered}`. Raises ValueError."""
         offer = _offer(await json_of(request))
         if offer is None:
-            said = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
-            return refusal_response(400, "bad-request", said)
+            expected = f"view: a text; files: 1 to {_MOST} of name and size; answered: true or false."
+            return refusal_response(400, "bad-request", expected)
         try:
             await self._record(offer, request[PRINCIPAL])
         except Refusal as refusal:

@@ -67,7 +67,7 @@ class Merged:
             return await call_next(ctx)
         match ctx.method:
             case "initialize" | "server/discover":
-                return _introduced(await call_next(ctx))
+                return _introduce(await call_next(ctx))
             case "notifications/initialized":
                 await self._follow(ctx, call_next)
                 return None
@@ -374,20 +374,20 @@ class Merged:
         return await self._heard_of("prompts/list", client, public, self._names.prompts)
 
 
-def _introduced(result: HandlerResult) -> HandlerResult:
+def _introduce(result: HandlerResult) -> HandlerResult:
     """Declare the capabilities of upstreams as the gateway's."""
     if not isinstance(result, dict):
         return result
     capabilities = result.get("capabilities")
-    said = capabilities if isinstance(capabilities, dict) else {}
+    declared = capabilities if isinstance(capabilities, dict) else {}
     lists, resources = {"listChanged": True}, {"listChanged": True, "subscribe": True}
     return {
         **result,
-        "capabilities": {**said, "prompts": lists, "resources": resources, "completions": {}, "logging": {}},
+        "capabilities": {**declared, "prompts": lists, "resources": resources, "completions": {}, "logging": {}},
     }
 
 
-def _listed(things: list[Message], uri: str) -> str | None:
+def _find_uri(things: list[Message], uri: str) -> str | None:
     """Return `uri` if it is among these resources, else None."""
     return uri if any(one.get("uri") == uri for one in things) else None
 
@@ -399,7 +399,7 @@ def _covering(templates: list[Message], uri: str) -> str | None:
 
 
 _MEANS: Mapping[str, Callable[[list[Message], str], str | None]] = {
-    "resources/list": _listed,
+    "resources/list": _find_uri,
     "resources/templates/list": _covering,
 }
 """The lists that contain addresses, and the function that finds an address in each."""

@@ -274,8 +274,8 @@ class Proxy:
         params = context.params or {}
         meta = params.get("_meta")
         modern = context.method == "server/discover"
-        said = meta.get(types.CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, dict) else None
-        capabilities = said if modern else params.get("capabilities")
+        declared = meta.get(types.CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, dict) else None
+        capabilities = declared if modern else params.get("capabilities")
         client = client_of(context, self._levels)
         asked = UpstreamClient(
             client.principal,
@@ -353,8 +353,8 @@ class Proxy:
 def said_trace(context: Context) -> Mapping[str, Any]:
     """Return the carrier of a request's trace context: its `_meta`, else the header fields."""
     meta = (context.params or {}).get("_meta")
-    said = meta if isinstance(meta, dict) else {}
-    return said if "traceparent" in said or context.request is None else context.request.headers
+    declared = meta if isinstance(meta, dict) else {}
+    return declared if "traceparent" in declared or context.request is None else context.request.headers
 
 
 def as_error(refusal: Refusal) -> MCPError:

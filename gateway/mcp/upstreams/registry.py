@@ -197,12 +197,12 @@ class Upstreams:
                 one.upstream.spec = specs[name]
                 one.upstream.tools_changed()
         for one in gone:
-            self._tasks.create_task(_ended(one, leave))
+            self._tasks.create_task(_end(one, leave))
         self.say()
 
     async def close(self) -> None:
         """End all connections concurrently: a slow or failing one keeps no other open."""
-        ending = [_closed(one) for one in self.mounted.values()]
+        ending = [_close(one) for one in self.mounted.values()]
         for name, failure in zip(self.mounted, await asyncio.gather(*ending, return_exceptions=True), strict=True):
             if isinstance(failure, BaseException):
                 log.error("the connections of upstream %s did not end as they should: %r", name, failure)
@@ -276,16 +276,16 @@ def _unknown(upstream: Upstream) -> list[str]:
     return [tool for tool in policy.tools if not any(tool in offer.tools for offer in offers)]
 
 
-async def _ended(one: Mounted, leave: Callable[[McpMount], Awaitable[None]]) -> None:
+async def _end(one: Mounted, leave: Callable[[McpMount], Awaitable[None]]) -> None:
     one.face.drain()
     try:
-        await _closed(one)
+        await _close(one)
     except Exception:
         log.exception("the connections of upstream %s did not end as they should", one.upstream.spec.name)
     await leave(one.face)
 
 
-async def _closed(one: Mounted) -> None:
+async def _close(one: Mounted) -> None:
     try:
         await one.proxy.close()
     finally:

@@ -167,7 +167,7 @@ class Upstream:
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `job` while the upstream exists; its errors are logged."""
-        task = self._tasks.create_task(_contained(self.spec.name, job))
+        task = self._tasks.create_task(_contain(self.spec.name, job))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: job.close())  # for a job cancelled before it began
@@ -213,7 +213,7 @@ class Upstream:
             client.capabilities,
             modern=key.modern,
             start=self.spec.start,
-            patience=self.spec.timeout,
+            timeout=self.spec.timeout,
             most=self.spec.calls,
             heard=joined.feed.heard,
             prepare=joined.feed.log_again,
@@ -283,7 +283,7 @@ class Upstream:
         return Credentials(inject, answered, echoed)
 
 
-async def _contained(name: str, job: Coroutine[Any, Any, None]) -> None:
+async def _contain(name: str, job: Coroutine[Any, Any, None]) -> None:
     try:
         await job
     except Refusal as refusal:

@@ -244,7 +244,7 @@ async def test_a_stream_whose_beginning_is_not_said_is_waited_for_a_while(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And accepted all the same: its coverage is unknown, so the next listen opens a new one."""
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.01)
     upstream, feed = made(True)
     upstream.silent = True
     one = follows(feed)

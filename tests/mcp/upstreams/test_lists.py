@@ -17,21 +17,21 @@ TOOLS, PROMPTS = "tools/list", "prompts/list"
 def test_all_lists_wait_together_for_one_that_never_answered(starts: bool, most: float) -> None:
     """Counted from the first list of any kind: later lists do not wait as long again."""
     heard = Heard()
-    assert most - 0.1 < heard.patience(TOOLS, starts=starts) <= most
+    assert most - 0.1 < heard.timeout(TOOLS, starts=starts) <= most
     heard.since[TOOLS] -= most / 2
-    assert most / 2 - 0.1 < heard.patience(PROMPTS, starts=starts) <= most / 2
+    assert most / 2 - 0.1 < heard.timeout(PROMPTS, starts=starts) <= most / 2
     heard.since[TOOLS] -= most / 2
-    assert heard.patience(PROMPTS, starts=starts) <= 0
-    assert heard.patience(TOOLS, starts=starts) <= 0
+    assert heard.timeout(PROMPTS, starts=starts) <= 0
+    assert heard.timeout(TOOLS, starts=starts) <= 0
 
 
 def test_one_that_answered_is_waited_for_a_little() -> None:
     """Less if it answered that list before, and not at all if the last wait was in vain."""
     heard = Heard(known={TOOLS: []})
-    assert heard.patience(TOOLS, starts=True) == LATER
-    assert NEW - 0.1 < heard.patience(PROMPTS, starts=True) <= NEW
+    assert heard.timeout(TOOLS, starts=True) == LATER
+    assert NEW - 0.1 < heard.timeout(PROMPTS, starts=True) <= NEW
     heard.slow.add(TOOLS)
-    assert heard.patience(TOOLS, starts=True) == 0
+    assert heard.timeout(TOOLS, starts=True) == 0
 
 
 async def test_what_upstreams_had_is_read_side_by_side() -> None:

@@ -128,13 +128,13 @@ def test_only_clients_of_this_era_read_what_is_no_object() -> None:
 async def test_many_parts_are_looked_at_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks run meanwhile."""
     threads: list[int] = []
-    checked = shapes._checked
+    checked = shapes._check
 
     def noted(model: Any, value: object) -> str | None:
         threads.append(threading.get_ident())
         return checked(model, value)
 
-    monkeypatch.setattr(shapes, "_checked", noted)
+    monkeypatch.setattr(shapes, "_check", noted)
     for count, own in ((1, True), (MANY + 1, False)):
         threads.clear()
         assert await read_result("tools/call", {"content": [TEXT] * count}, VERSIONS[0], extended=False)

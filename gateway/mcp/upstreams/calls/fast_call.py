@@ -160,7 +160,7 @@ class UpstreamFast:
             return None
         if key in self._clients:
             return self._clients[key]
-        known = _described(plain)
+        known = _describe_client(plain)
         if len(key) <= LONGEST_CLIENT:
             if len(self._clients) >= CLIENTS:
                 self._clients.clear()
@@ -177,7 +177,7 @@ def _pieces(id: str, result: Message) -> list[bytes]:
     return gathered(chain((f'{{"jsonrpc":"2.0","id":{id},"result":',), written(result), ("}",)))
 
 
-def _described(meta: Message) -> _Client | None:
+def _describe_client(meta: Message) -> _Client | None:
     capabilities, info = meta.get(types.CLIENT_CAPABILITIES_META_KEY), meta.get(types.CLIENT_INFO_META_KEY)
     if meta.get(types.PROTOCOL_VERSION_META_KEY) != VERSION or not isinstance(capabilities, dict):
         return None

@@ -166,7 +166,7 @@ class UpstreamRelay:
     async def _once(
         self, session: LinkSession, client: UpstreamClient, method: str, params: Mapping[str, Any]
     ) -> Message:
-        params = _said(client, params)
+        params = _strip_request(client, params)
         if session.terms.modern:
             if client.modern:
                 return cacheable(method, await self._modern(session, client, client, method, params))
@@ -212,7 +212,7 @@ class UpstreamRelay:
             responses: Message = {}
             requests = result.get("inputRequests")
             for key, request in requests.items() if isinstance(requests, dict) else ():
-                responses[key] = await client.ask(*_asked(request))
+                responses[key] = await client.ask(*_read_input_request(request))
             params = {**params, "inputResponses": responses}
             if isinstance(state := result.get("requestState"), str):
                 params["requestState"] = state
@@ -262,7 +262,7 @@ class UpstreamRelay:
             parked.bound = _bound(method, params)  # only now: hashing may be slow, and most calls never park
             self._park(parked)
         except BaseException as given_up:  # on cancellation too
-            for note in await _ended(parked.task):
+            for note in await _end(parked.task):
                 given_up.add_note(note)
             raise
         finally:
@@ -276,7 +276,7 @@ class UpstreamRelay:
 
         self._parked[parked.id] = parked
         parked.expiry = asyncio.get_running_loop().call_later(LONGEST_PARK, expire)
-        parked.task.add_done_callback(_seen)
+        parked.task.add_done_callback(_retrieve)
 
     async def close(self) -> None:
         """End the parked calls."""
@@ -284,16 +284,16 @@ class UpstreamRelay:
         for one in parked:
             if one.expiry is not None:
                 one.expiry.cancel()
-            await _ended(one.task)
+            await _end(one.task)
 
 
-def _said(client: UpstreamClient, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _strip_request(client: UpstreamClient, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a request without members meaningless for its client: input rounds before 2026-07-28, and tasks."""
     void = {"task"} if client.modern else {"task", "inputResponses", "requestState"}
     return {name: value for name, value in params.items() if name not in void} if void & params.keys() else params
 
 
-async def _ended(task: asyncio.Task[Message]) -> Sequence[str]:
+async def _end(task: asyncio.Task[Message]) -> Sequence[str]:
     """Cancel a call; return the notes on why it had no answer yet."""
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -306,12 +306,12 @@ async def _ended(task: asyncio.Task[Message]) -> Sequence[str]:
     return ()
 
 
-def _seen(task: asyncio.Task[Message]) -> None:
+def _retrieve(task: asyncio.Task[Message]) -> None:
     if task.done() and not task.cancelled():
         task.exception()
 
 
-def _asked(request: object) -> tuple[str, Message]:
+def _read_input_request(request: object) -> tuple[str, Message]:
     """Return a modern upstream's request for input. Raises `MCPError` if it is invalid."""
     method = request.get("method") if isinstance(request, dict) else None
     params = request.get("params", {}) if isinstance(request, dict) else None

@@ -68,7 +68,7 @@ class Heard:
     slow: set[str] = field(default_factory=set)
     watched: Joined | None = None
 
-    def patience(self, method: str, *, starts: bool) -> float:
+    def timeout(self, method: str, *, starts: bool) -> float:
         """Return the seconds to wait for this list now; `starts` means that the gateway itself starts the upstream."""
         now = time.monotonic()
         self.since.setdefault(method, now)
@@ -101,15 +101,15 @@ class Lists:
         return found
 
     async def refresh(self, client: UpstreamClient, method: str) -> None:
-        """Request every upstream's list concurrently, and wait for each no longer than `Heard.patience` allows."""
+        """Request every upstream's list concurrently, and wait for each no longer than `Heard.timeout` allows."""
         waiting = [self._refreshed(proxy, client, method) for proxy in self._proxies(client.principal).values()]
         await asyncio.gather(*waiting)
 
     async def _refreshed(self, proxy: Proxy, client: UpstreamClient, method: str) -> None:
         heard, task = self._asked(proxy, client, method)
-        patience = heard.patience(method, starts=proxy.upstream.spec.kind in STARTED)
-        if patience > 0:
-            await asyncio.wait({task}, timeout=patience)
+        timeout = heard.timeout(method, starts=proxy.upstream.spec.kind in STARTED)
+        if timeout > 0:
+            await asyncio.wait({task}, timeout=timeout)
         if not task.done():
             heard.slow.add(method)
         if method not in heard.known:

@@ -83,12 +83,12 @@ def held_back(rule: ToolRule, tool: Mapping[str, Any]) -> bool:
 
 def visibility(tool: Mapping[str, Any] | None, default: frozenset[str] = BOTH) -> frozenset[str]:
     """Return the permitted callers of a tool: `model`, `app`, both or none; `default` applies without a declaration."""
-    said = ui_of(tool).get("visibility")
-    if said is None:
-        said = _meta_of(tool).get(VISIBILITY)
-    if said is None:
+    declared = ui_of(tool).get("visibility")
+    if declared is None:
+        declared = _meta_of(tool).get(VISIBILITY)
+    if declared is None:
         return default
-    words = said if isinstance(said, list) else [said]
+    words = declared if isinstance(declared, list) else [declared]
     return frozenset(word for word in words if isinstance(word, str) and word in BOTH)
 
 
@@ -115,7 +115,7 @@ def visible_tools(
     """Return the tools that a client may see; `to_app` means that it shows MCP Apps, whose calls come through it."""
     callers = BOTH if to_app else MODEL
     offered = (tool for tool in tools if is_offered(spec, tool) and is_for(spec, str(tool["name"]), principal))
-    return [describe(spec, _nested(tool)) for tool in offered if visibility(tool) & callers]
+    return [describe(spec, _nest(tool)) for tool in offered if visibility(tool) & callers]
 
 
 def is_for(spec: UpstreamSettings, name: str, principal: Principal) -> bool:
@@ -123,7 +123,7 @@ def is_for(spec: UpstreamSettings, name: str, principal: Principal) -> bool:
     return spec.policy is None or may_call_tool(spec.policy, name, principal, time.time())
 
 
-def _nested(tool: Message) -> Message:
+def _nest(tool: Message) -> Message:
     """Return the tool with the visibility of its flat key in the place where hosts read it."""
     ui, meta = ui_of(tool), _meta_of(tool)
     if VISIBILITY not in meta or ui.get("visibility") is not None:

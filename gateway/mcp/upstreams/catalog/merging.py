@@ -162,7 +162,7 @@ def apps_may_stand(specs: Iterable[UpstreamSettings]) -> bool:
 def public_tool(name: str, named: Named, *, apps: bool) -> Message:
     """Return a tool as offered on `/mcp`; by default it is for the model alone."""
     tool = named.thing
-    meta: Message = _readdressed(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
+    meta: Message = _readdress(named.upstream, {"_meta": tool.get("_meta") or {}})["_meta"]
     ui, uri = dict(ui_of(tool)), app_of(tool)
     ui.pop("resourceUri", None)
     meta.pop(RESOURCE_URI, None)
@@ -177,7 +177,7 @@ def public_tool(name: str, named: Named, *, apps: bool) -> Message:
 
 def public_content(upstream: str, result: Message) -> Message:
     """Return a result with the app addresses of `/mcp`, so that it refers to no other upstream's apps."""
-    made = _readdressed(upstream, result)
+    made = _readdress(upstream, result)
     for key in ("content", "contents"):
         if key in result:
             made[key] = _blocks(upstream, result[key])
@@ -201,13 +201,13 @@ def _blocks(upstream: str, blocks: object) -> object:
         return [_blocks(upstream, block) if isinstance(block, dict) else block for block in blocks]
     if not isinstance(blocks, dict):
         return blocks
-    made = _readdressed(upstream, blocks)
+    made = _readdress(upstream, blocks)
     if isinstance(inner := blocks.get("resource"), dict):
-        made["resource"] = _readdressed(upstream, inner)
+        made["resource"] = _readdress(upstream, inner)
     return made
 
 
-def _readdressed(upstream: str, thing: Message) -> Message:
+def _readdress(upstream: str, thing: Message) -> Message:
     """Return `thing` with its address and those in its `_meta` made public."""
     made, meta = dict(thing), thing.get("_meta")
     if isinstance(uri := thing.get("uri"), str):
@@ -217,11 +217,11 @@ def _readdressed(upstream: str, thing: Message) -> Message:
     return made
 
 
-def _addresses(upstream: str, said: object) -> object:
+def _addresses(upstream: str, value: object) -> object:
     """Return a value of `_meta`, or its members, with app addresses made public."""
-    if isinstance(said, dict):
-        return {key: public_uri(upstream, one) if isinstance(one, str) else one for key, one in said.items()}
-    return public_uri(upstream, said) if isinstance(said, str) else said
+    if isinstance(value, dict):
+        return {key: public_uri(upstream, one) if isinstance(one, str) else one for key, one in value.items()}
+    return public_uri(upstream, value) if isinstance(value, str) else value
 
 
 MOST_MADE = 2000

@@ -104,10 +104,10 @@ def fault(method: str, result: Message, version: str, *, extended: bool) -> str 
     model = SERVER_RESULTS.get((method, version))
     arms = _arms(model)  # the other arm is the result that requires input
     if modern and arms and needs_input(result):
-        return _checked(arms[1], result) or _checked(types.InputRequiredResult, result)
+        return _check(arms[1], result) or _check(types.InputRequiredResult, result)
     if method == "tools/call":
         return _of_call(result, structured=not modern)
-    return _checked(arms[0] if arms else model, result) if key is None and model is not None else None
+    return _check(arms[0] if arms else model, result) if key is None and model is not None else None
 
 
 def item_check(method: str, version: str) -> Check:
@@ -115,7 +115,7 @@ def item_check(method: str, version: str) -> Check:
     models = _things(method, version)
 
     def check(one: object) -> str | None:
-        wrong = next((wrong for model in models if (wrong := _checked(model, one)) is not None), None)
+        wrong = next((wrong for model in models if (wrong := _check(model, one)) is not None), None)
         if wrong is None and method == "prompts/list" and isinstance(one, dict) and not is_printable(one["name"]):
             return "name: it has characters that are not shown"
         return wrong
@@ -146,7 +146,7 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
     for number, block in enumerate(content):
         kind = block.get("type") if isinstance(block, dict) else None
         model = _BLOCKS.get(kind) if isinstance(kind, str) else None
-        wrong = _checked(model, block) if model is not None else f"type: {str(kind)[:80]!r} is not known"
+        wrong = _check(model, block) if model is not None else f"type: {str(kind)[:80]!r} is not known"
         if wrong is not None:
             return f"content[{number}].{wrong}"
     if not isinstance(result.get("isError", False), bool):
@@ -155,7 +155,7 @@ def _of_call(result: Message, *, structured: bool) -> str | None:
     return "structuredContent: no object" if unread else None
 
 
-def _checked(model: Any, value: object) -> str | None:
+def _check(model: Any, value: object) -> str | None:
     """Return the place and message of the first value that `model` rejects, or None."""
     try:
         _adapter(model).validator.validate_python(value, by_name=False)

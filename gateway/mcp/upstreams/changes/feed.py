@@ -34,7 +34,7 @@ KINDS = {
 }
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-PATIENCE = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds that an upstream has to acknowledge a subscription."""
 
 INTERVAL = 1.0
@@ -245,7 +245,7 @@ class Feed:
             before, told = self._listening, asyncio.get_running_loop().create_future()
             self._listening = self._spawn(self._stream(session, told))
             try:
-                await asyncio.wait({told, self._listening}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({told, self._listening}, timeout=ANSWER_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
                 if told.done():
                     told.result()
             except MCPError:
@@ -276,7 +276,7 @@ class Feed:
         """Set the former log level on a new connection, before its first use."""
         if self.level is not None and not session.terms.modern:
             with suppress(MCPError, UpstreamLost, TimeoutError):
-                await _ask(session, "logging/setLevel", {"level": self.level}, patience=PATIENCE)
+                await _ask(session, "logging/setLevel", {"level": self.level}, timeout=ANSWER_TIMEOUT)
 
     async def _subscribe_again(self, session: LinkSession) -> None:
         """Subscribe to each resource again; a refusal does not affect the others."""
@@ -332,7 +332,7 @@ class Feed:
         def hear(method: str, params: Message) -> None:
             nonlocal covered
             if method == ACKNOWLEDGED:
-                first, told = covered is None, uris & _acknowledged(params)
+                first, told = covered is None, uris & _read_acknowledged(params)
                 covered = self._covered = _Covered(session, uris, told)
                 if first:
                     begun()
@@ -341,7 +341,7 @@ class Feed:
 
         request = session.conversation.request
         try:
-            await request("subscriptions/listen", params, hear=hear, headers=fields, patience=math.inf)
+            await request("subscriptions/listen", params, hear=hear, headers=fields, timeout=math.inf)
         finally:
             if self._covered is covered:
                 self._covered = None
@@ -358,10 +358,10 @@ class Feed:
         return left
 
 
-def _acknowledged(params: Message) -> frozenset[str]:
+def _read_acknowledged(params: Message) -> frozenset[str]:
     """Return the resources that an upstream acknowledged."""
-    said = params.get("notifications")
-    uris = said.get("resourceSubscriptions") if isinstance(said, dict) else None
+    wanted = params.get("notifications")
+    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
     return frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
 
 
@@ -373,6 +373,6 @@ def _with_wholes(uri: str) -> Iterator[str]:
         yield uri[: part.end()]
 
 
-async def _ask(session: LinkSession, method: str, params: Message, patience: float | None = None) -> None:
+async def _ask(session: LinkSession, method: str, params: Message, timeout: float | None = None) -> None:
     fields = headers(session.terms, "", {})
-    await session.conversation.request(method, params, headers=fields, patience=patience)
+    await session.conversation.request(method, params, headers=fields, timeout=timeout)

@@ -147,9 +147,9 @@ Returns whether it is an awaited answer: any other message takes time from other
 class PendingCall:
     """One request in flight."""
 
-    def __init__(self, id: int, asker: Asker | None, token: str | int | None, patience: float | None) -> None:
+    def __init__(self, id: int, asker: Asker | None, token: str | int | None, timeout: float | None) -> None:
         self.id = id
-        self.patience = patience
+        self.timeout = timeout
         self.asker = asker
         self.hear: Callable[[str, Message], None] | None = None
         self.token = token
@@ -160,22 +160,22 @@ class PendingCall:
 
     def touched(self) -> None:
         """Restart the timeout after a sign of life; it is paused while the upstream waits for the client."""
-        if self.deadline is not None and self.patience is not None and not self.answer.done():
+        if self.deadline is not None and self.timeout is not None and not self.answer.done():
             loop = asyncio.get_running_loop()
-            self.deadline.reschedule(None if self.asked else loop.time() + self.patience)
+            self.deadline.reschedule(None if self.asked else loop.time() + self.timeout)
 
 
 class UpstreamConversation:
-    """The gateway's end. `heard` receives notifications that belong to no call; `patience` is in seconds of silence.
+    """The gateway's end. `heard` receives notifications that belong to no call; `timeout` is in seconds of silence.
     `most` limits the requests in flight. An async context manager: leaving it ends the requests in flight. `over`
     resolves to the reason when no more requests are accepted, `ended` when those in flight get no answer either.
     `answers` counts the answers received.
     """
 
-    def __init__(self, carrier: Carrier, *, patience: float, most: int, heard: Callable[[str, Message], None]) -> None:
+    def __init__(self, carrier: Carrier, *, timeout: float, most: int, heard: Callable[[str, Message], None]) -> None:
         self._carrier = carrier
         self._most = most
-        self._patience = patience
+        self._timeout = timeout
         self._heard = heard
         self._calls: dict[int, PendingCall] = {}
         self._next = 0
@@ -215,18 +215,18 @@ class UpstreamConversation:
         asker: Asker | None = None,
         hear: Callable[[str, Message], None] | None = None,
         headers: Mapping[str, str] | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> Message:
         """Return the upstream's answer.
-        `patience` may be infinite, for requests that are answered when their stream ends; `hear` receives every message
-        of such a stream at once. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `patience` of silence.
+        `timeout` may be infinite, for requests that are answered when their stream ends; `hear` receives every message
+        of such a stream at once. Raises `MCPError`, `UpstreamLost`, and TimeoutError after `timeout` of silence.
         """
         if self.over.done():
             raise UpstreamLost(self.over.result(), unsent=True)
         if len(self._calls) >= self._most:
             raise MCPError(types.INTERNAL_ERROR, "Too many calls of this upstream are in flight.")
         self._next += 1
-        wait = self._patience if patience is None else patience
+        wait = self._timeout if timeout is None else timeout
         limit = wait if math.isfinite(wait) else None
         call = PendingCall(self._next, asker, _token(params), limit)
         call.hear = hear
@@ -259,7 +259,7 @@ class UpstreamConversation:
         if not self.over.done():
             self.over.set_result(why)
         for call in self._calls.values():
-            if call.patience is None and not call.answer.done():  # a request without a timeout would never end
+            if call.timeout is None and not call.answer.done():  # a request without a timeout would never end
                 call.answer.set_exception(UpstreamLost(why))
 
     async def drained(self) -> None:

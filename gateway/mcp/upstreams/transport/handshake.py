@@ -87,27 +87,27 @@ class HandshakeResult:
 
 
 async def negotiate(
-    conversation: UpstreamConversation, capabilities: Mapping[str, Any], *, modern: bool, patience: float
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], *, modern: bool, timeout: float
 ) -> HandshakeResult:
     """Try one era, the `modern` or that of the handshake, and fall back to the other.
-    A server that supports both has features of each that the other lacks. `patience` is in seconds, for each answer.
+    A server that supports both has features of each that the other lacks. `timeout` is in seconds, for each answer.
     Raises `MCPError`, `UpstreamLost`, TimeoutError.
     """
     if not modern:
         try:
-            return await _initialize(conversation, capabilities, patience)
+            return await _initialize(conversation, capabilities, timeout)
         except MCPError as refused:
             log.debug("an upstream refused the handshake: %s", refused)
-    return await _modern_first(conversation, capabilities, patience)
+    return await _modern_first(conversation, capabilities, timeout)
 
 
 async def _modern_first(
-    conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], timeout: float
 ) -> HandshakeResult:
     version, named = LATEST_MODERN_VERSION, list[str]()
     for _ in range(2):
         try:
-            found = await _discovered(conversation, version, capabilities, patience)
+            found = await _discovered(conversation, version, capabilities, timeout)
         except (MCPError, TimeoutError) as error:
             named = named_versions(error)
             if mutual := [known for known in MODERN_PROTOCOL_VERSIONS if known in named and known != version]:
@@ -120,20 +120,20 @@ async def _modern_first(
             return found
         named = found
         break
-    return await _initialize(conversation, capabilities, patience, named)
+    return await _initialize(conversation, capabilities, timeout, named)
 
 
 async def _discovered(
-    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
+    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], timeout: float
 ) -> HandshakeResult | list[str]:
     """Return the result of `_discover`; a silent server may be a handshake one, or starting, so both eras are tried."""
-    discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, patience))
+    discovering = asyncio.ensure_future(_discover(conversation, version, capabilities, timeout))
     try:
         await asyncio.wait({discovering}, timeout=PROBE)
         if discovering.done():
             return await discovering
         try:
-            return await _initialize(conversation, capabilities, patience)
+            return await _initialize(conversation, capabilities, timeout)
         except MCPError:
             return await discovering
     finally:
@@ -166,43 +166,43 @@ def headers(
 
 
 async def _discover(
-    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], patience: float
+    conversation: UpstreamConversation, version: str, capabilities: Mapping[str, Any], timeout: float
 ) -> HandshakeResult | list[str]:
     """Return the terms of a modern upstream, or its supported versions if no modern one is among them."""
     params = {"_meta": envelope(version, capabilities)}
     fields = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"}
-    said = await conversation.request("server/discover", params, headers=fields, patience=patience)
-    supported = _texts(said.get("supportedVersions"))
+    result = await conversation.request("server/discover", params, headers=fields, timeout=timeout)
+    supported = _texts(result.get("supportedVersions"))
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in supported]
     if not mutual:
         return supported
-    meta = said.get("_meta")
+    meta = result.get("_meta")
     info = meta.get(types.SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
-    return _terms(mutual[-1], said, info)
+    return _terms(mutual[-1], result, info)
 
 
 async def _initialize(
-    conversation: UpstreamConversation, capabilities: Mapping[str, Any], patience: float, named: Sequence[str] = ()
+    conversation: UpstreamConversation, capabilities: Mapping[str, Any], timeout: float, named: Sequence[str] = ()
 ) -> HandshakeResult:
     """Return the terms of a handshake upstream, in the newest version that it `named`, or names in a refusal."""
     params = {"capabilities": dict(capabilities), "clientInfo": dict(INFO)}
     wanted = _newest(named) or LATEST_HANDSHAKE_VERSION
     try:
-        said = await conversation.request("initialize", {"protocolVersion": wanted, **params}, patience=patience)
+        result = await conversation.request("initialize", {"protocolVersion": wanted, **params}, timeout=timeout)
     except MCPError as error:
         other = _newest(named_versions(error))
         if other in (None, wanted):
             raise
-        said = await conversation.request("initialize", {"protocolVersion": other, **params}, patience=patience)
-    version = said.get("protocolVersion")
+        result = await conversation.request("initialize", {"protocolVersion": other, **params}, timeout=timeout)
+    version = result.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamLost(f"the upstream speaks protocol {str(version)[:40]!r}, which the gateway does not know")
     await conversation.notify("notifications/initialized", {}, {MCP_PROTOCOL_VERSION_HEADER: str(version)})
-    return _terms(str(version), said, said.get("serverInfo"))
+    return _terms(str(version), result, result.get("serverInfo"))
 
 
-def _terms(version: str, said: Mapping[str, Any], info: object) -> HandshakeResult:
-    capabilities, instructions = said.get("capabilities"), said.get("instructions")
+def _terms(version: str, result: Mapping[str, Any], info: object) -> HandshakeResult:
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return HandshakeResult(
         version,
         capabilities if isinstance(capabilities, dict) else {},
@@ -232,5 +232,5 @@ def _strange(named: Sequence[str]) -> UpstreamLost:
     return UpstreamLost(f"it speaks protocol {', '.join(named)[:80]}, which the gateway does not know")
 
 
-def _texts(said: object) -> list[str]:
-    return [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
+def _texts(result: object) -> list[str]:
+    return [text for text in result if isinstance(text, str)] if isinstance(result, list) else []

@@ -261,8 +261,8 @@ def knows_no_session(error: object) -> bool:
     """Whether the JSON-RPC error of a 400 answer reports an unknown or missing session.
     A server must report that with 404; those made after widely copied examples of the SDKs use this error.
     """
-    said = error.get("message") if isinstance(error, dict) else None
-    return isinstance(said, str) and _NO_SESSION.search(said) is not None
+    message = error.get("message") if isinstance(error, dict) else None
+    return isinstance(message, str) and _NO_SESSION.search(message) is not None
 
 
 def _unreachable(lost: UpstreamLost) -> bool:

@@ -77,7 +77,7 @@ class InProcess:
         count = 0
         async for item in stream:
             large = is_large([getattr(item.message, name, None) for name in ("params", "result", "error")])
-            text = await asyncio.to_thread(_written, item.message) if large else _written(item.message)
+            text = await asyncio.to_thread(_write, item.message) if large else _write(item.message)
             if len(text) > self._limit:
                 raise UpstreamLost(f"the server sent a message of more than {self._limit} bytes")
             receive(await self._read(text, getattr(item.message, "id", None)), None, len(text))
@@ -125,7 +125,7 @@ async def _staying(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
         raise RuntimeError(f"it tried to end the process: SystemExit({error.code!r})") from error
 
 
-def _written(message: JSONRPCMessage) -> str:
+def _write(message: JSONRPCMessage) -> str:
     """Return the message as a remote server would write it; "" if it is nested too deeply."""
     try:
         return "".join(written(message.model_dump(by_alias=True, mode="json", exclude_unset=True)))

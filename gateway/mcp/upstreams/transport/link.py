@@ -76,7 +76,7 @@ class Link:
         *,
         modern: bool,
         start: float,
-        patience: float,
+        timeout: float,
         most: int,
         heard: Callable[[str, Message], None],
         prepare: Callable[[LinkSession], Awaitable[None]],
@@ -94,7 +94,7 @@ class Link:
         self._capabilities = capabilities
         self._modern = modern
         self._start = start
-        self._patience = patience
+        self._timeout = timeout
         self._most = most
         self._refused: Refusal | None = None
         self._heard = heard
@@ -185,10 +185,10 @@ class Link:
         over = _Over("the gateway failed at the connection; its log says why")
         try:
             async with UpstreamConversation(
-                self._dial(), patience=self._patience, most=self._most, heard=self._heard
+                self._dial(), timeout=self._timeout, most=self._most, heard=self._heard
             ) as conversation:
                 async with asyncio.timeout(self._start):
-                    terms = await negotiate(conversation, self._capabilities, modern=self._modern, patience=self._start)
+                    terms = await negotiate(conversation, self._capabilities, modern=self._modern, timeout=self._start)
                 session = LinkSession(conversation, terms)
                 await self._prepare(session)
                 self._session, answers = session, conversation.answers

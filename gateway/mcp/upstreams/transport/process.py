@@ -128,8 +128,8 @@ class Process:
             listening.cancel()
             watching.cancel()
             await asyncio.shield(asyncio.ensure_future(self._end(process)))
-            said = f"; it said: {' / '.join(self._said)}" if self._said else ""
-            self._ending = self._ending or f"the process ended with status {process.returncode}{said}"[:1000]
+            text = f"; it said: {' / '.join(self._said)}" if self._said else ""
+            self._ending = self._ending or f"the process ended with status {process.returncode}{text}"[:1000]
             self._over.set()
         raise UpstreamLost(self._ending)
 
@@ -180,8 +180,8 @@ class Process:
         )
         while part := await process.stderr.read(SAID if logged else CHUNK):
             began = perf_counter()
-            said = echo.part(part)
-            self._says(said if logged else said[-SAID:])
+            text = echo.part(part)
+            self._says(text if logged else text[-SAID:])
             await moments.done(perf_counter() - began)
         self._says(echo.rest())
 

@@ -294,20 +294,20 @@ class RedirectTrail:
             there = URL(here).join(URL(as_http(_in_ascii(location)))).with_fragment(None)
             same = there.origin() == URL(here).origin()
         except ValueError:
-            raise UpstreamLost(f"it redirects to {_shown(location)}, which is no URL") from None
+            raise UpstreamLost(f"it redirects to {_show_address(location)}, which is no URL") from None
         if not same:
             raise UpstreamLost(
-                f"it answered with the redirect {status} to {_shown(str(there))}, which is another origin: "
+                f"it answered with the redirect {status} to {_show_address(str(there))}, which is another origin: "
                 "write that URL in gateway.yaml if it is the right one"
             )
         if status not in _REPEATED:
             raise UpstreamLost(
-                f"it answered with the redirect {status} to {_shown(str(there))}, which does not keep a POST: "
+                f"it answered with the redirect {status} to {_show_address(str(there))}, which does not keep a POST: "
                 "write that URL in gateway.yaml"
             )
         address = with_path(str(there.with_user(None)))
         if address in self._seen:
-            raise UpstreamLost(f"it redirects in a circle, to {_shown(address)} again")
+            raise UpstreamLost(f"it redirects in a circle, to {_show_address(address)} again")
         if len(self._seen) > MAX_REDIRECTS:
             raise UpstreamLost(f"it redirects more than {MAX_REDIRECTS} times in a row")
         self._seen.append(address)
@@ -324,7 +324,7 @@ def _in_ascii(location: str) -> str:
     return _NOT_IN_URL.sub(lambda match: f"%{ord(match[0]):02X}", location)
 
 
-def _shown(address: str) -> str:
+def _show_address(address: str) -> str:
     return ascii(address[:_SHOWN])[1:-1]
 
 
@@ -339,7 +339,7 @@ class Requests:
     """Requests to `url`, and to other addresses of its origin."""
 
     def __init__(self, connections: Connections, network: Network, url: str, *, credentials: Credentials) -> None:
-        origin, host, target = _placed(url)
+        origin, host, target = _split(url)
         self._url = url
         self._host = host
         self._head = self._to(target)
@@ -381,9 +381,9 @@ class Requests:
     ) -> tuple[HttpAnswer, bool]:
         """Return the answer, and whether another attempt would carry another credential."""
         try:
-            head = self._head if url == self._url else self._to(_placed(url)[2])
+            head = self._head if url == self._url else self._to(_split(url)[2])
             credential = await self._credentials.inject(method, url)
-            data = _written(method, head, {**fields, **dict(credential.headers)}, body)
+            data = _write(method, head, {**fields, **dict(credential.headers)}, body)
             try:
                 await self._client.send(data, answer.reading)
             except Malformed as error:
@@ -419,15 +419,15 @@ class Requests:
 
 def origin_of(url: str) -> Origin:
     """Return the origin of an upstream's URL. Raises `Refusal`."""
-    return _placed(as_http(url))[0]
+    return _split(as_http(url))[0]
 
 
-def _placed(url: str) -> tuple[Origin, str, str]:
+def _split(url: str) -> tuple[Origin, str, str]:
     """Return `split_url` of a URL in any valid spelling."""
     return split_url(with_path(str(URL(url).with_fragment(None))))
 
 
-def _written(method: str, head: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
+def _write(method: str, head: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
     if not _VALUE.fullmatch("".join(fields.values())):
         name = next(name for name, value in fields.items() if not _VALUE.fullmatch(value))
         raise UpstreamLost(f"the field {name} for the upstream holds characters that cannot be sent")

@@ -114,12 +114,12 @@ class WebSocket:
         if handler is not None and handler.flooded:
             raise Flooded("the upstream sent a message of too many fragments")
 
-    async def _message(self, said: str, moments: TimeSlices) -> object:
+    async def _message(self, text: str, moments: TimeSlices) -> object:
         with self._credentials.hiding() as echo:
             try:
-                return await read(said, moments, LISTS, echo)
+                return await read(text, moments, LISTS, echo)
             except ValueError as error:
-                return Unreadable.of(said, error)
+                return Unreadable.of(text, error)
 
     def _failed(self, lost: UpstreamLost) -> UpstreamLost:
         if not self._socket.done():
