@@ -42,7 +42,7 @@ from gateway.doors.admin import Check, Health, MetricsDoor, Stage, admin_applica
 from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
-from gateway.doors.bridge.offers import DownloadDoor, LinkDoor
+from gateway.doors.bridge.offers import DownloadDoor, LinkDoor, OfferRates
 from gateway.doors.bridge.uploads import Bodies
 from gateway.doors.client_connection import ConnectionLimits, HttpConnection, ServerState
 from gateway.doors.client_limits import InFlight, Peers, Unread
@@ -441,6 +441,7 @@ class _Gateway:
         return app.site if app is not None else None
 
     def _console(self, bridge: BridgeDoor, tickets: Tickets, authentication: AuthenticationParts) -> ConsoleDoor:
+        rates = OfferRates()
         return ConsoleDoor(
             folder=self._built.folder / "console",
             sandbox=self._config.server.origins.sandbox,
@@ -452,8 +453,8 @@ class _Gateway:
             events=self._events,
             database=self._records,
             notices=self._notices,
-            links=LinkDoor(self._views, self._recorder),
-            downloads=DownloadDoor(self._views, self._recorder),
+            links=LinkDoor(self._views, self._recorder, rates),
+            downloads=DownloadDoor(self._views, self._recorder, rates),
             live=self._live,
             logout=self._logout(bridge, authentication),
             connections=AccountsDoor(self._accounts.connecting, self._recorder, audience),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +19,7 @@ from gateway.exchange.record import Record, Recorder
 from gateway.model import Door, Effect, Json, Principal
 from gateway.policy import decide_link
 from gateway.ports.approvals import ApprovalState
+from gateway.token_buckets import Buckets, Rate
 from gateway.views.registry import Views
 from gateway.views.view import View
 
@@ -26,6 +29,9 @@ WAITING = 1024
 EACH = 32
 """Open questions of one principal; the oldest is evicted first."""
 
+OFFERS: Final = Rate(60, 60.0)
+"""Rate limit of what the pages of one app offer one person, who answers each; each is written to the record."""
+
 BOUNDS: Final = (
     Bound(
         Area.APPROVALS,
@@ -33,9 +39,15 @@ BOUNDS: Final = (
         f"1 per view, {EACH} per principal, {WAITING:,} in all",
         "the oldest of that principal, or of the largest holder, ends unanswered",
     ),
+    Bound(
+        Area.APPROVALS,
+        "links and downloads that the pages of an app offer",
+        f"{OFFERS.count} in {OFFERS.period:g} s per person and app",
+        "`rate-limited`",
+    ),
 )
 
-(_LINKS,) = BOUNDS
+(_LINKS, _OFFERS) = BOUNDS
 
 _NO_QUESTION = "There is no open question about this link: it was answered or replaced."
 
@@ -61,12 +73,30 @@ class _Asked:
         await self.record.close(status=200 if reason is None else STATUS[reason], reason=reason)
 
 
+class OfferRates:
+    """Counts what the pages of an app offer to a person, of all doors for offers."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._taken = Buckets[tuple[str, str]]()
+
+    def take(self, view: View) -> None:
+        """Count one offer. Raises `Refusal` (`rate-limited`), which the record sums up."""
+        person = view.principal.person
+        taken = self._taken.take((person, view.app), self._clock(), OFFERS)
+        if not taken.allowed:
+            _OFFERS.exceeded(view.principal.id)
+            detail = f"The pages of an app may offer {OFFERS.count} links and downloads in {OFFERS.period:g} seconds."
+            raise Refusal(Reason.RATE_LIMITED, detail)
+
+
 class LinkDoor:
     """Decides on links. A view has one question at a time, which is stored here until its answer."""
 
-    def __init__(self, views: Views, recorder: Recorder) -> None:
+    def __init__(self, views: Views, recorder: Recorder, rates: OfferRates) -> None:
         self._views = views
         self._recorder = recorder
+        self._rates = rates
         self._asked: dict[str, _Asked] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -88,6 +118,7 @@ class LinkDoor:
         if view is None:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
         if wish.answered is None:
+            self._rates.take(view)
             return await self._ask(view, wish.url)
         return await self._answer(view, wish.url, wish.answered)
 
@@ -170,9 +201,10 @@ class DownloadOffer:
 class DownloadDoor:
     """Records the offer and the answer, before the console saves anything."""
 
-    def __init__(self, views: Views, recorder: Recorder) -> None:
+    def __init__(self, views: Views, recorder: Recorder, rates: OfferRates) -> None:
         self._views = views
         self._recorder = recorder
+        self._rates = rates
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle `{view, files: [{name, size}], answered}`. Raises ValueError."""
@@ -190,6 +222,7 @@ class DownloadDoor:
         view = self._views.find(offer.view, principal)
         if view is None:
             raise Refusal(Reason.VIEW_UNPROVEN, "This view is not open here. Open the app again.")
+        self._rates.take(view)
         record = self._recorder.start("download", self._views.caller_of(view, Door.BRIDGE), safe=not offer.answered)
         files: list[Json] = [{"name": name, "size": size} for name, size in offer.files]
         record.note(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.doors.bridge.offers import OFFERS
 from tests.doors.bridge.test_bridge import connected, console
 from tests.whole.test_record_fails import full
 from tests.world import running
@@ -49,6 +52,26 @@ async def test_what_was_answered_is_recorded(tmp_path: Path) -> None:
     assert {line["view"] for line in said} == {view}
     assert {line["app"] for line in said} == {"cart"}
     assert said[2]["reason"] == "approval-declined"
+
+
+@pytest.mark.bound("links and downloads that the pages of an app offer")
+async def test_a_page_cannot_fill_the_record_with_offers(tmp_path: Path) -> None:
+    """Links and downloads count together, and what is beyond the rate is summed up."""
+    async with running(tmp_path) as world, console(world) as client, connected(world, client) as host:
+        view = (await host.open()).view
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("links", {"view": view, "url": "https://docs.example.com/"}),
+            ("downloads", {"view": view, "files": [FILE], "answered": False}),
+        ]
+        told = list[int]()
+        for number in range(OFFERS.count + 20):
+            path, body = asked[number % 2]
+            async with client.post(f"{world.console}/api/{path}", json=body) as answer:
+                told.append(answer.status)
+        lines = [line for line in world.records() if line["fields"]["kind"] in ("download", "link")]
+    assert set(told[: OFFERS.count]) <= {200, 403}
+    assert told.count(429) in (19, 20)
+    assert len(lines) <= OFFERS.count + 1
 
 
 async def test_nothing_is_saved_without_a_record(tmp_path: Path) -> None:

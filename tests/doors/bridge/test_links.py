@@ -14,7 +14,7 @@ import pytest
 from gateway import mux
 from gateway.app import RELOAD
 from gateway.doors.bridge import offers
-from gateway.doors.bridge.offers import LinkDoor, LinkRequest
+from gateway.doors.bridge.offers import LinkDoor, LinkRequest, OfferRates
 from gateway.errors import Refusal
 from gateway.exchange.record import OnFailure, Recorder
 from gateway.hooks import Hooks
@@ -200,7 +200,7 @@ async def test_nobody_pushes_out_the_questions_of_others(monkeypatch: pytest.Mon
         recorder = Recorder(journal, Hooks([], tmp_path), OnFailure.REFUSE)
         policy = parse_policy((EXAMPLE / "policy.yaml").read_text("utf-8") + LINKS, "policy.yaml")
         views = views_of({"cart": AppRules("Cart", policy, "as-model", trust_view_gestures=False)})
-        door = LinkDoor(views, recorder)
+        door = LinkDoor(views, recorder, OfferRates())
         ada, bob, cy = (replace(LOCAL, subject=name) for name in ("ada", "bob", "cy"))
 
         async def asks(who: Principal) -> View:
