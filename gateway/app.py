@@ -50,6 +50,7 @@ from gateway.doors.console import ConsoleDoor, Logout
 from gateway.doors.events import Events
 from gateway.doors.guard import PRINCIPAL, Guard
 from gateway.doors.identify import Identify
+from gateway.doors.probe import PURPOSE, ProbeDoor
 from gateway.doors.refused_callers import RefusedCallers
 from gateway.doors.responses import name_server
 from gateway.doors.revocation import Revocations
@@ -335,9 +336,10 @@ class _Gateway:
         ]
         mcp_routes += self._approving.door.signed()
         metrics = MetricsDoor(self._metrics)
-        plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *entrances(origins.console)]
+        probe = ProbeDoor(lambda: self._accounts.ring.derive(PURPOSE), guard.client).routes()
+        plain = [*self._health.routes(), *metrics.routes(), *mcp_routes, *probe, *entrances(origins.console)]
         inner = self._console(bridge, bridge_state.tickets, authentication).application()
-        inner.router.add_routes([*bridge.routes(), *mcp_routes, *authentication.login.routes()])
+        inner.router.add_routes([*bridge.routes(), *mcp_routes, *probe, *authentication.login.routes()])
         root.add_domain(netloc(origins.console), inner)
         root.add_domain(netloc(origins.sandbox), self._sandbox.application())
         public, sites = netloc(self._config.server.public_url), netloc(origins.app("*"))

@@ -33,7 +33,7 @@ class AuthenticationParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _IssuerServer:
+class IssuerServer:
     """The fields of an issuer that `HttpBackend` reads."""
 
     name: str
@@ -43,7 +43,7 @@ class _IssuerServer:
 def issuers_of(config: Config, connections: Connections) -> Mapping[OAuthIssuer, Issuer]:
     """Return the issuers of tokens and logins, by the `auth` entries that name them."""
     return {
-        method: Issuer(method, config.roles, HttpBackend(_IssuerServer("auth", method.network), connections))
+        method: Issuer(method, config.roles, HttpBackend(IssuerServer("auth", method.network), connections))
         for method in config.auth
         if isinstance(method, OAuthIssuer)
     }

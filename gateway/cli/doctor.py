@@ -16,7 +16,9 @@ import click
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
+from gateway.cli.deployment import deployment_problems
 from gateway.cli.group import config_option
+from gateway.cli.loopback import gateway_address
 from gateway.cli.policy.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, read_config
@@ -40,14 +42,26 @@ WRITES = {stat.S_IWGRP: "its group", stat.S_IWOTH: "everybody"}
 
 @click.command()
 @config_option()
-def doctor(path: Path) -> None:
+@click.option(
+    "--url", metavar="URL", help="Also check how clients reach the gateway there, through the proxies in front of it."
+)
+@click.option(
+    "--authorities",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file of certificate authorities to trust for --url, in addition to the system's.",
+)
+def doctor(path: Path, url: str | None, authorities: Path | None) -> None:
     """Check an installation: files that other users may change, or private files that they may read.
 
     Only the gateway's user may write policy, configuration, record and keys, since this would bypass approvals, and
     only it may read the gateway's keys, record, database, lock file and log. Unreachable upstreams are listed, too.
     Exit code 1 if there is a problem.
 
-    Example: webmcp-gateway doctor
+    With --url it connects to each site of the running gateway as its clients do. It finds wrong forwarding of the host
+    and of the client's address, a missing upgrade to WebSockets, buffering, limits of bodies, http behind https,
+    missing sites and certificates, unreachable issuers, and clocks that differ, and names the line to change.
+
+    Example: webmcp-gateway doctor --url https://mcp.example.com
     """
     reading = read_config(path, os.environ)
     found = [str(problem) for problem in reading.problems]
@@ -56,11 +70,16 @@ def doctor(path: Path) -> None:
         found += dict.fromkeys(problem for file in _files(config) for problem in changed_by(file))
         found += [f"{file}: others may read it: chmod 600 {file}" for file in _private(config) if _is_read(file)]
         found += asyncio.run(unreachable(config.upstreams.values()))
+        if url is not None:
+            found += asyncio.run(deployment_problems(config, gateway_address(url), authorities))
     for problem in found:
         click.echo(problem)
     if found:
         click.get_current_context().exit(FAILED)
-    click.echo("no problem found: other users can neither change the gateway's configuration nor read its files")
+    reached = f", and clients reach it at {url}" if url is not None else ""
+    click.echo(
+        f"no problem found: other users can neither change the gateway's configuration nor read its files{reached}"
+    )
 
 
 async def unreachable(upstreams: Iterable[UpstreamSettings]) -> list[str]:

@@ -46,6 +46,10 @@ VISIT: Final = "/.well-known/webmcp-gateway/session"
 """The endpoint of an app's own site that accepts a login from the console."""
 
 
+PROBE: Final = "/.well-known/webmcp-gateway/probe"
+"""The endpoint of `doctor --url`: its handler requires a proof, and does not exist without one."""
+
+
 class Site(StrEnum):
     """The kind of site behind a `Host`. Sites share nothing."""
 
@@ -95,7 +99,7 @@ _NO_SERVER: Final = "/mcp/{rest}"
 
 def access(site: Site, route: str) -> Access:
     """Return the access of a route in aiohttp's canonical form; an unknown one requires a person."""
-    if site is Site.SANDBOX or is_metadata(site, route) or (route == SIGNED and site is not Site.APP):
+    if site is Site.SANDBOX or is_metadata(site, route) or (route in (SIGNED, PROBE) and site is not Site.APP):
         return Access.OPEN
     if site is Site.APP:
         return Access.OPEN if route == VISIT else Access.PERSON

@@ -57,6 +57,7 @@ class Deployed:
     port: int
     plain_port: int
     ca: Path
+    changed: tuple[str, str] = ("", "")
 
     @property
     def console(self) -> str:
@@ -109,11 +110,16 @@ class _ThisMachine(httpx2.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def deployed(folder: Path, proxy: str, policy: str | None = None) -> AsyncIterator[Deployed]:
-    """Run the cart behind `proxy`, with the server settings of deploy/gateway.yaml."""
+async def deployed(
+    folder: Path, proxy: str, *, policy: str | None = None, changed: tuple[str, str] = ("", "")
+) -> AsyncIterator[Deployed]:
+    """Run the cart behind `proxy`, with the server settings of deploy/gateway.yaml.
+
+    `changed` is a text of the proxy's file, and what stands there instead.
+    """
     async with running(folder, policy=policy) as world:
         port, plain_port = free_port(), free_port()
-        place = Deployed(world, port, plain_port, folder / "tls" / "fullchain.pem")
+        place = Deployed(world, port, plain_port, folder / "tls" / "fullchain.pem", changed)
         await place.restart("auth: [token]\n")
         certify(folder / "tls")
         with started(folder, proxy, place):
@@ -152,7 +158,9 @@ def started(folder: Path, proxy: str, place: Deployed) -> Iterator[None]:
 
 
 def _nginx(folder: Path, place: Deployed) -> tuple[list[str], dict[str, str]]:
-    text = renamed("nginx.conf").replace("127.0.0.1:8080", f"127.0.0.1:{place.world.gateway.port}")
+    text = renamed("nginx.conf")
+    assert place.changed[0] in text
+    text = text.replace(*place.changed).replace("127.0.0.1:8080", f"127.0.0.1:{place.world.gateway.port}")
     text = text.replace("listen 443", f"listen 127.0.0.1:{place.port}").replace(
         "listen 80;", f"listen 127.0.0.1:{place.plain_port};"
     )

@@ -46,6 +46,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Works
 async def prepared(place: Workshop, words: str, stack: AsyncExitStack) -> str:
     """The command with placeholders replaced: addresses, ids, people, numbers."""
     words = words.replace("http://localhost:8080", f"http://localhost:{place.house.port}")
+    words = words.replace("https://mcp.example.com", f"http://localhost:{place.house.port}")
     words = words.replace("postgresql://reader@db/gateway", place.database)
     words = words.replace("https://login.example.com|alice", "local|local")
     if "4f0ak1" in words:

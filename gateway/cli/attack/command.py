@@ -18,7 +18,7 @@ from gateway.backends.connect import Connections
 from gateway.cli.attack.attempts import Attempt, Target, attempts, healthy, safe_cases
 from gateway.cli.attack.cases import CaseData, corpus_folder, read_corpus
 from gateway.cli.group import Unusable
-from gateway.cli.loopback import Loopback
+from gateway.cli.loopback import Loopback, gateway_address
 from gateway.jsontext.writing import indented_json
 
 
@@ -102,11 +102,11 @@ def attack(
     Every gateway refuses these attacks, whatever its policy is; they request paths that no API has. It connects to URL
     and --site only. Exit code 0 if all were refused, 1 if one succeeded, 2 if nothing could be tried.
     """
-    place = _address(url)
+    place = gateway_address(url)
     shown = f"{app}.localhost" if app and _is_loopback(place) else None
     target = Target(
         mcp=f"{place}/mcp/{app}" if app else f"{place}/mcp",
-        site=_address(site) if site else str(URL(place).with_host(shown)) if shown else None,
+        site=gateway_address(site) if site else str(URL(place).with_host(shown)) if shown else None,
         headers={**_fields(headers), **({"authorization": f"Bearer {token}"} if token else {})},
         patience=patience,
     )
@@ -144,17 +144,6 @@ def _check_reached(tried: Sequence[Attempt]) -> None:
             f"Every request of an app was answered alike ({statuses}), so nothing was tried: is this the gateway's "
             "address, does it take --app, or a --token?"
         )
-
-
-def _address(text: str) -> str:
-    """Return scheme, host and port. Raises `Unusable`."""
-    try:
-        url = URL(text)
-    except ValueError as error:
-        raise Unusable(f"{text!r} is no URL: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host or url.user is not None:
-        raise Unusable(f"{text!r} is no address of a gateway: write one such as http://localhost:8080")
-    return str(url.origin())
 
 
 def _is_loopback(place: str) -> bool:

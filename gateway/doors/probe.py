@@ -1,0 +1,95 @@
+"""An endpoint by which `doctor` learns how requests arrive at the gateway through the proxies in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from gateway.digests import SigningKeys
+from gateway.doors.access import PROBE, IncomingRequest
+from gateway.jsontext.writing import plain_json
+from gateway.model import Json
+
+PROOF: Final = "webmcp-gateway-probe"
+"""The header field that proves knowledge of the gateway's key: seconds since the epoch, a space, a signature."""
+
+PURPOSE: Final = "probes"
+
+LIFE: Final = 300.0
+"""Seconds for which a proof is valid."""
+
+PAUSE: Final = 1.5
+"""Seconds between the two events of a stream: what arrives together was buffered."""
+
+LARGEST: Final = 4 * 2**20
+"""Bytes of a body that are counted."""
+
+FORWARDING: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+
+
+def prove(keys: SigningKeys, now: float) -> str:
+    """Return the value of the header `PROOF`; `now` is in seconds since the epoch."""
+    return f"{now:.0f} {keys.sign(PURPOSE, f'{now:.0f}')}"
+
+
+class ProbeDoor:
+    """Answers with what arrived: as JSON, as an event stream, or over a WebSocket. Without a proof it does not exist.
+
+    `keys` returns the signing keys, `client` the client's address as the gateway determines it.
+    """
+
+    def __init__(self, keys: Callable[[], SigningKeys], client: Callable[[IncomingRequest], str | None]) -> None:
+        self._keys = keys
+        self._client = client
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the one route."""
+        return [web.route("*", PROBE, self._handle)]
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if not self._is_proven(request.headers.get(PROOF, "")):
+            raise web.HTTPNotFound
+        if "upgrade" in request.headers:
+            socket = web.WebSocketResponse(timeout=PAUSE)
+            with suppress(ConnectionResetError):
+                await socket.prepare(request)
+                await socket.send_str(plain_json(self._facts(request, 0)))
+                await socket.close()
+            return socket
+        size = 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > LARGEST:
+                raise web.HTTPRequestEntityTooLarge(LARGEST, size)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return web.json_response(self._facts(request, size), headers={"cache-control": "no-store"})
+        stream = web.StreamResponse(
+            headers={"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        with suppress(ConnectionResetError):  # the client left
+            await stream.prepare(request)
+            await stream.write(b"data: first\n\n")
+            await asyncio.sleep(PAUSE)
+            await stream.write(b"data: last\n\n")
+        return stream
+
+    def _facts(self, request: web.Request, size: int) -> dict[str, Json]:
+        return {
+            "host": request.headers.get("host", ""),
+            "peer": request.remote,
+            "client": self._client(request),
+            "forwarded": {name: list(request.headers.getall(name)) for name in FORWARDING if name in request.headers},
+            "size": size,
+            "time": time.time(),
+        }
+
+    def _is_proven(self, proof: str) -> bool:
+        when, _, signature = proof.partition(" ")
+        if not when.isascii() or not when.isdecimal() or len(when) > 12 or abs(time.time() - int(when)) > LIFE:
+            return False
+        return self._keys().verify(signature, PURPOSE, when)

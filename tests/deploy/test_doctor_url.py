@@ -1,0 +1,88 @@
+"""`doctor --url` through real proxies: with the files of deploy/ it finds nothing, with one line changed that line."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.cli.deployment import deployment_problems
+from gateway.config import Config
+from tests.callers.people import AUTH
+from tests.deploy.proxies import PROXIES, Deployed, deployed
+from tests.oidc.provider import oidc_provider
+
+
+async def problems(place: Deployed, config: Config | None = None, url: str = "") -> list[str]:
+    """What the command finds."""
+    return await deployment_problems(config or place.world.config, url or place.mcp, place.ca)
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_the_shipped_files_have_no_problem(tmp_path: Path, proxy: str) -> None:
+    """Nothing is found, also with an issuer."""
+    async with deployed(tmp_path, proxy) as place, oidc_provider([]) as provider:
+        assert await problems(place) == []
+        await place.restart(AUTH.format(issuer=provider.issuer))
+        assert await problems(place) == []
+
+
+FAULTS = {
+    "host without port": ("Host            $http_host;", "Host $host;", "Host $http_host"),
+    "another host": ("proxy_set_header Host            $http_host;", "", "Host $http_host"),
+    "no upgrade": ("proxy_set_header Upgrade         $http_upgrade;", "", "$http_upgrade"),
+    "buffering": (
+        "proxy_buffering         off;", "proxy_ignore_headers X-Accel-Buffering;", "proxy_buffering off",
+    ),
+    "address of the client's choice": (
+        "proxy_set_header X-Forwarded-For $remote_addr;", "", "X-Forwarded-For $remote_addr",
+    ),
+    "small bodies": ("client_max_body_size 0;", "", "client_max_body_size 0"),
+    "no gateway": ("server 127.0.0.1:8080", "server 127.0.0.1:1", "proxy_pass"),
+    "a missing site": ("mcp.gw.localhost console.gw.localhost", "mcp.gw.localhost", "the console: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+async def test_one_changed_line_is_found(tmp_path: Path, fault: str) -> None:
+    """The problem names the line of nginx."""
+    before, after, remedy = FAULTS[fault]
+    async with deployed(tmp_path, "nginx", changed=(before, after)) as place:
+        found = await problems(place)
+        assert any(remedy in problem for problem in found), found
+
+
+async def test_settings_that_do_not_fit_are_found(tmp_path: Path) -> None:
+    """Another public address, http behind https, an unnamed proxy, an issuer that nobody answers for, another key."""
+    async with deployed(tmp_path, "caddy") as place:
+        config = place.world.config
+        assert any("public_url: https://other.test" in one for one in await problems(place, url="https://other.test"))
+        origins = dataclasses.replace(config.server.origins, console=place.console.replace("https", "http"))
+        plain = dataclasses.replace(config, server=dataclasses.replace(config.server, origins=origins))
+        assert any(f"write console: {place.console}" in one for one in await problems(place, plain))
+        unnamed = dataclasses.replace(config, server=dataclasses.replace(config.server, trusted_proxies=()))
+        assert any("trusted_proxies: [127.0.0.1]" in one for one in await problems(place, unnamed))
+        await place.restart(AUTH.format(issuer="http://127.0.0.1:1"))
+        assert any("the issuer http://127.0.0.1:1 cannot be used" in one for one in await problems(place))
+        other = dataclasses.replace(config.encryption_key, file=tmp_path / "other.key")
+        assert any(
+            "another key" in one for one in await problems(place, dataclasses.replace(config, encryption_key=other))
+        )
+
+
+async def test_the_command(tmp_path: Path) -> None:
+    """It prints the problems of files and of the deployment, and exits with 1."""
+    async with deployed(tmp_path, "nginx") as place:
+        place.world.folder.chmod(0o700)
+    arguments = ["doctor", "--config", str(tmp_path / "gateway.yaml"), "--url", place.mcp]
+    runner = CliRunner(env={"SHOP_SECRET": "x"})
+    result = await asyncio.to_thread(runner.invoke, main, arguments)
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.output  # the proxy has ended
+    result = await asyncio.to_thread(runner.invoke, main, [*arguments[:-1], "mcp.example.com"])
+    assert result.exit_code == 2
+    assert "write one such as http" in result.output
