@@ -78,6 +78,7 @@ from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Json, Principal
 from gateway.stores.keys import IdempotencyKeys
+from gateway.stores.launches import DatabaseLaunches
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
@@ -88,7 +89,7 @@ from gateway.stores.upstream_tools import UpstreamTools
 from gateway.telemetry import Metrics
 from gateway.views.directory import MemoryDirectory
 from gateway.views.forward import Forwarder
-from gateway.views.launches import MemoryLaunches
+from gateway.views.launches import Launches
 from gateway.views.registry import Views
 from gateway.views.shown import Shown
 
@@ -185,8 +186,9 @@ class _Gateway:
         )
         self._views = Views(
             self._apps.part(lambda app: app.rules),
-            launches=MemoryLaunches(),
+            launches=Launches(store=DatabaseLaunches(self._database, self._accounts.ring)),
             directory=MemoryDirectory(),
+            keys=self._accounts.ring.derive("views"),
             each=config.mcp.views_each,
             taints=DatabaseTaints(self._database),
             admits=admits,

@@ -37,6 +37,10 @@ class SigningKeys:
         """Return the signature of these parts (HMAC-SHA-256, in hex)."""
         return _signature(self.keys[0], parts)
 
+    def secrets(self, *parts: str) -> tuple[bytes, ...]:
+        """Return a secret of 32 bytes for these parts under each key: the first is current."""
+        return tuple(bytes.fromhex(_signature(key, parts)) for key in self.keys)
+
     def verify(self, given: str, *parts: str) -> bool:
         """Return whether `given` is a signature of these parts."""
         return any(equals_secret(given, _signature(key, parts)) for key in self.keys)

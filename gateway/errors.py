@@ -31,6 +31,7 @@ class Reason(StrEnum):
     POLICY_DENIED = "policy-denied"
     PLUGIN_REFUSED = "plugin-refused"
     VIEW_UNPROVEN = "view-unproven"
+    VIEW_MOVED = "view-moved"
     APPROVAL_DECLINED = "approval-declined"
     APPROVAL_EXPIRED = "approval-expired"
     APPROVAL_UNAVAILABLE = "approval-unavailable"
@@ -65,6 +66,7 @@ STATUS: dict[Reason, int] = {
     Reason.POLICY_DENIED: 403,
     Reason.PLUGIN_REFUSED: 403,
     Reason.VIEW_UNPROVEN: 403,
+    Reason.VIEW_MOVED: 409,
     Reason.APPROVAL_DECLINED: 403,
     Reason.APPROVAL_EXPIRED: 403,
     Reason.APPROVAL_UNAVAILABLE: 403,
@@ -100,6 +102,7 @@ WORDS: dict[Reason, str] = {
     Reason.POLICY_DENIED: "The app is not allowed to do this.",
     Reason.PLUGIN_REFUSED: "The app is not allowed to do this.",
     Reason.VIEW_UNPROVEN: "This view of the app is not known any more. Open the app again.",
+    Reason.VIEW_MOVED: "The gateway was restarted. The view attaches again by itself; nothing was sent.",
     Reason.APPROVAL_DECLINED: "This was declined.",
     Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
     Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and nobody can be asked for it now.",

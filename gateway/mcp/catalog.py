@@ -130,7 +130,7 @@ class Catalog:
         try:
             return await self._call(name, arguments, client)
         except Refusal as refusal:
-            return of_refusal(refusal)
+            return of_refusal(await self._explained(refusal, arguments, client))
         except MCPError:
             raise
         except Exception:  # the contract has a result for this
@@ -206,7 +206,10 @@ class Catalog:
         return run
 
     async def http_request(self, arguments: Arguments, client: MountClient) -> Response:
-        """Return the answer of the tool `http_request` to a client that shows apps; refusals are answers too."""
+        """Return the answer of the tool `http_request` to a client that shows apps; refusals are answers too.
+
+        Raises `Refusal` (`view-moved`).
+        """
         caller = None
         try:
             caller = self._caller(arguments, client)
@@ -216,7 +219,13 @@ class Catalog:
             # A value that is no string names nothing, and not every path reads a large number in it exactly.
             given = (arguments.get(name) for name in ("method", "url"))
             method, url = (value if isinstance(value, str) else "" for value in given)
-            return await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
+            refusal = await self._explained(refusal, arguments, client)
+            response = await self._exchange.refuse(refusal, caller or self._unknown(client), method, url)
+            if (
+                refusal.reason is Reason.VIEW_MOVED
+            ):  # for the view itself, which repeats the call: no answer for its page
+                raise refusal from None
+            return response
         if caller.proven:  # the page polls by itself, and its view shows where a person answers
             response = await self._exchange.run(request, caller, wait=0.0)
             return self._relay.noting_calls(response, caller)
@@ -225,7 +234,10 @@ class Catalog:
 
     async def relayed(self, name: str, arguments: Arguments, client: MountClient) -> dict[str, Json]:
         """Return the result of the relay's poll or result tool. Raises `Refusal`."""
-        return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
+        try:
+            return await (self._relay.poll if name == own_tools.POLL else self._relay.result)(arguments, client)
+        except Refusal as refusal:
+            raise await self._explained(refusal, arguments, client) from refusal
 
     def _relaying(self, name: str) -> Callable[[Arguments, MountClient], Awaitable[types.CallToolResult]]:
         async def run(arguments: Arguments, client: MountClient) -> types.CallToolResult:
@@ -244,7 +256,10 @@ class Catalog:
             if client.push is not None and arguments.get("_bytes") is True:
                 response = await self._pushed(response, caller, client.push)
         except Refusal as refusal:
+            refusal = await self._explained(refusal, arguments, client)
             response = await self._exchange.refuse(refusal, self._unknown(client), "", "")
+            if refusal.reason is Reason.VIEW_MOVED:
+                raise refusal from None
         return await _answer(response, client, arguments)
 
     async def _pushed(self, response: Response, caller: Caller, push: Push) -> Response:
@@ -300,6 +315,13 @@ class Catalog:
         return of_page(
             await self._forwarder.call(client.principal, tool, values, app=self._app, view=view, tell=client.tell)
         )
+
+    async def _explained(self, refusal: Refusal, arguments: Arguments, client: MountClient) -> Refusal:
+        """Return the refusal of a call, which tells a view of an earlier process to attach again."""
+        proof = arguments.get("_view")
+        if client.caller is not None or not isinstance(proof, str):
+            return refusal
+        return await self._views.explain(refusal, client.principal, proof)
 
     def _unknown(self, client: MountClient) -> Caller:
         """Return the caller while no view is proven."""

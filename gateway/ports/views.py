@@ -8,6 +8,9 @@ from typing import Protocol, TypeAlias
 
 from gateway.model import Principal, Secret, ViewTool
 
+TaintKey: TypeAlias = tuple[str, str]
+"""The id of a principal, and the app."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedView:
@@ -19,18 +22,22 @@ class OpenedView:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The view that a launch value was issued for; `chosen` if a model chose its content."""
+    """The view that a launch value was issued for; `chosen` if a model chose its content.
+
+    `unsure`: its page was attached in a process that ended without storing whether a model had called it.
+    """
 
     view: str
     app: str
     chosen: bool
+    unsure: bool = False
 
 
 class LaunchValues(Protocol):
-    """The issued launch values of a gateway, each valid for a day.
+    """The issued launch values of a gateway, each valid for a day, also after a restart.
 
     A value is not single-use: hosts show an old result again. Of the pages that attach with one value the newest is the
-    view. An implementation that stores values stores their hashes only.
+    view. While the store is down, values are valid in their process alone.
     """
 
     async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
@@ -44,8 +51,14 @@ class LaunchValues(Protocol):
         """
         ...
 
-    async def attached(self, value: str) -> None:
-        """Note that a page has attached with `value`, which `find` returned. A value that has ended is ignored."""
+    async def attach(self, value: str) -> int:
+        """Count that a page attaches with `value`, which `find` returned; return the number, from 1, by
+        compare-and-set: the newest attachment is the view. 0 for a value that has ended.
+        """
+        ...
+
+    async def attachment(self, view: str, principal: Principal) -> int | None:
+        """Return the number of the latest attachment of a view of an earlier process; None for any other view."""
         ...
 
     async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
@@ -54,6 +67,50 @@ class LaunchValues(Protocol):
 
     async def chosen(self, principal: Principal, app: str) -> bool:
         """Whether a model chose the content of a view of `app` that no page has attached as yet."""
+        ...
+
+    async def settle(self, tainted: Container[TaintKey]) -> None:
+        """Store at the end of the process that the views of other principals and apps are not tainted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLaunch:
+    """A launch value's row: its view, the principal's id, the app, and `left`, the seconds that it is still valid.
+
+    `attached` counts the attachments. `clean`: since the latest of them, no model has called a view of this principal
+    and app, as its process stored when it ended.
+    """
+
+    view: str
+    principal: str
+    app: str
+    chosen: bool
+    left: float
+    attached: int = 0
+    clean: bool = False
+
+
+class LaunchStore(Protocol):
+    """The launch values that outlive the process, by their hashes. Each method raises OSError while it is down."""
+
+    async def put(self, value: str, launch: StoredLaunch, most: int) -> None:
+        """Store a new value; of its principal's, the oldest beyond `most` are evicted."""
+        ...
+
+    async def find(self, value: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a valid value of this principal; None for an altered row."""
+        ...
+
+    async def of_view(self, view: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a view of this principal; None for an altered row."""
+        ...
+
+    async def replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
+        """Store changed launches by their values, each if it still has as many attachments as `before` says.
+
+        Return the values that were stored.
+        """
         ...
 
 
@@ -95,10 +152,6 @@ class ViewDirectory(Protocol):
     def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
         """Call `callback` after each change of a principal's views or tools; the returned function unregisters it."""
         ...
-
-
-TaintKey: TypeAlias = tuple[str, str]
-"""The id of a principal, and the app."""
 
 
 @dataclass(frozen=True, slots=True)

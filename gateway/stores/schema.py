@@ -250,6 +250,27 @@ MCP_SESSIONS: Final = Table(
 credential that opened it: the session ends with a logout or a revocation of that.
 """
 
+LAUNCHES: Final = Table(
+    "launches",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("view", String, nullable=False),
+    Column("principal", String, nullable=False),
+    Column("app", String, nullable=False),
+    Column("attached", BigInteger, nullable=False),
+    Column("seal", String, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Index("launches_view", "view"),
+    Index("launches_principal", "principal", "created"),
+    Index("launches_expires", "expires"),
+)
+"""Launch values: `key` is a hash, `attached` counts the pages that have attached.
+
+`state` is sealed with the key `seal`, for this key, view, principal and app.
+"""
+
 
 def migrate(connection: Connection) -> None:
     """Migrate the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
@@ -315,5 +336,6 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _add(SESSIONS.c.created),
     _index(SESSIONS, "sessions_owner"),
     _create(MCP_SESSIONS),
+    _create(LAUNCHES),
 )
 """The migration from each version n to n + 1, beginning with an empty database."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,9 +79,9 @@ class Taint:
         self.ended = now
 
     def moved(self, now: float) -> None:
-        """The view comes from another process, which may have known of a model's call."""
+        """The view comes from another process, which may have known of a model's call; that has ended."""
         self._turn(self.tainted or MOVED)
-        self.ended = now
+        self.ended = now - GRACE
 
     def gesture_seen(self, age: float, now: float, evidence: str = ATTESTED) -> None:
         """Take an accepted report that the person's last gesture was at most `age` seconds ago."""
@@ -139,6 +139,16 @@ BOUNDS: Final = (
 log = logging.getLogger(__name__)
 
 
+class _Any(Container[TaintKey]):
+    """Contains every key."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+ANY: Final = _Any()
+
+
 class Taints:
     """The taints of closed views, which the database keeps with the `live` ones. `clock` is that of taints."""
 
@@ -164,6 +174,10 @@ class Taints:
         self._stored = set(found)
         for key, taint in found.items():
             self.leave(key, Taint(call=taint.call, ended=self._clock(), tainted=taint.evidence))
+
+    def keys(self) -> Container[TaintKey]:
+        """Return the principals and apps that are tainted, or may be."""
+        return ANY if self._full else {*self._live(), *self._left, *self._calls}
 
     def leave(self, key: TaintKey, taint: Taint) -> None:
         """Keep the taint of a view that closes."""

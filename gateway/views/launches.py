@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Container
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable, Container
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
-from gateway.ports.views import Launch, OpenedView
+from gateway.ports.views import Launch, LaunchStore, OpenedView, StoredLaunch, TaintKey
+
+T = TypeVar("T")
 
 EACH = 256
 """Launch values of one principal that may wait for their view; the oldest is evicted first."""
@@ -31,24 +34,34 @@ BOUNDS: Final = (
 LIFE = 24 * 3600.0
 """Seconds for which a launch value is valid."""
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class _Given:
-    """The view that a value was issued for; `came` once its page has attached."""
+    """The view that a value was issued for; `attached` counts its attachments, `here` if one was in this process."""
 
     view: str
     principal: Principal
     app: str
     expires: float
     chosen: bool
-    came: bool = False
+    attached: int = 0
+    here: bool = False
+    clean: bool = False
+
+    @property
+    def unsure(self) -> bool:
+        """Whether an earlier process may have known of a model's call."""
+        return self.attached > 0 and not self.here and not self.clean
 
 
-class MemoryLaunches:
-    """The port `LaunchValues` of one process: a restart ends all of them."""
+class Launches:
+    """The port `LaunchValues`: in memory, and in `store`, if there is one, for the next process."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, store: LaunchStore | None = None) -> None:
         self._clock = clock
+        self._store = store
         self._given: dict[str, _Given] = {}
         self._of: dict[Principal, dict[str, None]] = {}
         self._turn = deque[Principal]()
@@ -60,18 +73,11 @@ class MemoryLaunches:
     async def give(self, principal: Principal, app: str, *, chosen: bool) -> OpenedView:
         """Issue a launch value for a view of `app`."""
         self._forget()
-        if principal not in self._of:
-            self._of[principal] = {}
-            self._turn.append(principal)
-        mine = self._of[principal]
-        while len(mine) >= EACH:
-            oldest = next(iter(mine))
-            if not self._given[oldest].came:
-                _LAUNCHES.exceeded(principal.id)
-            self._drop(oldest)
         opened = OpenedView(view=secrets.token_urlsafe(16), launch=Secret(secrets.token_urlsafe(32)))
-        self._given[opened.launch.reveal()] = _Given(opened.view, principal, app, self._clock() + LIFE, chosen)
-        mine[opened.launch.reveal()] = None
+        given = _Given(opened.view, principal, app, self._clock() + LIFE, chosen)
+        self._add(opened.launch.reveal(), given)
+        if self._store is not None:
+            await self._tried(self._store.put(opened.launch.reveal(), self._stored(given), EACH))
         return opened
 
     async def find(self, value: str, principal: Principal, apps: Container[str]) -> Launch:
@@ -79,32 +85,112 @@ class MemoryLaunches:
 
         Raises `Refusal` (`view-unproven`).
         """
-        launch = self._given.get(value)
+        launch = self._given.get(value) or await self._loaded(value, principal)
         if launch is None or launch.principal != principal or launch.app not in apps:
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value is not known here. Open the app again.")
         if self._clock() > launch.expires:
             self._drop(value)
             raise Refusal(Reason.VIEW_UNPROVEN, "This launch value has expired. Open the app again.")
-        return Launch(launch.view, launch.app, launch.chosen)
+        return Launch(launch.view, launch.app, launch.chosen, launch.unsure)
 
-    async def attached(self, value: str) -> None:
-        """Note that a page has attached with `value`."""
+    async def attach(self, value: str) -> int:
+        """Count that a page attaches with `value`."""
         launch = self._given.get(value)
-        if launch is not None:
-            launch.came = True
+        if launch is None:
+            return 0
+        launch.attached += 1
+        launch.here = True
+        number, store = launch.attached, self._store
+        if store is None:
+            return number
+        done = await self._tried(store.replace({value: self._stored(launch)}, {value: number - 1}))
+        if done is None or value in done:
+            return number
+        stored = await self._tried(store.find(value, launch.principal.id))  # another process was faster
+        if stored is not None:
+            launch.attached = number = max(launch.attached, stored.attached) + 1
+            await self._tried(store.replace({value: self._stored(launch)}, {value: stored.attached}))
+        return number
+
+    async def attachment(self, view: str, principal: Principal) -> int | None:
+        """Return the number of the latest attachment of a view of an earlier process."""
+        if self._store is None or self._mine(view, principal) is not None:
+            return None
+        stored = await self._tried(self._store.of_view(view, principal.id))
+        return stored.attached if stored is not None and stored.attached else None
 
     async def awaited(self, view: str, principal: Principal, app: str | None) -> bool:
         """Whether a value was issued to this principal for `view`, and no page has attached with it yet."""
-        return any(
-            (launch.view, launch.principal, launch.came) == (view, principal, False) and app in (None, launch.app)
-            for launch in map(self._given.__getitem__, self._of.get(principal, ()))
-            if launch.expires > self._clock()
-        )
+        launch = self._mine(view, principal)
+        if launch is not None:
+            return not launch.attached and app in (None, launch.app) and launch.expires > self._clock()
+        stored = await self._tried(self._store.of_view(view, principal.id)) if self._store is not None else None
+        return stored is not None and not stored.attached and app in (None, stored.app)
 
     async def chosen(self, principal: Principal, app: str) -> bool:
-        """Whether a model chose the content of a view of `app` that no page has attached as yet."""
+        """Whether a model chose the content of a view of `app` that no page has attached as yet.
+
+        Those of an earlier process left a taint to this principal and app.
+        """
         mine = map(self._given.__getitem__, self._of.get(principal, ()))
-        return any(launch.chosen and not launch.came and launch.app == app for launch in mine)
+        return any(launch.chosen and not launch.attached and launch.app == app for launch in mine)
+
+    async def settle(self, tainted: Container[TaintKey]) -> None:
+        """Store that the views of other principals and apps are not tainted."""
+        clean = {
+            value: launch
+            for value, launch in self._given.items()
+            if launch.here and (launch.principal.id, launch.app) not in tainted
+        }
+        if self._store is not None and clean:
+            rows = {value: replace(self._stored(launch), clean=True) for value, launch in clean.items()}
+            await self._tried(self._store.replace(rows, {value: row.attached for value, row in rows.items()}))
+
+    def _mine(self, view: str, principal: Principal) -> _Given | None:
+        """Return the launch of a view of this principal, if this process issued or attached it."""
+        mine = map(self._given.__getitem__, self._of.get(principal, ()))
+        return next((launch for launch in mine if launch.view == view and (launch.here or not launch.attached)), None)
+
+    async def _loaded(self, value: str, principal: Principal) -> _Given | None:
+        """Return the launch of a value of an earlier process. Raises `Refusal` while the store is down."""
+        if self._store is None:
+            return None
+        try:
+            stored = await self._store.find(value, principal.id)
+        except OSError as error:
+            log.warning("a launch value cannot be looked up: %s", error)
+            detail = "Launch values cannot be looked up now. Try again."
+            raise Refusal(Reason.BACKEND_UNAVAILABLE, detail) from error
+        if stored is None or value in self._given:
+            return self._given.get(value)
+        expires = self._clock() + stored.left
+        given = _Given(stored.view, principal, stored.app, expires, stored.chosen, stored.attached, clean=stored.clean)
+        self._add(value, given)
+        return given
+
+    async def _tried(self, work: Awaitable[T]) -> T | None:
+        try:
+            return await work
+        except OSError as error:
+            log.warning("views may not survive a restart: the database does not know their launch values: %s", error)
+            return None
+
+    def _stored(self, launch: _Given) -> StoredLaunch:
+        left = launch.expires - self._clock()
+        return StoredLaunch(launch.view, launch.principal.id, launch.app, launch.chosen, left, launch.attached)
+
+    def _add(self, value: str, launch: _Given) -> None:
+        if launch.principal not in self._of:
+            self._of[launch.principal] = {}
+            self._turn.append(launch.principal)
+        mine = self._of[launch.principal]
+        while len(mine) >= EACH:
+            oldest = next(iter(mine))
+            if not self._given[oldest].attached:
+                _LAUNCHES.exceeded(launch.principal.id)
+            self._drop(oldest)
+        self._given[value] = launch
+        mine[value] = None
 
     def _drop(self, value: str) -> None:
         launch = self._given.pop(value)

@@ -15,18 +15,19 @@ from mcp import types as mcp
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.callers.methods import PERSON_VIEWS
+from gateway.digests import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.eventloop.model_priority import ModelPriority
 from gateway.exchange.approval_step import UNPROVEN
 from gateway.model import Caller, Door, Initiator, Principal, ViewTool
 from gateway.policy import may_call_tool
-from gateway.ports.views import LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
-from gateway.views.initiator import CLAIMED, Cause, Taint, Taints
+from gateway.ports.views import Launch, LaunchValues, LiveView, OpenedView, TaintStore, ViewDirectory
+from gateway.views.initiator import CLAIMED, MOVED, Cause, Taint, Taints
 from gateway.views.relay import Relay
 from gateway.views.session import JsonObject, PageSession
 from gateway.views.shown import Shown, Successions, Tell
 from gateway.views.tools import clean_tools
-from gateway.views.view import AppRules, Attached, Openings, PageCalls, View, split
+from gateway.views.view import AppRules, Attached, Openings, PageCalls, View, ViewKey, split
 
 LIVE = 32
 """Live views of one principal by default."""
@@ -56,6 +57,7 @@ class Views:
     """Every live view of a gateway, at most `each` per principal; the sessions with pages run inside it.
 
     Views of apps that their principal may not use, by `admits`, are as if they were closed.
+    The keys of views are derived from `keys`, so that later processes know the views of earlier ones.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Views:
         each: int = LIVE,
         taints: TaintStore | None = None,
         admits: Admits = admit_all,
+        keys: SigningKeys | None = None,
     ) -> None:
         self.apps = apps
         self._admits = admits
@@ -78,6 +81,8 @@ class Views:
         self._of: dict[str, dict[str, View]] = {}
         self._idle_from = float("inf")
         self._launches = launches
+        self._keys = keys or SigningKeys((secrets.token_bytes(32),))
+        self._process = secrets.token_urlsafe(6)
         self._directory = directory
         self._taints = Taints(self._tainted, clock, taints)
         self._keeping: asyncio.Task[None] | None = None
@@ -101,7 +106,8 @@ class Views:
         if self._keeping is not None:
             self._keeping.cancel()
         await self._sessions.__aexit__(kind, error, trace)
-        await self._taints.flush()
+        if await self._taints.flush():
+            await self._launches.settle(self._taints.keys())
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,17 +139,22 @@ class Views:
         if launch is None:
             app = self._only_app(app, principal)
             self._admit_unproven(app)
-            view = self._add(View(secrets.token_urlsafe(16), principal, app, proven=False))
+            id = f"{self._process}{secrets.token_urlsafe(12)}"
+            view = self._add(View(id, principal, app, proven=False, key=self._key(id, principal, 0)))
         else:
             apps = {one for one in self.apps if app in (None, one) and self._admits(principal, one)}
             waiting = await self._launches.find(launch, principal, apps)
+            self._doubt(principal, waiting)
+            number = await self._launches.attach(launch)
             if waiting.view in self._views:
+                if self._views[waiting.view].attached > number:
+                    raise Refusal(Reason.VIEW_UNPROVEN, "Another page has attached as this view meanwhile.")
                 self.close(self._views[waiting.view])
             was = self._former(principal, waiting.app, former or "")
             if was is not None:
                 self.close(was)
-            view = self._add(View(waiting.view, principal, waiting.app, proven=True))
-            await self._launches.attached(launch)
+            key = self._key(waiting.view, principal, number)
+            view = self._add(View(waiting.view, principal, waiting.app, proven=True, attached=number, key=key))
             if waiting.chosen or await self._launches.chosen(principal, waiting.app):
                 self._reported(view)
         return Attached(view.id, view.key.reveal(), view.proven, self.apps[view.app].policy.free_tools)
@@ -295,6 +306,24 @@ class Views:
             view.relay.seen()
         return view
 
+    async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
+        """Return the refusal of a call with `proof`: `view-moved` if the view of an earlier process makes it.
+
+        Only the page that attached last is told so, and attaches again; one that it superseded stays refused.
+        """
+        parts = split(proof) if proof is not None and refusal.reason is Reason.VIEW_UNPROVEN else None
+        if parts is None or parts[0] in self._views or parts[0].startswith(self._process):
+            return refusal
+        attached = await self._launches.attachment(parts[0], principal)
+        keys = map(ViewKey, self._keys.secrets("view", parts[0], principal.id, str(attached or 0)))
+        if not any(key.accepts(*parts[1:]) for key in keys):
+            return refusal
+        return Refusal(Reason.VIEW_MOVED, "The gateway was restarted: attach this view again, and repeat the call.")
+
+    def _key(self, view: str, principal: Principal, attached: int) -> ViewKey:
+        """Return the key of a view as of an attachment; one without a launch value has number 0."""
+        return ViewKey(self._keys.secrets("view", view, principal.id, str(attached))[0])
+
     def caller_of(self, view: View, door: Door, *, reported_model: bool = False) -> Caller:
         """Return the caller of a request of `view` now; a view's report that a model caused it is believed.
 
@@ -436,6 +465,12 @@ class Views:
         return self._directory.watch(callback)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _doubt(self, principal: Principal, launch: Launch) -> None:
+        """Taint the views of a launch whose former process did not store whether a model had called it."""
+        key = principal.id, launch.app
+        if launch.unsure and self._taints.before(key) is None:
+            self._taints.leave(key, Taint(tainted=MOVED, ended=self._clock()))
 
     def _add(self, view: View) -> View:
         view.used = view.since = self._clock()

@@ -48,8 +48,8 @@ LONGEST = 128
 class ViewKey:
     """The secret that a view shares with the gateway, and its used numbers."""
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, key: bytes = b"") -> None:
+        self._key = key or secrets.token_bytes(32)
         self._signing = hmac.new(self._key, digestmod=hashlib.sha256)
         self._newest = 0
         self._seen = 0
@@ -132,7 +132,7 @@ class View:
     `since` is when it attached; `principal` is as of its last call. A `bridged` view ends with its connection; another
     one after `registry.IDLE` seconds of silence. `listed` are its tools as its page lists them (None before it has),
     `tools` those that its policy offers. `tell` notifies a view in our host page of the model's call that opens its
-    app. `came_from` is the taint of the closed view that it replaces.
+    app. `came_from` is the taint of the closed view that it replaces. `attached` is the number of its attachment.
     """
 
     id: str
@@ -140,6 +140,7 @@ class View:
     app: str
     proven: bool
     bridged: bool = False
+    attached: int = 0
     used: float = 0.0
     since: float = 0.0
     opened: float = field(default_factory=time.time)

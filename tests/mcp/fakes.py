@@ -158,6 +158,9 @@ class FakeViews:
         initiator = Initiator.PAGE if proof and not reported_model else Initiator.MODEL
         return Caller(principal, app or "cart", Door.MCP, initiator, "fake", proven=proof is not None)
 
+    async def explain(self, refusal: Refusal, principal: Principal, proof: str | None) -> Refusal:
+        return refusal
+
     def relayed(self, principal: Principal, app: str | None, proof: str) -> Relay:
         if proof != "proof":
             raise Refusal(Reason.VIEW_UNPROVEN, "nobody asks for calls here")

@@ -32,7 +32,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/gateway.db"
     server: PostgreSQL = request.getfixturevalue("server")
     async with Database(server.url) as database, database.connect() as connection:
-        await connection.exec_driver_sql("TRUNCATE sessions, quotas, taints, mcp_sessions, issued_tokens")
+        await connection.exec_driver_sql("TRUNCATE sessions, quotas, taints, mcp_sessions, issued_tokens, launches")
         await connection.commit()
     return server.url
 

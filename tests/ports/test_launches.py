@@ -1,30 +1,55 @@
 """The port `LaunchValues`: of one principal and app, good for a day and for an old result again, bounded."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
 
-from gateway.errors import Reason, Refusal
+from gateway.errors import DatabaseUnavailable, Reason, Refusal
 from gateway.model import LOCAL, Principal
-from gateway.ports.views import LaunchValues
+from gateway.ports.views import LaunchStore, LaunchValues
+from gateway.stores.launches import DatabaseLaunches
+from gateway.stores.schema import LAUNCHES
+from gateway.stores.sealing import KeyFile, KeyRing
+from gateway.stores.sql import Database
 from gateway.views import launches as memory
-from gateway.views.launches import LIFE, MemoryLaunches
+from gateway.views.launches import LIFE, Launches
 from tests.clock import Clock
 
 EVE = replace(LOCAL, subject="eve")
 APPS = {"cart", "notes"}
 
-Make = Callable[[Clock], LaunchValues]
-"""Makes an implementation with this clock."""
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    """The keys of all processes."""
+    return KeyRing(KeyFile(tmp_path / "key"))
 
 
-@pytest.fixture(params=[MemoryLaunches])
-def launches(request: pytest.FixtureRequest, clock: Clock) -> LaunchValues:
+@pytest.fixture
+def store(database: Database, ring: KeyRing, clock: Clock) -> LaunchStore:
+    """The values in a database."""
+    return DatabaseLaunches(database, ring, clock)
+
+
+@pytest.fixture(params=["memory", "stored"])
+def launches(request: pytest.FixtureRequest, clock: Clock, store: LaunchStore) -> LaunchValues:
     """Each implementation, without a launch value."""
-    make: Make = request.param
-    return make(clock)
+    return Launches(clock, store if request.param == "stored" else None)
+
+
+@pytest.fixture
+def after(clock: Clock, other_database: Database, ring: KeyRing) -> Launches:
+    """The values of the next process."""
+    return Launches(clock, DatabaseLaunches(other_database, ring, clock))
+
+
+@pytest.fixture
+def before(clock: Clock, store: LaunchStore) -> Launches:
+    """The values of the process that runs first."""
+    return Launches(clock, store)
 
 
 async def given(launches: LaunchValues, principal: Principal = LOCAL, app: str = "cart", chosen: bool = False) -> str:
@@ -44,10 +69,10 @@ async def known(launches: LaunchValues, value: str, principal: Principal = LOCAL
 async def test_a_value_leads_to_its_view_for_a_day(launches: LaunchValues, clock: Clock) -> None:
     """Again and again, also after a page has attached; then it has expired."""
     opened = await launches.give(LOCAL, "cart", chosen=True)
-    for _ in range(2):
+    for number in (1, 2):
         launch = await launches.find(opened.launch.reveal(), LOCAL, APPS)
-        assert (launch.view, launch.app, launch.chosen) == (opened.view, "cart", True)
-        await launches.attached(opened.launch.reveal())
+        assert (launch.view, launch.app, launch.chosen, launch.unsure) == (opened.view, "cart", True, False)
+        assert await launches.attach(opened.launch.reveal()) == number
     clock.now += LIFE
     assert await known(launches, opened.launch.reveal())
     clock.now += 1
@@ -81,7 +106,7 @@ async def test_a_view_is_awaited_until_its_page_has_attached(launches: LaunchVal
         (EVE, None, False),
     ):
         assert await launches.awaited(first.view, principal, app) is expected
-    await launches.attached(first.launch.reveal())
+    await launches.attach(first.launch.reveal())
     assert [await launches.awaited(one.view, LOCAL, None) for one in (first, second)] == [False, True]
     clock.now += LIFE + 1
     assert not await launches.awaited(second.view, LOCAL, None)
@@ -96,13 +121,13 @@ async def test_what_a_model_chose_is_known_until_the_page_has_attached(launches:
     assert await launches.chosen(LOCAL, "cart")
     assert not await launches.chosen(LOCAL, "notes")
     assert not await launches.chosen(EVE, "cart")
-    await launches.attached(value)
+    await launches.attach(value)
     assert not await launches.chosen(LOCAL, "cart")
 
 
 async def test_a_page_attaches_with_nothing_that_has_ended(launches: LaunchValues) -> None:
     """It is ignored."""
-    await launches.attached("unknown")
+    assert await launches.attach("unknown") == 0
     assert not await known(launches, "unknown")
 
 
@@ -114,3 +139,95 @@ async def test_values_of_one_principal_are_bounded(launches: LaunchValues, monke
     mine = [await given(launches) for _ in range(3)]
     assert [await known(launches, value) for value in mine] == [False, True, True]
     assert await known(launches, eves, EVE)
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed", "tainted"])
+async def test_a_value_is_good_in_the_next_process(before: Launches, after: Launches, end: str) -> None:
+    """For its principal and app; its page may be the model's, unless the former process stored that it is not."""
+    opened = await before.give(LOCAL, "cart", chosen=True)
+    value = opened.launch.reveal()
+    assert await before.attach(value) == 1
+    if end != "killed":
+        await before.settle({(LOCAL.id, "cart")} if end == "tainted" else set())
+    assert not await known(after, value, EVE)
+    with pytest.raises(Refusal):
+        await after.find(value, LOCAL, {"notes"})
+    launch = await after.find(value, LOCAL, APPS)
+    assert (launch.view, launch.chosen, launch.unsure) == (opened.view, True, end != "stopped")
+    assert await after.attachment(opened.view, LOCAL) == 1
+    assert await after.attachment(opened.view, EVE) is None
+    assert await after.attach(value) == 2
+    assert not (await after.find(value, LOCAL, APPS)).unsure
+    assert await after.attachment(opened.view, LOCAL) is None
+
+
+async def test_processes_that_attach_at_once(before: Launches, after: Launches) -> None:
+    """Each attachment has a number of its own: the newest is the view."""
+    value = await given(before)
+    await after.find(value, LOCAL, APPS)
+    numbers = await asyncio.gather(*[one.attach(value) for one in (before, after) for _ in range(3)])
+    assert sorted(numbers) == list(range(1, 7))
+
+
+async def test_an_unused_value_is_awaited_by_the_next_process(before: Launches, after: Launches, clock: Clock) -> None:
+    """By its principal, for its app, until it has expired."""
+    opened = await before.give(LOCAL, "cart", chosen=False)
+    awaited = [(LOCAL, None, True), (LOCAL, "cart", True), (LOCAL, "notes", False), (EVE, None, False)]
+    for principal, app, expected in awaited:
+        assert await after.awaited(opened.view, principal, app) is expected
+    assert await after.attachment(opened.view, LOCAL) is None
+    clock.now += LIFE + 1
+    assert not await after.awaited(opened.view, LOCAL, None)
+    assert not await known(after, opened.launch.reveal())
+
+
+async def test_evicted_and_expired_values_leave_the_database(
+    before: Launches, after: Launches, database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process does not know them."""
+    monkeypatch.setattr(memory, "EACH", 2)
+    values = []
+    for _ in range(3):
+        clock.now += 1
+        values.append(await given(before))
+    assert [await known(after, value) for value in values] == [False, True, True]
+    clock.now += LIFE + 1
+    await given(before, EVE)
+    async with database.connect() as connection:
+        assert len((await connection.execute(select(LAUNCHES))).all()) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"principal": EVE.id}, {"app": "notes"}, {"view": "other"}, {"attached": 0}, {"state": b"\0" * 40}]
+)
+async def test_a_row_that_somebody_rewrote_is_not_accepted(
+    before: Launches, after: Launches, database: Database, change: dict[str, object]
+) -> None:
+    """What it grants is sealed; the value itself is not stored."""
+    opened = await before.give(LOCAL, "cart", chosen=True)
+    value = opened.launch.reveal()
+    await before.attach(value)
+    async with database.connect() as connection:
+        assert value not in str((await connection.execute(select(LAUNCHES))).one())
+        await connection.execute(update(LAUNCHES).values(change))
+        await connection.commit()
+    assert [await known(after, value, one) for one in (LOCAL, EVE)] == [False, False]
+    assert await after.attachment(opened.view, LOCAL) is None
+
+
+async def test_without_the_database_values_are_good_in_their_process(
+    before: Launches, after: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing fails that needs no former process."""
+
+    def down(*_: object) -> None:
+        raise DatabaseUnavailable("down")
+
+    monkeypatch.setattr(Database, "connect", down)
+    value = await given(before)
+    assert [await before.attach(value) for _ in range(2)] == [1, 2]
+    await before.settle(set())
+    with pytest.raises(Refusal) as refused:
+        await after.find(value, LOCAL, APPS)
+    assert refused.value.reason is Reason.BACKEND_UNAVAILABLE
+    assert not await after.awaited("unknown", LOCAL, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from gateway.ports.views import TaintStore
 from gateway.views.directory import MemoryDirectory
-from gateway.views.launches import MemoryLaunches
+from gateway.views.launches import Launches
 from gateway.views.registry import LIVE, Views
 from gateway.views.view import AppRules
 
@@ -20,4 +20,4 @@ def views_of(
     taints: TaintStore | None = None,
 ) -> Views:
     """Make the views of apps with these rules, none open."""
-    return Views(rules, clock, launches=MemoryLaunches(clock), directory=MemoryDirectory(), each=each, taints=taints)
+    return Views(rules, clock, launches=Launches(clock), directory=MemoryDirectory(), each=each, taints=taints)

@@ -9,7 +9,7 @@ from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.views import launches
 from gateway.views.initiator import GRACE
-from gateway.views.launches import LIFE, MemoryLaunches
+from gateway.views.launches import LIFE, Launches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, PollAnswer
 from gateway.views.view import OPENING, AppRules, Attached, View
@@ -318,7 +318,7 @@ async def test_a_principal_opens_so_many_views_a_minute(views: Views, clock: Clo
 
 async def test_expired_launch_values_are_forgotten(clock: Clock) -> None:
     """Also those of principals that open no more, checking one principal at a time."""
-    given = MemoryLaunches(clock)
+    given = Launches(clock)
     for number in range(50):
         await given.give(replace(LOCAL, subject=f"{number}"), "cart", chosen=False)
     clock.now += LIFE + 1

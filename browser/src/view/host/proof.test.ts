@@ -72,12 +72,12 @@ test("without a launch value it waits, then attaches unproven", async () => {
   expect(launches).toEqual([undefined]);
 });
 
-test("a launch value that comes late makes a new view, whose numbers begin again", async () => {
+test("a launch value that comes late makes a new view, whose numbers go on", async () => {
   proof.start(false, true);
   timers[0]?.();
   await proof.sign();
   proof.launched("late");
-  expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
+  expect(await verified(await proof.sign(), "v2", "3")).toBe(true);
   expect(launches).toEqual([undefined, "late"]);
   expect(await verified(formers[1], "v1", "2")).toBe(true);
 });
@@ -115,12 +115,12 @@ test("another launch value waits for the attach of the first, and names that vie
   proof.launched("first");
   proof.start(false, true);
   proof.launched("second");
-  expect(await verified(await proof.sign(), "v2", "1")).toBe(true);
+  expect(await verified(await proof.sign(), "v2", "2")).toBe(true);
   expect(launches).toEqual(["first", "second"]);
   expect(await verified(formers[1], "v1", "1")).toBe(true);
   refuse = true;
   proof.launched("third");
-  expect(await verified(await proof.sign(), "v2", "3")).toBe(true);
+  expect(await verified(await proof.sign(), "v2", "4")).toBe(true);
 });
 
 test("in our own host there is neither attach nor signature", async () => {
@@ -197,4 +197,15 @@ test("what the gateway said of tools stays where it refuses, or does not answer,
     await proof.settled();
     expect([proof.offered("add"), proof.offered("get_cart")]).toEqual([true, false]);
   }
+});
+
+test("a call that a restarted gateway refused attaches again with the launch value, once for several calls", async () => {
+  proof.launched("L");
+  proof.start(false, true);
+  const [first, second] = [await proof.sign(), await proof.sign()];
+  const again = await Promise.all([proof.sign(first), proof.sign(second), proof.sign()]);
+  expect(await verified(await proof.sign(second), "v2", "7")).toBe(true);
+  expect(launches).toEqual(["L", "L"]);
+  for (const [index, view] of again.entries()) expect(await verified(view, "v2", String(index + 4))).toBe(true);
+  expect(await verified(await proof.sign(again[2]), "v3", "9")).toBe(true);
 });

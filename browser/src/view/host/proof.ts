@@ -16,8 +16,8 @@ export interface Proof {
   start(bridge: boolean, attaches: boolean): void;
   /** The host delivered a launch value. */
   launched(value: string): void;
-  /** The `_view` of one call, once attach was answered; undefined in our own host, and without a key. */
-  sign(): Promise<string | undefined>;
+  /** The `_view` of one call, once attach was answered; undefined in our own host, and without a key. The view attaches again first if the gateway refused the call with `former` because it was restarted. */
+  sign(former?: unknown): Promise<string | undefined>;
   /** Whether a tool may be offered without the gateway, by the answer to attach; without an answer, by the page's snapshot. */
   offered(name: string): boolean;
   settled(): Promise<void>;
@@ -56,12 +56,13 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
   /** The page's tools that may be offered without the gateway: by its answer, or by the snapshot until there is one. */
   let free: Set<unknown> | undefined;
   let unsaid: Set<unknown> | undefined;
+  /** The newest launch value: hosts may deliver one twice, and a restarted gateway needs it again. */
   let launch: string | undefined;
-  /** The newest launch value: hosts may deliver one twice. */
-  let shown: string | undefined;
   let started: "no" | "bridge" | "yes" = "no";
   let timer: number | undefined;
   let sequence = 0;
+  /** The last number that was signed before the latest attachment began. */
+  let floor = 0;
   let attempt = 0;
   let newest = 0;
   let release: (() => void) | undefined;
@@ -91,7 +92,7 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
     if (!release) settled = new Promise<void>((resolve) => (release = resolve));
     // Without crypto.subtle a key would be useless: attach as an unproven view, for the list of free tools.
     const value = sign && launch;
-    launch = undefined;
+    floor = sequence;
     // One after the other: the next one names the page's previous view.
     attaching = attaching.then(async () => {
       const former = (await spare) ?? view?.id;
@@ -105,11 +106,11 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
           changed();
         };
         const fail = (error: unknown): void => {
-          warn(`this view is unproven: ${String(error)}`);
+          warn(`this view is unproven: ${error}`);
           // An error is an answer, too, except that of a host that carries no calls.
           if (error instanceof PeerError && error.code !== METHOD_NOT_FOUND) free ??= new Set();
           else unsaid = new Set(tools() as string[]);
-          shown = undefined;
+          launch = undefined;
           end();
         };
         const silence = later(() => fail(new Error("no answer")), ATTACH_TIMEOUT);
@@ -119,7 +120,6 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
             if (mine < newest) return;
             newest = mine;
             view = given;
-            sequence = 0;
             end();
           }, fail)
           .finally(() => cancel(silence));
@@ -150,12 +150,14 @@ export function createProof({ crypto, attach, later, cancel, warn, tools, change
       else timer = later(run, PATIENCE);
     },
     launched(value) {
-      if (started === "bridge" || value === shown) return;
-      launch = shown = value;
+      if (started === "bridge" || value === launch) return;
+      launch = value;
       if (started === "yes") run();
     },
-    sign() {
+    sign(former) {
       if (started === "bridge") return Promise.resolve(undefined);
+      // Several calls are refused at once, and some are told late.
+      if (+`${former}`.split(".")[1]! > floor) run();
       // One after the other: the numbers are sent in order.
       const signed = line.then(next);
       line = signed.catch(() => undefined);

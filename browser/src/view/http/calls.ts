@@ -9,7 +9,7 @@ import { answer, failure, METHOD_NOT_FOUND, objectOf, PeerError, type Answer, ty
 import { approvalOf, settle, type Ends as PendingEnds } from "./pending";
 import { problem } from "./problem";
 import type { Proof } from "../host/proof";
-import type { Requests } from "../host/requests";
+import type { Options, Requests } from "../host/requests";
 import { answerOf } from "../tools/results";
 
 export const TOOL = "http_request";
@@ -45,6 +45,9 @@ export class NoHost extends Error {}
 
 /** The view has no valid proof. */
 export class Unproven extends Error {}
+
+/** Whether the gateway refused a call because it does not know the view since a restart. */
+const moved = (result: Params | undefined): boolean => /^view-moved/.test((result?.["content"] as Params[] | undefined)?.[0]?.["text"] as string);
 
 export interface Calls {
   /**
@@ -133,9 +136,14 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
     return found;
   }
 
+  /** Sends a call. One that a restarted gateway refused has not run: it is sent again, once the view is attached again. */
+  async function deliver(name: string, args: Params, options: Options<Params>): Promise<Params> {
+    const result = await requests.send("tools/call", { name, arguments: args }, options);
+    return moved(result) ? deliver(name, { ...args, _view: await proof.sign(args["_view"]) }, options) : result;
+  }
+
   async function call(name: string, args: Promise<Params>, signal?: AbortSignal, onProgress?: (params: Params) => void): Promise<Params> {
-    const params = { name, arguments: await unlessAborted(args, signal) };
-    return requests.send("tools/call", params, { signal, onProgress }).catch((error: unknown) => {
+    return deliver(name, await unlessAborted(args, signal), { signal, onProgress }).catch((error: unknown) => {
       // For another tool, this error may only mean that the server does not have it.
       if (name !== TOOL || !(error instanceof PeerError) || error.code !== METHOD_NOT_FOUND) throw error;
       handshake.withdrew("serverTools");
@@ -158,7 +166,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
     const host = await handshake.host();
     const full = await provenRequest(args, cause, host);
     if (!departing.delete(message.id)) return;
-    away.set(message.id, args);
+    away.set(message.id, full);
     departs();
     toHost({ ...message, params: { ...message.params, arguments: full } });
   }
@@ -168,7 +176,7 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
     try {
       message = answer(id, await settle(result, ends, controller.signal));
     } catch (error) {
-      message = failure(id, error instanceof PeerError ? error.code : -32000, String(error));
+      message = failure(id, error instanceof PeerError ? error.code : -32000, `${error}`);
     }
     if (held.delete(id)) toPage(message);
   }
@@ -203,9 +211,9 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
       return settle(result, ends, signal);
     },
     async own(name, args, signal, timeout) {
-      const view = await proof.sign();
-      if (!view) throw new Unproven();
-      return requests.send("tools/call", { name, arguments: { ...args, _view: view } }, { signal, timeout });
+      const full = await proven(args);
+      if (!full["_view"]) throw new Unproven();
+      return deliver(name, full, { signal, timeout });
     },
     tool: (name, args) => call(name, name === STORAGE ? proven(args) : Promise.resolve(args)),
     flying,
@@ -223,6 +231,8 @@ export function createCalls({ calling, handshake, proof, activity, gestures, req
       const args = away.get(id);
       if (!args) return message;
       away.delete(id);
+      // The page's own client reports this failure; its next call succeeds.
+      if (moved(result)) void proof.sign(args["_view"]);
       const known = error || result?.["isError"] ? refused(args, error ?? result) : undefined;
       if (known) return answer(id, known);
       if (!result || !approvalOf(result)) return message;

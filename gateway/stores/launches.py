@@ -1,0 +1,115 @@
+"""Launch values in the database, by their hashes, so that views survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import Row, delete, select, update
+
+from gateway.digests import digest
+from gateway.jsontext.reading import parse_json
+from gateway.jsontext.writing import plain_json
+from gateway.ports.views import StoredLaunch
+from gateway.stores.schema import LAUNCHES
+from gateway.stores.sealing import KeyRing, SealBroken
+from gateway.stores.sql import Database, whole
+
+log = logging.getLogger(__name__)
+
+
+class DatabaseLaunches:
+    """The port `LaunchStore` in `database`, which several processes may share; `ring` seals what a row grants.
+
+    `clock` is in seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, ring: KeyRing, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._ring = ring
+        self._clock = clock
+        self._newest = 0.0
+        self._writing = asyncio.Lock()  # SQLite allows one write at a time, and lets the others sleep
+
+    async def put(self, value: str, launch: StoredLaunch, most: int) -> None:
+        """Store a new value."""
+        await whole(self._put(value, launch, most))
+
+    async def find(self, value: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a valid value of this principal."""
+        return await whole(self._found(LAUNCHES.c.key == _key(value), principal))
+
+    async def of_view(self, view: str, principal: str) -> StoredLaunch | None:
+        """Return the launch of a view of this principal."""
+        return await whole(self._found(LAUNCHES.c.view == view, principal))
+
+    async def replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
+        """Store changed launches, each if it still has as many attachments as before."""
+        return await whole(self._replace(launches, before))
+
+    async def _put(self, value: str, launch: StoredLaunch, most: int) -> None:
+        now, table = self._clock(), LAUNCHES.c
+        self._newest = max(now, self._newest + 1e-6)  # values of one moment have an order
+        row = {
+            "key": _key(value),
+            "view": launch.view,
+            "principal": launch.principal,
+            "app": launch.app,
+            "created": self._newest,
+            "expires": now + launch.left,
+            **self._sealed(_key(value), launch),
+        }
+        mine = select(table.key).where(table.principal == launch.principal).order_by(table.created.desc())
+        async with self._writing, self._database.connect() as connection:
+            await connection.execute(LAUNCHES.insert().values(row))
+            evicted = (await connection.execute(mine.offset(most))).scalars().all()
+            if evicted:
+                await connection.execute(delete(LAUNCHES).where(table.key.in_(evicted)))
+            await connection.execute(delete(LAUNCHES).where(table.expires <= now))
+            await connection.commit()
+
+    async def _found(self, wanted: Any, principal: str) -> StoredLaunch | None:
+        now, table = self._clock(), LAUNCHES.c
+        async with self._database.connect() as connection:
+            query = select(LAUNCHES).where(wanted, table.principal == principal, table.expires > now)
+            row = (await connection.execute(query)).first()
+        try:
+            return self._opened(row, now) if row is not None else None
+        except SealBroken as error:
+            log.warning("a launch value of %s is not accepted: %s", principal, error)
+            return None
+
+    async def _replace(self, launches: Mapping[str, StoredLaunch], before: Mapping[str, int]) -> set[str]:
+        done, table = set[str](), LAUNCHES.c
+        async with self._writing, self._database.connect() as connection:
+            for value, launch in launches.items():
+                wanted = (table.key == _key(value), table.attached == before[value])
+                sealed = self._sealed(_key(value), launch)
+                if (await connection.execute(update(LAUNCHES).where(*wanted).values(sealed))).rowcount:
+                    done.add(value)
+            await connection.commit()
+        return done
+
+    def _sealed(self, key: str, launch: StoredLaunch) -> dict[str, Any]:
+        text = plain_json([launch.chosen, launch.attached, launch.clean])
+        seal, state = self._ring.seal(text, _place(key, launch.view, launch.principal, launch.app))
+        return {"attached": launch.attached, "seal": seal, "state": state}
+
+    def _opened(self, row: Row[Any], now: float) -> StoredLaunch:
+        """Return the launch of a row. Raises `SealBroken`."""
+        place = _place(row.key, row.view, row.principal, row.app)
+        chosen, attached, clean = parse_json(self._ring.open(row.seal, bytes(row.state), place))
+        if attached != row.attached:
+            raise SealBroken("its number of attachments was altered")
+        return StoredLaunch(row.view, row.principal, row.app, chosen, row.expires - now, attached, clean)
+
+
+def _key(value: str) -> str:
+    return digest(value).hex()
+
+
+def _place(key: str, view: str, principal: str, app: str) -> str:
+    return plain_json(["launch", key, view, principal, app])

@@ -1,0 +1,84 @@
+"""Open pages go on after a restart of the gateway, without a reload: the console's view, and a stock host's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientSession
+from playwright.async_api import FrameLocator, Page, expect
+
+from tests.browser.probing import outcomes
+from tests.browser.stock_host import SIZE, bundled, stock_host
+from tests.browser.test_main_job import model, shown, tool
+from tests.browser.test_stock_clients import Forwarder, item_of
+from tests.world import World
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script of the host."""
+    return bundled(tmp_path_factory.mktemp("stock"))
+
+
+async def restart(world: World) -> None:
+    """Stop the gateway, and start it again."""
+    await world.gateway.stop()
+    await world.start_gateway()
+
+
+async def marked(frame: FrameLocator) -> None:
+    """Mark the page of the app, so that a reload would be seen."""
+    await frame.locator("body").evaluate("(body) => (body.dataset.mark = 'before')")
+
+
+async def add(frame: FrameLocator, number: int) -> str:
+    """Put an item into the cart, as a person does; return its id."""
+    item = str(await frame.locator("[data-item-id]").nth(number).get_attribute("data-item-id"))
+    await frame.locator(f"[data-item-id='{item}'] [data-add]").click()
+    await expect(frame.locator(f"[data-cart-item='{item}']")).to_be_visible()
+    return item
+
+
+async def test_an_open_console_goes_on(page: Page, world: World) -> None:
+    """Its view keeps its page, whose requests are answered, and the model has its tools again."""
+    frame = await shown(page, world)
+    await marked(frame)
+    await restart(world)
+    async with model(world) as client:
+        await tool(client, "cart_add_to_cart")
+    await add(frame, 1)
+    assert await frame.locator("body").get_attribute("data-mark") == "before"
+    (posted,) = outcomes(world, method="POST", url="/api/cart")
+    assert (posted["status"], posted["door"]) == (200, "bridge")
+
+
+async def test_a_view_in_a_stock_host_goes_on(page: Page, world: World, script: Path) -> None:
+    """It attaches again with its launch value, in the session of its host; the call that found it out runs once."""
+    await page.set_viewport_size(SIZE)
+    async with stock_host(script) as url, ClientSession() as http:
+        forward = Forwarder(http, f"{world.url}/mcp/cart")
+
+        async def patient(message: dict[str, Any]) -> list[dict[str, Any]]:
+            try:
+                return await forward(message)
+            except ClientError:  # the gateway is down
+                error = {"code": -32603, "message": "no connection"}
+                return [{"jsonrpc": "2.0", "id": message["id"], "error": error}] if "id" in message else []
+
+        await page.expose_function("forward", patient)
+        await page.goto(url)
+        await page.evaluate("window.showInClientMode()")
+        frame = page.frame_locator("iframe")
+        await item_of(frame)
+        await marked(frame)
+        await add(frame, 0)
+        await restart(world)
+        await add(frame, 1)
+        assert await frame.locator("body").get_attribute("data-mark") == "before"
+    posted = outcomes(world, method="POST", url="/api/cart")
+    assert [record["reason"] for record in posted if record.get("status") == 200] == [None] * 2
+    assert len({record["view"] for record in posted if record.get("view")}) == 1
+    assert forward.called.count("open_cart") == 1
+    assert forward.called.count("webmcp_attach") == 2
