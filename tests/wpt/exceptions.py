@@ -27,6 +27,7 @@ REASONS: Final = {
     "status above 599 (RFC 9110, 15): such an answer is 502.",
     "lengths of bodies": "Of a body that comes whole a view knows its length, also where the backend sent it packed or "
     "in chunks without one.",
+    "pages in XML": "Hosts show HTML: the resource of an MCP App is `text/html`.",
     "requests sent twice": "A request that may change something is sent once, also where 421 answers it.",
     "methods and header fields": "Credentials, `User-Agent`, trailers, other methods, overrides of the method, control "
     "characters and the case of names do not pass a policy.",

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import aiohttp
 
 _SCRIPT = re.compile(r"""(<script\b[^>]*?\bsrc=)(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.I)
+_IMPORT = re.compile(r"""^\s*import\b[^"';]*["'](\.{0,2}/[^"']+\.js)["']""", re.M)
 _START = re.compile(r"\s*(?:<!--.*?-->\s*)*(?:<!doctype[^>]*>)?\s*(?:<html[^>]*>\s*)?(?:<head[^>]*>)?", re.I | re.S)
 
 
@@ -38,6 +39,9 @@ async def write_app(client: aiohttp.ClientSession, origin: str, url: str, folder
             names[found[0]] = found[1] + f'"{target.path}"'
             place = folder / unquote(target.path).lstrip("/")
             await _copy(client, origin + target.path, target.query, place)
+    for named in _IMPORT.findall(html):
+        path = urlsplit(urljoin(origin + url, named)).path
+        await _copy(client, origin + path, "", folder / unquote(path).lstrip("/"))
     for written, rooted in names.items():
         html = html.replace(written, rooted)
     moved = "<script>history.replaceState(null, '', {})</script>".format(json.dumps(url).replace("<", "\\u003c"))
