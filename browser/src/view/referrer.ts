@@ -1,7 +1,7 @@
 /** The `referrer` of a request that is of the app's own site (Fetch, 5.4), which the browser considers another site. */
 
 import { likeFetch } from "./http/like-fetch";
-import { named, wrap } from "./wrapped";
+import { named, withMember, wrap } from "./wrapped";
 
 interface Scope {
   Request: typeof globalThis.Request;
@@ -25,7 +25,7 @@ export function keepReferrers(scope: Scope, resolve: (url: string) => string): v
     const given = init?.referrer;
     if (given === undefined) return [init];
     const referrer = `${given}`;
-    const as = (value: string): RequestInit => Object.create(init!, { referrer: { value } }) as RequestInit;
+    const as = (value: string): RequestInit => withMember(init!, "referrer", () => value);
     if (!referrer) return [as(""), ""];
     const url = new URL(referrer, base);
     return url.origin === origin ? [as(""), url.href] : [as("about:client")];

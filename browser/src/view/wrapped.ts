@@ -6,6 +6,14 @@ export function named<Made extends Function>(native: Function, made: Made): Made
   return Object.defineProperties(made, { name, length });
 }
 
+/**
+ * The members of the dictionary `given`, with another `value` of `name`. Each is read of `given` itself: it may be a
+ * `Request` or an event, whose getters accept no other object.
+ */
+export function withMember(given: object, name: string, value: () => unknown): object {
+  return new Proxy({}, { get: (_, key) => (key === name ? value() : Reflect.get(given, key)) });
+}
+
 /** Replaces `owner`'s method `name` by `made`, which receives the native call, the instance, and the arguments. */
 export function wrap<Self>(owner: object, name: string, made: (native: () => unknown, self: Self, given: unknown[]) => unknown): void {
   const native = Reflect.get(owner, name) as Function;

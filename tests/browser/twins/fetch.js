@@ -327,6 +327,10 @@ twin("fetch: the referrer of a request", async (see) => {
     see(referrer && place(referrer), place(made.referrer), place(made.clone().referrer), place(new Request(made).referrer), place(new Request(made, { method: "POST" }).referrer));
     see((await fetch(made)).status, await failure(fetch("/api/echo", { referrer })));
   }
+  const first = new Request("/api/echo", { method: "POST", body: "b", headers: { "x-a": "1" }, referrer: "/api/a" });
+  const second = new Request("/api/other", first);
+  see(second.method, second.headers.get("x-a"), place(second.referrer), await second.text(), first.bodyUsed);
+  see((await fetch("/api/echo", new Request("/api/other", { method: "PUT" }))).status, new Request("/api/echo", Object.freeze({ referrer: "" })).referrer);
   see(await failure(() => new Request("/api/echo", { referrer: "http://a b" })), await failure(fetch("/api/echo", { referrer: "http://a b" })));
   const made = new Request("/api/echo", { referrer: "/api/a" });
   class Own extends Request {}

@@ -49,6 +49,7 @@ twin("storage: its events", async (see) => {
   for (const storageArea of [{}, 1, "localStorage", Object.create(localStorage)]) see(await failure(() => new StorageEvent("storage", { storageArea })));
   see(await failure(() => new StorageEvent()), await failure(() => StorageEvent("storage")), await failure(() => new StorageEvent("storage", 1)));
   see(StorageEvent.length, StorageEvent.name, StorageEvent.prototype.constructor === StorageEvent, new StorageEvent("a") instanceof StorageEvent);
+  see(facts(new StorageEvent("again", new StorageEvent("storage", { storageArea: localStorage, key: "k", newValue: "v" }))));
   class Own extends StorageEvent {}
   see(facts(new Own("own", { storageArea: sessionStorage })), new Own("own") instanceof Own);
   const heard = [];

@@ -1,7 +1,7 @@
 /** Events with a member that browsers reject because the runtime made it: a `Storage`, or the parent of a view. */
 
 import { reading } from "./entries";
-import { named } from "../wrapped";
+import { named, withMember } from "../wrapped";
 
 /** Permits `ours` as `member` of events of the class `of`: in its constructor and in `init`, at the argument index `at`. */
 export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEvent", member: keyof Made & string, init: keyof Made, at: number, ours: unknown): void {
@@ -15,7 +15,7 @@ export function tellMember<Made extends Event>(of: "MessageEvent" | "StorageEven
     construct(_, given: [string, { [name: string]: unknown }?], target: Function) {
       const [type, values] = given;
       // The other members are read as usual, also inherited ones.
-      const whole = Object(values) === values ? (Object.create(values!, { [member]: { get: value } }) as object) : values;
+      const whole = Object(values) === values ? withMember(values!, member, value) : values;
       let isOurs = false;
       function value(): unknown {
         const said = values![member];
