@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -112,6 +112,24 @@ class _Source:
         self._next = now + self._pause
 
 
+class _Held:
+    """A block that depends on a caller's credential and access; a generator would cost each request more."""
+
+    __slots__ = ("_app", "_end", "_principal", "_revocations")
+
+    def __init__(self, revocations: Revocations, principal: Principal, end: Callable[[], None], app: str) -> None:
+        self._revocations = revocations
+        self._principal = principal
+        self._end = end
+        self._app = app
+
+    def __enter__(self) -> None:
+        self._revocations.begin(self, self._principal, self._end, self._app)
+
+    def __exit__(self, *_: object) -> None:
+        self._revocations.finish(self, self._principal)
+
+
 class Revocations:
     """Everything that is open on behalf of callers whose credential, or access to an app, may end.
 
@@ -150,27 +168,26 @@ class Revocations:
         So is it when the principal may no longer use `app`, an app or an upstream.
         """
         lasting = principal.expires is None and not principal.proof
-        return _NOTHING if lasting and not app else self._hold(principal, end, app)
+        return _NOTHING if lasting and not app else _Held(self, principal, end, app)
 
-    @contextmanager
-    def _hold(self, principal: Principal, end: Callable[[], None], app: str) -> Iterator[None]:
-        key, proof = object(), principal.proof
+    def begin(self, key: object, principal: Principal, end: Callable[[], None], app: str) -> None:
+        """Call `end` from now on until `finish`; `key` identifies the block."""
         if app:
             self._of_apps[key] = (principal, app, end)
         if principal.expires is not None:
             self._timed[key] = (principal.expires, end)
-        if proof:
-            credential = self._credentials.setdefault(proof, _Credential(proof))
-            credential.ends[key] = end
-        try:
-            yield
-        finally:
-            self._timed.pop(key, None)
-            self._of_apps.pop(key, None)
-            if proof:
-                del credential.ends[key]
-                if not credential.ends:
-                    del self._credentials[proof]
+        if proof := principal.proof:
+            self._credentials.setdefault(proof, _Credential(proof)).ends[key] = end
+
+    def finish(self, key: object, principal: Principal) -> None:
+        """End what `begin` has begun."""
+        self._of_apps.pop(key, None)
+        self._timed.pop(key, None)
+        if proof := principal.proof:
+            credential = self._credentials[proof]
+            del credential.ends[key]
+            if not credential.ends:
+                del self._credentials[proof]
 
     async def still(self, principal: Principal) -> bool:
         """Return whether the principal's credential is still valid, after a new lookup; False if that fails."""

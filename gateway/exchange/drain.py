@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from gateway.errors import Reason, Refusal
 
@@ -19,6 +19,21 @@ def stopping() -> Refusal:
         "The gateway stopped before this call ended. If it was sent already, its result is unknown.",
         headers=[("retry-after", "5")],
     )
+
+
+class _Running:
+    """The block of one call; a generator in its place would cost each request more."""
+
+    __slots__ = ("_calls", "_task")
+
+    def __init__(self, calls: RunningCalls) -> None:
+        self._calls = calls
+
+    def __enter__(self) -> None:
+        self._task = self._calls.begin_call()
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.end_call(self._task)
 
 
 class RunningCalls:
@@ -36,20 +51,26 @@ class RunningCalls:
         """The number of running calls."""
         return len(self._calls)
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
+    def call(self) -> AbstractContextManager[None]:
         """Count the current task among the running calls within the block."""
+        return _Running(self)
+
+    def begin_call(self) -> asyncio.Task[object]:
+        """Count the current task, and return it."""
         task = _current()
         self._calls[task] = self._calls.get(task, 0) + 1
-        try:
-            yield
-        finally:
-            self._calls[task] -= 1
-            if not self._calls[task]:
-                del self._calls[task]
-                self._cut.discard(task)
-                if not self._calls:
-                    self._idle.set()
+        return task
+
+    def end_call(self, task: asyncio.Task[object]) -> None:
+        """Count the task no more."""
+        left = self._calls[task] - 1
+        if left:
+            self._calls[task] = left
+            return
+        del self._calls[task]
+        self._cut.discard(task)
+        if not self._calls:
+            self._idle.set()
 
     @contextmanager
     def stream(self, *, endless: bool) -> Iterator[None]:
@@ -71,8 +92,7 @@ class RunningCalls:
 
     def was_cut(self) -> bool:
         """Return whether the cancellation of the current task is a cut, and take it back; once for each cut."""
-        task = _current()
-        if task not in self._cut:
+        if not self._cut or (task := _current()) not in self._cut:
             return False
         self._cut.discard(task)
         return task.uncancel() == 0
