@@ -39,7 +39,7 @@ class Bound:
     uncounted: str = ""
 
     def exceeded(self, by: str | None = None, *, client: str | None = None) -> None:
-        """Report that somebody went beyond this bound: the principal `by`, or whoever it is at the address `client`."""
+        """Report that a caller exceeded this bound: the principal `by`, or an unknown one at the address `client`."""
         for report in tuple(_reports):
             report(self, by, client)
 

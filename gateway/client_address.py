@@ -12,7 +12,7 @@ CLIENT: Final[ContextVar[str | None]] = ContextVar("client", default=None)
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of a request for the access log; the exchange adds its app and trace. `since` is monotonic."""
+    """The facts of a request for the access log; the exchange adds its app and trace. `since` is monotonic."""
 
     client: str | None
     since: float

@@ -218,4 +218,4 @@ class MuxError(GatewayError):
 
 
 class DatabaseUnavailable(OSError):
-    """The database does not answer, or not as it should: whoever needs it is answered with 503."""
+    """The database does not answer, or fails: requests that need it get 503."""

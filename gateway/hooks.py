@@ -70,7 +70,7 @@ class Hooks:
                 raise StartError(f"{place}: {error}, asked for {reference!r}") from None
             if isinstance(answer, str) and answer:
                 return answer
-        raise StartError(f"{place}: no plugin has the secret {reference!r}; those that are loaded stand under plugins")
+        raise StartError(f"{place}: no plugin has the secret {reference!r}; the loaded ones are listed under plugins")
 
     async def check_request(self, request: CanonicalRequest, caller: Caller) -> None:
         """Pass a request to every plugin. Raises `Refusal` (`plugin-refused`) at the first that refuses or fails."""
@@ -170,7 +170,7 @@ def foreign() -> Iterator[None]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("it was cancelled by itself") from error
+        raise RuntimeError("it cancelled itself") from error
 
 
 def _base_name(implementation: pluggy.HookImpl) -> str:

@@ -199,7 +199,7 @@ class _Lifespan:
             running = asyncio.ensure_future(self._application(scope, self._told.get, self._answers.put))
             answer = await self._say("lifespan.startup", running)
             if running.done() and running.exception() is not None:
-                log.info("the ASGI application of backend %r knows no lifespan", self._name)
+                log.info("the ASGI application of backend %r does not support lifespan events", self._name)
             if answer == "lifespan.startup.failed":
                 detail = f"backend {self._name!r} failed at its start; the log of the application says why"
                 raise Refusal(Reason.BACKEND_UNAVAILABLE, detail)

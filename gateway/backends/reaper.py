@@ -52,7 +52,7 @@ class Reaper:
         if not self._is_told(line):
             self._process = None  # it was killed: the next one receives all groups
             if self._groups and not self._is_told(""):
-                log.warning("the processes of upstreams go on if this gateway is killed: nothing can watch over them")
+                log.warning("processes of upstreams would survive a kill of this gateway: nothing can watch it")
 
     def _is_told(self, line: str) -> bool:
         try:

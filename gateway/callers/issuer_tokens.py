@@ -94,7 +94,7 @@ def verify(token: Unverified, keys: Iterable[PublicKey], algorithms: Collection[
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise Unidentified("This token's signature algorithm is not accepted here.")
     if "crit" in token.header or "b64" in token.header:
-        raise Unidentified("This token asks for an extension that is not known here.")
+        raise Unidentified("This token requires an extension that the gateway does not know.")
     named = [key for key in keys if token.key_id in (None, key.id)]
     if not named:
         raise UnknownKey("This token is signed with a key that its issuer does not publish.")

@@ -209,7 +209,7 @@ def _stopping(server: ServerSettings, *, announced: bool) -> str:
 
 
 def _admin_runner(app: web.Application) -> GatewayRunner:
-    """Return the runner of the listener for operators, with connections of its own: it answers when others wait."""
+    """Return the runner of the listener for operators, with its own connections, so that it always answers."""
     app[LIMITS] = ConnectionLimits(Peers(ADMIN_EACH, ADMIN_CONNECTIONS), Unread(), lambda _: None)
     return GatewayRunner(app, drain=0)
 

@@ -154,7 +154,7 @@ def _oauth(section: Section, folder: Path, environ: Mapping[str, str], public_ur
         section.problem("client_secret takes a client_id", "client_secret")
     skew = section.duration("skew", parse_duration(DEFAULTS["auth[].skew"]))
     if skew > LONGEST_SKEW:
-        section.problem("at most 5m: longer, an expired token is no expired token", "skew")
+        section.problem("at most 5m: a longer one would accept expired tokens", "skew")
     session = section.duration("session", parse_duration(DEFAULTS["auth[].session"]))
     if not 60 <= session <= 30 * 86400:
         section.problem("from 1m to 30d", "session")

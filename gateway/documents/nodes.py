@@ -191,7 +191,7 @@ class _Builder:
             self._problem(event, "a key must not be empty")
         elif value in frame.keys:
             line, column = frame.keys[value]
-            self._problem(event, f"duplicate key {quote(value)}: it stands on line {line}, column {column} already")
+            self._problem(event, f"duplicate key {quote(value)}: it is already on line {line}, column {column}")
         else:
             frame.keys[value] = _at(event)
             frame.key = value

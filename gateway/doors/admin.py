@@ -147,7 +147,7 @@ class MetricsDoor:
 
 
 def admin_application(health: Health, metrics: MetricsDoor, names: Collection[str]) -> web.Application:
-    """Return the application of the listener for operators, which identifies nobody.
+    """Return the application of the listener for operators, which authenticates no caller.
 
     It answers to IP addresses, `localhost` and `names`, so that no web page reaches it by a name of its own (DNS
     rebinding), and to no web page at all.

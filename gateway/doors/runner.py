@@ -148,7 +148,7 @@ class Drain(Protocol):
         ...
 
     def begin(self) -> None:
-        """End what nobody waits for: long-lived streams, polls without an answer."""
+        """End requests without an awaited answer: long-lived streams, pending polls."""
         ...
 
     async def end(self, seconds: float) -> None:

@@ -106,7 +106,7 @@ class Approvers:
         try:
             await way.over(question, state)
         except Exception:
-            log.exception("%s could not be told that a question is over", way.name)
+            log.exception("%s could not be notified that a question is over", way.name)
 
 
 TIMESTAMP = "webmcp-gateway-timestamp"

@@ -188,7 +188,7 @@ class Connecting:
         try:
             return await run_flow(revoke(spec, kept.token, self._now()), self._servers[credential])
         except Refusal as refusal:
-            log.warning("the server of a disconnected account could not be told: %s", refusal.detail)
+            log.warning("the server of a disconnected account could not be notified: %s", refusal.detail)
             return False
 
     def _place(self, name: str | None) -> str:
@@ -198,7 +198,7 @@ class Connecting:
     def _spec(self, credential: str, principal: Principal) -> OAuth:
         if principal.shared:
             raise Refusal(
-                Reason.BAD_REQUEST, "You are no single person here, and accounts belong to persons.", status=403
+                Reason.BAD_REQUEST, "This caller is not a single person, and accounts belong to persons.", status=403
             )
         if credential not in self._specs:
             raise Refusal(Reason.BAD_REQUEST, "There is no such account to connect here.", status=404)

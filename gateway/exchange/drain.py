@@ -98,7 +98,7 @@ class RunningCalls:
         return task.uncancel() == 0
 
     def begin(self) -> None:
-        """End the endless streams: nobody waits for them."""
+        """End the endless streams, since no client waits for their end."""
         self._draining = True
         self._cancel(self._streams)
 

@@ -178,10 +178,10 @@ class RelayTools:
 
 def _proof(arguments: Arguments, client: MountClient) -> str:
     if client.caller is not None:
-        raise Refusal(Reason.BAD_REQUEST, "This view is told of calls by its connection.")
+        raise Refusal(Reason.BAD_REQUEST, "This view receives calls over its connection.")
     proof = read_optional_text(arguments, "_view")
     if proof is None:
-        raise Refusal(Reason.VIEW_UNPROVEN, "Only an attached view has calls to ask for: `_view` is missing.")
+        raise Refusal(Reason.VIEW_UNPROVEN, "Only an attached view can poll for calls: `_view` is missing.")
     return proof
 
 

@@ -394,8 +394,8 @@ def _opener() -> str:
 
 def _words(full: TooManySessions) -> str:
     if full.of_all:
-        return f"all callers together have {full.most} here, as many as `mcp.sessions` says"
-    return f"this caller has {full.most} here, as many as `mcp.sessions_each` says"
+        return f"all callers together have {full.most} here, the limit of `mcp.sessions`"
+    return f"this caller has {full.most} here, the limit of `mcp.sessions_each`"
 
 
 class _Full(Exception):

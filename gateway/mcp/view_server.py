@@ -259,7 +259,7 @@ class UiPeer:
         try:
             await self._answers.follow(self._speaker)
         except (MCPError, Refusal) as error:
-            log.info("a view is told of no changes: %s", error)
+            log.info("a view cannot be notified of changes: %s", error)
 
     def cancel_all(self) -> None:
         """Cancel every call in flight; none of them is answered."""

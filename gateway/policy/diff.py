@@ -368,7 +368,7 @@ class Change:
 
     @property
     def place(self) -> str | None:
-        """Where the rule is written; None for the whole file."""
+        """The line of the rule; None for the whole file."""
         return rule_place(self.line, self.file) if self.line is not None else None
 
 

@@ -45,7 +45,7 @@ class CandidateRoute:
 
     @property
     def place(self) -> str:
-        """Where the rule is written."""
+        """The place of the rule."""
         return rule_place(self.line, self.file)
 
 
@@ -212,7 +212,7 @@ def _remedy(policy: Policy, request: CanonicalRequest, decision: Decision) -> st
     route = policy.routes.find(request.method, request.path, request.backend)
     if route is not None and route.deny is not None:
         where = _where(route)
-        return f"the rule {where} denies this on purpose: a route for it would have to stand before that line"
+        return f"the rule {where} denies this on purpose: a route for it must come before that line"
     if route is not None:
         return f"change the request, or the conditions of {route.template.text} ({route.place})"
     allowed = next((route for route in policy.routes.matching(request.path) if route.deny is None), None)

@@ -343,7 +343,7 @@ def _within(route: Route, organisation: Organisation) -> Route:
 def _frame(text: str) -> str:
     origin = parse_origin(text)
     if re.search(r"[\[_]", origin):
-        raise ValueError(f'"{text[:80]}" can stand in no content security policy: use letters, digits and -')
+        raise ValueError(f'"{text[:80]}" cannot be part of a content security policy: use letters, digits and -')
     return origin
 
 

@@ -88,7 +88,7 @@ class Route:
 
     @property
     def place(self) -> str:
-        """Where the rule is written."""
+        """The place of the rule."""
         return rule_place(self.line, self.file)
 
     @property
@@ -158,7 +158,7 @@ class OrganisationRule:
 
     @property
     def does(self) -> str:
-        """What the rule does, in words."""
+        """The effect of the rule, in words."""
         words = [f"denied: {self.deny}"] if self.deny is not None else []
         words += [f"only where {self.when.text}"] if self.when is not None else []
         words += ["a person is asked first"] if self.confirm is not None else []
@@ -166,7 +166,7 @@ class OrganisationRule:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What the rule does, without its place."""
+        """The effect of the rule, without its place."""
         shape = (self.template.segments, self.template.rest, self.methods, self.deny, self.ceilings)
         asks = self.confirm and (self.confirm.initiators, self.confirm.grant, self.confirm.message)
         return (*shape, self.when and self.when.text, asks)
@@ -194,7 +194,7 @@ class ToolRule:
 
     @property
     def place(self) -> str:
-        """Where the rule is written."""
+        """The place of the rule."""
         return rule_place(self.line, self.file)
 
     @property

@@ -179,7 +179,7 @@ def _find_altered(row: Row[Any], raw: bytes, opened: set[str]) -> str | None:
     wrong = next((name for name in COLUMNS if name != "line" and getattr(row, name) != right[name]), None)
     if line.record.phase == "outcome":
         opened.discard(line.record.id)
-    return f"was altered: its column {wrong} does not say what the line does" if wrong is not None else None
+    return f"was altered: its column {wrong} differs from the line" if wrong is not None else None
 
 
 async def _insert(connection: AsyncConnection, chain: str, placed: Sequence[Placed]) -> None:

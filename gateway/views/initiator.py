@@ -261,6 +261,6 @@ class Taints:
         try:
             await work
         except OSError as error:
-            log.warning("the database does not know which views are the model's; a restart would forget it: %s", error)
+            log.warning("the database does not store which views are tainted, so a restart would lose it: %s", error)
             return False
         return True

@@ -41,7 +41,7 @@ LIST_PAUSE = 1.0
 ASKING = Rate(100, 1.0)
 """How often a view may poll and answer: more than twice the rate of the runtime."""
 
-ABSENT = "its view did not ask for calls: its tab sleeps, or is closed"
+ABSENT = "its view has not polled for calls: its tab is suspended or closed"
 
 MOST_CALLS = 64
 """Calls of one view that may be under way."""

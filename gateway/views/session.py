@@ -179,7 +179,7 @@ class PageSession:
         params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": own}
         version = (await self._ask("initialize", params)).get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise MCPError(mcp.INVALID_REQUEST, f"The page speaks no version of MCP that is known: {version!r:.100}")
+            raise MCPError(mcp.INVALID_REQUEST, f"The page supports no known version of MCP: {version!r:.100}")
         await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def _list_tools(self) -> list[mcp.Tool]:

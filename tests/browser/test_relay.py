@@ -218,7 +218,7 @@ async def test_a_tab_that_sleeps(page: Page, world: World, script: Path, monkeyp
         await offered(client)
         woken = await client.call_tool("cart_get_cart", {})
     assert result.is_error
-    assert "has not run: its view did not ask for calls: its tab sleeps" in said(result)
+    assert "has not run: its view has not polled for calls: its tab is suspended" in said(result)
     assert not woken.is_error, said(woken)
     assert [line for line in world.arrived() if line["method"] == "POST"] == []
 

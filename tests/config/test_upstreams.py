@@ -20,7 +20,7 @@ MISTAKES = [
         "by one of command, url, sse, websocket, server, not by",
     ),
     (f"{{a: {{{ONE}, lazzy: true}}}}", 'unknown key "lazzy", did you mean "lazy"?'),
-    (f"{{a: {{{ONE}}}, a: {{{ONE}}}}}", 'duplicate key "a": it stands on line 1, column 13 already'),
+    (f"{{a: {{{ONE}}}, a: {{{ONE}}}}}", 'duplicate key "a": it is already on line 1, column 13'),
     (f"{{a b: {{{ONE}}}}}", "the name 'a b' must be a lower-case letter, then up to 23 of a-z, 0-9 and -"),
     ("{a: {command: npx}}", "command: name a program and its arguments, as in [npx, -y, some-mcp-server]"),
     ("{a: {command: []}}", "command: name a program and its arguments, as in [npx, -y, some-mcp-server]"),

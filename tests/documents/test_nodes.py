@@ -66,7 +66,7 @@ HOSTILE = [
     ("a: !!python/object/apply:os.system [ls]", ["1:4: tag"]),
     ("a: !!str 1", ["1:4: tag"]),
     ("a: ! 1", ["1:4: tag"]),
-    ("a: 1\nb: 2\na: 3", ['3:1: duplicate key "a": it stands on line 1']),
+    ("a: 1\nb: 2\na: 3", ['3:1: duplicate key "a": it is already on line 1']),
     ("{a: 1, a: 2}", ["1:8: duplicate"]),
     ("1: x", ["1:1: a key must be text"]),
     ("true: x", ["1:1: a key must be text"]),

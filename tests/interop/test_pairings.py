@@ -155,7 +155,7 @@ async def test_only_what_can_be_asked_anew_asks_a_modern_client(tmp_path: Path, 
         [tool] = [tool for tool in (await one.list_tools()).tools if tool.name == "ask"]
         assert tool.description in (
             "This client does not support elicitation/create.",
-            "It cannot be told which client this asks.",
+            "No client is known for this request.",
         )
         if mount:
             ref = types.PromptReference(name="p")

@@ -62,12 +62,12 @@ async def answers(http: aiohttp.ClientSession, url: str, *users: str) -> list[tu
         (
             Mount(sessions_each=2),
             ("", "", "", "i|c|other"),
-            "this caller has 2 here, as many as `mcp.sessions_each` says",
+            "this caller has 2 here, the limit of `mcp.sessions_each`",
         ),
         (
             Mount(sessions=2),
             ("", "i|c|one", "i|c|two"),
-            "all callers together have 2 here, as many as `mcp.sessions` says",
+            "all callers together have 2 here, the limit of `mcp.sessions`",
         ),
     ],
     ids=("each", "all"),

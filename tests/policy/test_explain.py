@@ -68,7 +68,7 @@ def test_steps() -> None:
             "GET",
             "/api/admin/x",
             ["denies"],
-            "the rule on line 7 denies this on purpose: a route for it would have to stand before that line",
+            "the rule on line 7 denies this on purpose: a route for it must come before that line",
         ),
         (
             "GET",

@@ -83,7 +83,7 @@ WRONG = [
     ("version: 2", "must be the number 1, not the number 2"),
     (BASE + "rutes: []", 'unknown key "rutes", did you mean "routes"?'),
     (BASE + "frames: ['https://maps.example.com/x']", "is not an origin"),
-    (BASE + "frames: ['https://[::1]']", "can stand in no content security policy"),
+    (BASE + "frames: ['https://[::1]']", "cannot be part of a content security policy"),
     (BASE + "links: {allow: [shop.example.com]}", "is not an origin with a path"),
     (BASE + "links: {allow: ['https://shop.example.com/a?b']}", "is not an origin with a path"),
     (BASE + "links: {allow: ['https://shop.example.com/*']}", "write {name} for one segment"),

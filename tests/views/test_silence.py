@@ -64,7 +64,7 @@ async def test_a_call_fails_when_its_view_is_lost(house: House, monkeypatch: pyt
     await house.view.poll(0)
     result = await house.call()
     assert result.is_error
-    assert "has not run: its view did not ask for calls" in said(result)
+    assert "has not run: its view has not polled for calls" in said(result)
     assert "Ask the person to bring the app to the front" in said(result)
 
 

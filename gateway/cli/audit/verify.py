@@ -258,7 +258,7 @@ def _tell(judged: Judged) -> None:
     if len(verdict.problems) > 10:
         click.echo(f"  and {len(verdict.problems) - 10} more that follow")
     if verdict.deleted:
-        click.echo(f"  the values of {verdict.deleted:,} lines were deleted, as audit.retain says")
+        click.echo(f"  the values of {verdict.deleted:,} lines were deleted, as configured by audit.retain")
     if verdict.cut_off is not None:
         why = "it was cut off while it was written, as when the gateway is killed, and is no sign of tampering"
         click.echo(f"  {verdict.cut_off} is the beginning of a line: {why}; the next start sets it aside")

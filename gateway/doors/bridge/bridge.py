@@ -136,4 +136,4 @@ async def close_all(sockets: Sequence[web.WebSocketResponse], code: int, why: by
     )
     for failure in failures:
         if isinstance(failure, BaseException):
-            log.warning("a host page could not be told that its connection ends: %r", failure)
+            log.warning("a host page could not be notified that its connection ends: %r", failure)

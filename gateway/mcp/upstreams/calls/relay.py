@@ -316,7 +316,7 @@ def _read_input_request(request: object) -> tuple[str, Message]:
     method = request.get("method") if isinstance(request, dict) else None
     params = request.get("params", {}) if isinstance(request, dict) else None
     if method not in ("elicitation/create", "sampling/createMessage", "roots/list") or not isinstance(params, dict):
-        raise MCPError(types.INTERNAL_ERROR, "The upstream asks for what the client does not know.")
+        raise MCPError(types.INTERNAL_ERROR, "The upstream requests something that the client does not support.")
     return method, legacy_request(params)
 
 

@@ -308,7 +308,7 @@ class Feed:
             try:
                 await self._listened(session, self._missed if told.done() else partial(told.set_result, None))
             except (UpstreamLost, MCPError) as error:
-                log.debug("an upstream tells of no changes: %s", error)
+                log.debug("an upstream sends no notifications of changes: %s", error)
                 if isinstance(error, MCPError) and not told.done():
                     told.set_exception(error)
                     told.exception()  # marks the exception as retrieved

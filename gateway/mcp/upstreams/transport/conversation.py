@@ -349,7 +349,7 @@ class UpstreamConversation:
             return
         call = self._calls.get(related) if related is not None else self._only(method)
         if call is None or call.asker is None:
-            self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "It cannot be told which client this asks."))
+            self._spawn(partial(self._refuse, id, types.INVALID_REQUEST, "No client is known for this request."))
         elif len(self._asked) >= MAX_ASKED:
             _ASKED.exceeded()
             self._spawn(partial(self._refuse, id, types.INTERNAL_ERROR, "Too many requests of yours wait already."))
