@@ -38,7 +38,7 @@ from gateway.config import Config, Notices, Reading, UpstreamApp
 from gateway.config.values import HttpClientKind
 from gateway.doors import mcp as mcp_door
 from gateway.doors.accounts import AccountsDoor
-from gateway.doors.admin import Check, Health, MetricsDoor, Stage, admin_application
+from gateway.doors.admin import Health, MetricsDoor, ReadinessCheck, Stage, admin_application
 from gateway.doors.assets import built
 from gateway.doors.bridge.bridge import BridgeDoor
 from gateway.doors.bridge.bridge_state import BridgeState, ResumeTokens, Tickets
@@ -423,14 +423,14 @@ class _Gateway:
         """Answer all running calls with an error now."""
         self._calls.cut()
 
-    def _checks(self) -> dict[str, Check]:
+    def _checks(self) -> dict[str, ReadinessCheck]:
         """Return what all requests depend on; a record that may be missing is no such thing."""
 
         async def journal() -> None:
             if self._config.audit.on_failure != OnFailure.CONTINUE:
                 self._journal.check()
 
-        return {"database": Check(self._database.check), "journal": Check(journal)}
+        return {"database": ReadinessCheck(self._database.check), "journal": ReadinessCheck(journal)}
 
     def _facts(self) -> dict[str, Json]:
         """Return what `/readyz` tells besides: nothing of it refuses all requests."""

@@ -11,7 +11,7 @@ CLIENT: Final[ContextVar[str | None]] = ContextVar("client", default=None)
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestFacts:
     """The facts of a request for the access log; the exchange adds its app and trace. `since` is monotonic."""
 
     client: str | None
@@ -20,5 +20,5 @@ class Seen:
     trace: str | None = None
 
 
-SEEN: Final[ContextVar[Seen | None]] = ContextVar("seen", default=None)
+SEEN: Final[ContextVar[RequestFacts | None]] = ContextVar("seen", default=None)
 """None if the request is not logged."""

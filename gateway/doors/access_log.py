@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.client_address import CLIENT, SEEN, Seen
+from gateway.client_address import CLIENT, SEEN, RequestFacts
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json, Principal
 from gateway.traces import read_trace
@@ -18,23 +18,23 @@ from gateway.traces import read_trace
 log: Final = logging.getLogger("gateway.access")
 """The logger; the log's limit of lines does not apply to it."""
 
-ACCESS: Final = web.RequestKey("access", Seen)
+ACCESS: Final = web.RequestKey("access", RequestFacts)
 """What is known of a request that is logged."""
 
 LONGEST_PATH: Final = 2048
 
 
-def begin() -> Seen | None:
+def begin() -> RequestFacts | None:
     """Return the object that is filled while the current task serves a request; None if nothing is logged."""
     if not log.isEnabledFor(logging.INFO):
         return None
-    seen = Seen(client=CLIENT.get(), since=time.perf_counter())
+    seen = RequestFacts(client=CLIENT.get(), since=time.perf_counter())
     SEEN.set(seen)
     return seen
 
 
 def write(
-    seen: Seen,
+    seen: RequestFacts,
     method: str,
     target: str,
     host: str,

@@ -28,7 +28,7 @@ SLOW: Final = 2.0
 """Seconds after which a check that has not ended counts as failed."""
 
 
-class Check:
+class ReadinessCheck:
     """One thing that requests depend on; `run` raises `OSError` if they would be refused for lack of it."""
 
     def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -79,7 +79,7 @@ class Health:
     `checks` are named; `facts` are further members of the answer, which have no effect on its status.
     """
 
-    def __init__(self, checks: Mapping[str, Check], facts: Callable[[], Mapping[str, Json]]) -> None:
+    def __init__(self, checks: Mapping[str, ReadinessCheck], facts: Callable[[], Mapping[str, Json]]) -> None:
         self.stage = Stage.STARTING
         self._checks = checks
         self._facts = facts
