@@ -1,25 +1,70 @@
-"""Reads the outcomes in a copy of the record one at a time: a journal, or the SQLite database filled from it."""
+"""Reads the outcomes in a record one at a time: a journal, or the database that is filled from it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote
+
+import click
+from sqlalchemy import Select, func, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult, create_async_engine
 
 from gateway.cli.group import Unusable
 from gateway.documents.reader import open_file
 from gateway.model import AuditRecord
 from gateway.stores.lines import LINE_START, raw_lines, read_line
+from gateway.stores.schema import AUDIT
+from gateway.stores.sql import DRIVERS, first_line
 
 _SQLITE: Final = b"SQLite format 3\0"
 _OUTCOME: Final = b'"phase":"outcome"'
 _LINES: Final = "select line from audit where phase = 'outcome'"
 _COUNT: Final = "select count(*) from audit where phase = 'outcome'"
+
+
+_POSTGRESQL: Final = re.compile(r"postgres(ql)?(\+asyncpg)?://")
+_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRecord:
+    """The record in a PostgreSQL database; as text without its password."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The name of the database."""
+        return make_url(self.url).database or "postgresql"
+
+    def __str__(self) -> str:
+        return make_url(self.url).render_as_string(hide_password=True)
+
+
+RecordPlace: TypeAlias = Path | PostgresRecord
+
+
+class RecordType(click.ParamType[RecordPlace]):
+    """The argument of a command that reads a record: a file, or a postgresql:// URL."""
+
+    name = "path or url"
+
+    def convert(
+        self, value: str | RecordPlace, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RecordPlace:
+        if not isinstance(value, str):
+            return value
+        return PostgresRecord(value) if _POSTGRESQL.match(value) else Path(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +75,18 @@ class Read:
     record: AuditRecord | None
 
 
-def is_record(path: Path) -> bool:
-    """Return whether a file is a journal or a database, by its first bytes."""
+def is_record(path: RecordPlace) -> bool:
+    """Return whether it is a database, or a file that is a journal or a database by its first bytes."""
+    if isinstance(path, PostgresRecord):
+        return True
     start = _start(path)
     return start.startswith(_SQLITE) or start.startswith(LINE_START)
 
 
-def total(path: Path) -> int:
+def total(path: RecordPlace) -> int:
     """Return the size of the record, in the unit of `Read.done`. Raises `Unusable` if the file is neither kind."""
+    if isinstance(path, PostgresRecord):
+        return _count(path)
     start = _start(path)
     if start.startswith(_SQLITE):
         with closing(_database(path)) as database:
@@ -47,8 +96,11 @@ def total(path: Path) -> int:
     return path.stat().st_size
 
 
-def outcomes(path: Path) -> Iterator[Read]:
+def outcomes(path: RecordPlace) -> Iterator[Read]:
     """Yield every outcome of the record in `path`, one at a time."""
+    if isinstance(path, PostgresRecord):
+        yield from _of_postgresql(path)
+        return
     if _start(path).startswith(_SQLITE):
         yield from _of_database(path)
         return
@@ -56,6 +108,57 @@ def outcomes(path: Path) -> Iterator[Read]:
         for offset, raw in raw_lines(file):
             if _OUTCOME in raw:
                 yield Read(offset, _record(raw))
+
+
+def _of_postgresql(record: PostgresRecord) -> Iterator[Read]:
+    """Read in one transaction that can write nothing."""
+    wanted = select(AUDIT.c.line).where(AUDIT.c.phase == "outcome").order_by(AUDIT.c.time, AUDIT.c.writer, AUDIT.c.seq)
+    done = 0
+    try:
+        with asyncio.Runner() as runner:
+            engine = _engine(record)
+            connection = runner.run(_connected(engine))
+            try:
+                result = runner.run(_streamed(connection, wanted))
+                while rows := runner.run(result.fetchmany(_ROWS)):
+                    for (line,) in rows:
+                        done += 1
+                        yield Read(done, _record(str(line).encode()))
+            finally:
+                runner.run(connection.close())
+                runner.run(engine.dispose())
+    except (SQLAlchemyError, OSError) as error:
+        raise Unusable(f"{record}: cannot be read: {first_line(error)}") from error
+
+
+async def _connected(engine: AsyncEngine) -> AsyncConnection:
+    connection = await engine.connect()
+    return await connection.execution_options(postgresql_readonly=True)
+
+
+async def _streamed(connection: AsyncConnection, wanted: Select[tuple[str]]) -> AsyncResult[tuple[str]]:
+    return await connection.stream(wanted)
+
+
+def _count(record: PostgresRecord) -> int:
+    async def counted() -> int:
+        engine = _engine(record)
+        try:
+            async with engine.connect() as connection:
+                wanted = select(func.count()).select_from(AUDIT).where(AUDIT.c.phase == "outcome")
+                return int((await connection.execute(wanted)).scalar_one())
+        finally:
+            await engine.dispose()
+
+    try:
+        return asyncio.run(counted())
+    except (SQLAlchemyError, OSError) as error:
+        raise Unusable(f"{record}: cannot be read: {first_line(error)}") from error
+
+
+def _engine(record: PostgresRecord) -> AsyncEngine:
+    url = make_url(record.url)
+    return create_async_engine(url.set(drivername=DRIVERS.get(url.drivername, url.drivername)), hide_parameters=True)
 
 
 def _of_database(path: Path) -> Iterator[Read]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,12 +20,23 @@ from sqlalchemy import (
     Table,
     Text,
     inspect,
+    literal,
+    select,
     text,
 )
 
+log = logging.getLogger(__name__)
+
 METADATA: Final = MetaData()
 
-SCHEMA_VERSION: Final = Table("schema_version", METADATA, Column("version", Integer, nullable=False))
+SCHEMA_VERSION: Final = Table(
+    "schema_version", METADATA, Column("version", Integer, nullable=False), Column("oldest", Integer)
+)
+"""The version of the tables, and the oldest version whose gateways can use them (NULL: only `version` itself).
+
+Versions change tables in two steps, as long as gateways of the version before may run beside: one adds what is new,
+and a later one removes what no gateway uses any more.
+"""
 
 AUDIT: Final = Table(
     "audit",
@@ -272,24 +284,57 @@ LAUNCHES: Final = Table(
 """
 
 
+def version_of(connection: Connection) -> int:
+    """Return the version of the tables, 0 for an empty database. Raises ValueError if this gateway is too old."""
+    found, oldest = _versions(connection)
+    if found > len(MIGRATIONS) < oldest:
+        raise ValueError(
+            f"it has version {found}, and this gateway knows up to {len(MIGRATIONS)}: run the newer gateway that has "
+            "migrated it, or restore the backup of before (`webmcp-gateway storage restore`)"
+        )
+    return found
+
+
+def _versions(connection: Connection) -> tuple[int, int]:
+    if not inspect(connection).has_table(SCHEMA_VERSION.name):
+        return 0, 0
+    known = {column["name"] for column in inspect(connection).get_columns(SCHEMA_VERSION.name)}
+    found = connection.execute(select(SCHEMA_VERSION.c.version)).scalar() or 0
+    oldest = connection.execute(select(SCHEMA_VERSION.c.oldest)).scalar() if "oldest" in known else None
+    return found, found if oldest is None else oldest
+
+
 def migrate(connection: Connection) -> None:
-    """Migrate the database to this version, in the transaction of `connection`. Raises ValueError if it is newer."""
-    found = 0
-    if inspect(connection).has_table(SCHEMA_VERSION.name):
-        found = connection.execute(SCHEMA_VERSION.select()).scalar() or 0
-    if found > len(MIGRATIONS):
-        raise ValueError(f"it has version {found}, this gateway knows up to {len(MIGRATIONS)}: update the gateway")
+    """Migrate the database to this version, in the transaction of `connection`. Raises ValueError if it is too new.
+
+    A newer database that gateways of this version can use is left as it is.
+    """
+    found = version_of(connection)
     for step in MIGRATIONS[found:]:
         step(connection)
     if found < len(MIGRATIONS):
         connection.execute(SCHEMA_VERSION.delete())
-        connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS)))
+        connection.execute(SCHEMA_VERSION.insert().values(version=len(MIGRATIONS), oldest=OLDEST))
 
 
 def _audit_anew(connection: Connection) -> None:
-    """Recreate the tables with a new line format; the journal fills them again."""
+    """Create the tables with a new line format, which the journal fills.
+
+    The old lines are kept under another name: their journal may have been moved away.
+    """
     for table in (AUDIT, FILLED):
-        table.drop(connection, checkfirst=True)
+        if not inspect(connection).has_table(table.name):
+            continue
+        if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is None:
+            table.drop(connection)
+            continue
+        kept = f"{table.name}_before_4"
+        for index in inspect(connection).get_indexes(table.name):
+            connection.execute(text(f"DROP INDEX {index['name']}"))
+        connection.execute(text(f"ALTER TABLE {table.name} RENAME TO {kept}"))
+        if connection.dialect.name == "postgresql":
+            connection.execute(text(f"ALTER INDEX IF EXISTS {table.name}_pkey RENAME TO {kept}_pkey"))
+        log.warning("the record's old lines are kept in the table %s: no version of the gateway reads them", kept)
     METADATA.create_all(connection, [AUDIT, FILLED])
 
 
@@ -337,5 +382,12 @@ MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = (
     _index(SESSIONS, "sessions_owner"),
     _create(MCP_SESSIONS),
     _create(LAUNCHES),
+    _add(SCHEMA_VERSION.c.oldest),
 )
-"""The migration from each version n to n + 1, beginning with an empty database."""
+"""The migration from each version n to n + 1, beginning with an empty database.
+
+Each must do nothing when it runs again, since SQLite commits before the version is written.
+"""
+
+OLDEST: Final = 18
+"""The oldest version whose gateways can use the tables as they are now: raise it with a step that takes away."""

@@ -29,6 +29,7 @@ ENDS = {
     ("README.md", "policy explain DELETE /api/cart/7 --initiator model"): 1,  # a first policy allows reads only
     ("README.md", "policy replay gateway.journal --policy policies/cart.yaml"): 1,  # a decision would change
     ("commands.md", "policy replay gateway.journal --policy new.yaml"): 1,  # it has no route for the request
+    ("commands.md", "storage restore gateway-monday.tar"): 2,  # a gateway runs here
 }
 """Exit codes other than 0."""
 

@@ -28,7 +28,7 @@ from gateway.cli.learn.proposals import (
 from gateway.cli.learn.traffic import Traffic
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.cli.private import opener
-from gateway.cli.records import is_record
+from gateway.cli.records import PostgresRecord, RecordPlace, RecordType, is_record
 from gateway.errors import DocumentError
 from gateway.model import Json
 from gateway.policy import Policy, load_policy, parse_policy
@@ -49,7 +49,7 @@ class Result:
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("source", type=RecordType())
 @click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="The policy file to extend or to create.")
 @click.option(
     "--backend", metavar="URL|NAME", help="The API's URL for a new policy; otherwise the name of a backend in it."
@@ -62,7 +62,7 @@ class Result:
 @click.pass_context
 def learn(
     ctx: click.Context,
-    source: Path,
+    source: RecordPlace,
     into: Path | None,
     backend: str | None,
     app: str | None,
@@ -71,7 +71,7 @@ def learn(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Propose routes from SOURCE: a journal, its SQLite database, or an OpenAPI 3.x file.
+    """Propose routes from SOURCE: a journal, its database (SQLite file or postgresql:// URL), or an OpenAPI 3.x file.
 
     From a record it uses requests of persons that were allowed (by a rule or by report mode) and succeeded. From an API
     description it uses paths, methods and schemas of JSON bodies. No route ends in `**`; unsafe methods need an
@@ -101,9 +101,9 @@ def learn(
 
 
 def _findings(
-    source: Path, policy: Policy | None, backend: str | None, app: str | None, *, deprecated: bool, quiet: bool
+    source: RecordPlace, policy: Policy | None, backend: str | None, app: str | None, *, deprecated: bool, quiet: bool
 ) -> Findings:
-    if not is_record(source):
+    if not isinstance(source, PostgresRecord) and not is_record(source):
         return learn_openapi(source, _base(policy, backend), deprecated=deprecated)
     traffic = Traffic(app)
     damaged = 0
@@ -141,7 +141,9 @@ def _names(policy: Policy) -> str:
     return ", ".join(policy.backends) or "no backends"
 
 
-def _result(source: Path, into: Path | None, policy: Policy | None, backend: str | None, found: Findings) -> Result:
+def _result(
+    source: RecordPlace, into: Path | None, policy: Policy | None, backend: str | None, found: Findings
+) -> Result:
     text = into.read_text("utf-8") if into is not None and policy is not None else _new(source, backend, found)
     present = policy or parse_policy(text, "the new policy")
     learned, left = undecided_routes(
@@ -160,7 +162,7 @@ def _result(source: Path, into: Path | None, policy: Policy | None, backend: str
     return Result(whole, files, routes, [*left, *found.left_out])
 
 
-def _new(source: Path, backend: str | None, found: Findings) -> str:
+def _new(source: RecordPlace, backend: str | None, found: Findings) -> str:
     url = backend or found.backend
     if url is None:
         known = "use --into with a policy that contains it, or name it, such as --backend https://api.example.com"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import click
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.cli.group import UNUSABLE
-from gateway.cli.records import Read, outcomes, total
+from gateway.cli.records import Read, RecordPlace, outcomes, total
 from gateway.errors import DocumentError, Problem
 from gateway.jsontext.writing import indented_json
 from gateway.model import Json
@@ -65,7 +64,7 @@ STEP: Final = 256
 """Outcomes between updates of the bar."""
 
 
-def shown_outcomes(record: Path, description: str, *, quiet: bool) -> Iterator[Read]:
+def shown_outcomes(record: RecordPlace, description: str, *, quiet: bool) -> Iterator[Read]:
     """Yield every outcome of `record`; without a bar if `quiet`, or without a terminal."""
     size = total(record)
     times = (TimeElapsedColumn(), TimeRemainingColumn())

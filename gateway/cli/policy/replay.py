@@ -13,6 +13,7 @@ from rich.text import Text
 from gateway.cli.group import Unusable
 from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.cli.policy.sources import load
+from gateway.cli.records import RecordPlace, RecordType
 from gateway.model import Json
 from gateway.policy import Policy
 from gateway.policy.replay import Replayed, replay_decision
@@ -83,7 +84,7 @@ class ReplayResult:
 
 
 @click.command()
-@click.argument("audit", type=click.Path(path_type=Path))
+@click.argument("audit", type=RecordType())
 @click.option("--policy", "file", required=True, type=click.Path(path_type=Path), help="The policy to try.")
 @click.option("--app", metavar="ID", help="The app whose requests are replayed, if the record contains several.")
 @click.option(
@@ -95,10 +96,11 @@ class ReplayResult:
 )
 @json_option
 @click.pass_context
-def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on: str, as_json: bool) -> None:
+def replay(ctx: click.Context, audit: RecordPlace, file: Path, app: str | None, fail_on: str, as_json: bool) -> None:
     """Find recorded requests and tool calls that another policy would decide differently.
 
-    AUDIT is a journal, or the SQLite database that was filled from it; the gateway may be running. Limits are not
+    AUDIT is a journal, or the database that is filled from it: an SQLite file, or a postgresql:// URL, whose password
+    may be in PGPASSWORD. The gateway may be running. Limits are not
     replayed, and report mode is ignored. Records contain no bodies, headers, roles or claims: requests to rules that
     need these are counted and listed.
 
@@ -118,7 +120,7 @@ def replay(ctx: click.Context, audit: Path, file: Path, app: str | None, fail_on
         ctx.exit(FAILED)
 
 
-def _replay(audit: Path, policy: Policy, app: str | None, *, quiet: bool) -> ReplayResult:
+def _replay(audit: RecordPlace, policy: Policy, app: str | None, *, quiet: bool) -> ReplayResult:
     found = ReplayResult()
     apps: set[str] = set()
     for read in shown_outcomes(audit, f"Replaying {audit.name}", quiet=quiet):

@@ -1,4 +1,4 @@
-"""`storage`: manages what pages of apps with `storage: gateway` store for people."""
+"""`storage`: backs up, restores and checks the state, and manages what pages of apps store for people."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from gateway.cli.group import CommandGroup
 
 storage = CommandGroup(
     name="storage",
-    purpose="List and delete page storage on the gateway.",
+    purpose="Back up, restore and check the state; list and delete page storage.",
     commands_in={
+        "backup": "gateway.cli.storage.state:back_up_state",
+        "restore": "gateway.cli.storage.state:restore_state",
+        "check": "gateway.cli.storage.state:check_state",
         "list": "gateway.cli.storage.commands:list_storage",
         "delete": "gateway.cli.storage.commands:delete_storage",
     },
