@@ -55,12 +55,16 @@ class RunningGateway:
 
     def run(self, attempt: Callable[[Doors], Attempt], data: bytes) -> None:
         """Try one input. Raises AssertionError, also for an error that is only logged."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._doors = self._loop.run_until_complete(self._start())
+        loop = self._loop or self.start()
         self._errors.messages.clear()
-        self._loop.run_until_complete(attempt(self._doors)(data))
+        loop.run_until_complete(attempt(self._doors)(data))
         assert not self._errors.messages, self._errors.messages
+
+    def start(self) -> asyncio.AbstractEventLoop:
+        """Start the gateway, and return its event loop."""
+        self._loop = loop = asyncio.new_event_loop()
+        self._doors = loop.run_until_complete(self._start())
+        return loop
 
     def close(self) -> None:
         """Stop the gateway."""

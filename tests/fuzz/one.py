@@ -13,9 +13,10 @@ with atheris.instrument_imports(include=["gateway", "yaml", "yarl"]):
 
     TARGET = TARGETS.get(NAME)
     if TARGET is None:  # these need the whole gateway, which takes long to instrument
-        from tests.fuzz.doors import LIVE
+        from tests.fuzz.doors import GATEWAY, LIVE
 
         TARGET = LIVE[NAME]
+        GATEWAY.start()  # which counts for no input
 
 
 def main() -> None:
