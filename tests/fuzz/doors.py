@@ -89,10 +89,10 @@ class Doors:
     def __init__(self, world: World, client: aiohttp.ClientSession, stack: AsyncExitStack) -> None:
         self._world = world
         self._client = client
-        self._stack = stack
         self._host: Host | None = None
         self._view = ""
         self._held = AsyncExitStack()
+        stack.push_async_exit(self._held)
 
     async def frames(self, data: bytes) -> None:
         """Send any frames, each a text or, after a NUL, bytes, to a bridge without a ticket: it is closed, at most."""
@@ -113,6 +113,8 @@ class Doors:
     async def messages(self, data: bytes) -> None:
         """Send any JSON-RPC messages of a view, one in a line: each request is answered, or its connection ends."""
         host = await self._view_host()
+        if host is None:
+            return
         for line in data.split(b"\n")[:MOST]:
             channel = Channel.WEBMCP if line.startswith(b"!") else Channel.UI
             frame = b'{"view":"%b","channel":"%b","message":%b}' % (
@@ -170,11 +172,16 @@ class Doors:
         async with self._client.get(f"{self._world.console}/api/state") as answer:
             assert answer.status == 200
 
-    async def _view_host(self) -> Host:
+    async def _view_host(self) -> Host | None:
+        """Return the host page with the view; None after inputs that closed more than may be opened in a minute."""
         if self._host is None:
             self._host = await self._held.enter_async_context(connected(self._world, self._client))
-            self._stack.push_async_callback(self._held.aclose)
-            self._view = (await self._host.open()).view
+            try:
+                self._view = (await self._host.open()).view
+            except AssertionError as refused:
+                if "rate-limited" not in str(refused):
+                    raise
+                await self._drop()
         return self._host
 
     async def _drop(self) -> None:
