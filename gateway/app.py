@@ -140,8 +140,8 @@ class _Gateway:
         self._refused_callers = RefusedCallers(self._metrics, self._recorder)
         self._excess = ExceededBounds(self._metrics, self._recorder.refusals)
         self._in_flight = InFlight(config.server.requests_each, config.server.connections)
-        self._issuers = issuers_of(config, self._connections)
         self._entitlements = Entitlements()
+        self._issuers = issuers_of(config, self._connections, self._entitlements.arrived)
         entitle(self._entitlements, config.apps, config.upstreams)
         admits = self._entitlements.admits
         self._revocations = Revocations(
@@ -439,6 +439,16 @@ class _Gateway:
         configuration: dict[str, Json] = dict(problems)
         return {"running_calls": self._calls.count, "configuration": configuration, "upstreams": upstreams}
 
+    def _serves(self, principal: Principal, credential: str) -> bool:
+        """Return whether an app or upstream that `principal` may use sends this credential, or none does directly."""
+        users = [
+            app.config.id
+            for app in self._apps.values()
+            if any(backend.credential == credential for backend in app.config.policy.backends.values())
+        ]
+        users += [name for name, spec in self._upstreams.specs.items() if spec.credential == credential]
+        return not users or any(self._entitlements.admits(principal, name) for name in users)
+
     def _site(self, host: str) -> SiteDoor | None:
         """Return the site of the app at `host`, if there is one."""
         app = self._apps.at(host)
@@ -461,7 +471,7 @@ class _Gateway:
             downloads=DownloadDoor(self._views, self._recorder, rates),
             live=self._live,
             logout=self._logout(bridge, authentication),
-            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience),
+            connections=AccountsDoor(self._accounts.connecting, self._recorder, audience, self._serves),
             csrf=self._accounts.ring.derive("csrf tokens"),
             admits=self._entitlements.admits,
         )

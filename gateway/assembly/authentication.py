@@ -40,10 +40,17 @@ class IssuerServer:
     network: Network
 
 
-def issuers_of(config: Config, connections: Connections) -> Mapping[OAuthIssuer, Issuer]:
-    """Return the issuers of tokens and logins, by the `auth` entries that name them."""
+def issuers_of(
+    config: Config, connections: Connections, arrived: Callable[[Principal], None]
+) -> Mapping[OAuthIssuer, Issuer]:
+    """Return the issuers of tokens and logins, by the `auth` entries that name them.
+
+    `arrived` is called with each caller whose token was read, or introspected again.
+    """
     return {
-        method: Issuer(method, config.roles, HttpBackend(IssuerServer("auth", method.network), connections))
+        method: Issuer(
+            method, config.roles, HttpBackend(IssuerServer("auth", method.network), connections), arrived=arrived
+        )
         for method in config.auth
         if isinstance(method, OAuthIssuer)
     }

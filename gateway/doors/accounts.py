@@ -22,9 +22,19 @@ _DOWN = "The database does not answer: nothing was changed."
 
 
 class AccountsDoor:
-    """The REST API of connected accounts. `audience` returns a principal's token in links to it."""
+    """The REST API of connected accounts. `audience` returns a principal's token in links to it.
 
-    def __init__(self, connecting: Connecting, recorder: Recorder, audience: Callable[[Principal], str]) -> None:
+    `serves` returns whether something that the principal may use needs a credential: others are not offered.
+    """
+
+    def __init__(
+        self,
+        connecting: Connecting,
+        recorder: Recorder,
+        audience: Callable[[Principal], str],
+        serves: Callable[[Principal, str], bool] = lambda _, __: True,
+    ) -> None:
+        self._serves = serves
         self._connecting = connecting
         self._recorder = recorder
         self._audience = audience
@@ -51,7 +61,9 @@ class AccountsDoor:
         """List every account that this person can connect."""
         principal = request[PRINCIPAL]
         try:
-            found = [] if principal.shared else await self._connecting.list(principal)
+            every = [] if principal.shared else await self._connecting.list(principal)
+            # A connected account stays listed, so that its person can disconnect it.
+            found = [one for one in every if one.since is not None or self._serves(principal, one.credential)]
         except OSError:
             return refusal_response(503, "database-unavailable", _DOWN)
         return fresh({"for": self._audience(principal), "connections": [_connection_json(one) for one in found]})
@@ -61,6 +73,8 @@ class AccountsDoor:
         principal, name = request[PRINCIPAL], request.match_info["name"]
         if not principal.session:
             return _not_a_person()
+        if not self._serves(principal, name):
+            return refusal_response(404, "bad-request", "There is no such account to connect here.")
         meant = (await object_of(request)).get("for")
         if isinstance(meant, str) and meant and not equals_secret(meant, self._audience(principal)):
             return refusal_response(

@@ -199,7 +199,10 @@ class PublishedDocument(Generic[T]):
 
 
 class Issuer:
-    """The issuer of `spec`, reached through `backend`."""
+    """The issuer of `spec`, reached through `backend`.
+
+    `arrived` is called with each caller whose token was verified, or introspected again: its claims may be others.
+    """
 
     def __init__(
         self,
@@ -208,7 +211,9 @@ class Issuer:
         backend: Backend,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
+        arrived: Callable[[Principal], None] = lambda _: None,
     ) -> None:
+        self._arrived = arrived
         self._spec = spec
         self._roles = roles
         self._backend = backend
@@ -241,6 +246,7 @@ class Issuer:
                 known = replace(known, proof=f"{INTROSPECTED}:{key.hex()}")
                 self._opaque.put(key.hex(), (Secret(token), resources), left + self._spec.skew, known.id)
             self._good.put((key, resources), known, min(REMEMBERED, left), known.id)
+            self._arrived(known)
         return known
 
     async def active(self, id: str, *, anew: bool) -> bool | None:

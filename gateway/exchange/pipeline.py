@@ -185,6 +185,8 @@ class Exchange:
                 if pending is not None:
                     await record.close(status=STATUS[Reason.REPORTED_TO_MODEL], detail="waits for a person")
                     return pending
+                if parked is not None and not self._admits(caller.principal, caller.app):  # its claims were looked up
+                    raise Refusal(Reason.CONNECTION_LOST, NOT_SERVED)
                 await self._hooks.check_request(decided.canonical, caller)
                 await record.open(lasting=decided.streams)
                 last, answer = await self._send(app, decided, caller, record, stack, tell)

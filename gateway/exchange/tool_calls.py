@@ -192,6 +192,7 @@ class ToolCalls:
         await call.prepare(record)
         if decision.obligations.confirm is not None:
             await self._approve(decision.obligations.confirm, decision, version or "", call, record, tell)
+            self._check_access(call)  # its caller's claims were looked up
             record.mark("approve")
         await record.open()
 

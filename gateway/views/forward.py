@@ -191,7 +191,10 @@ class Forwarder:
 
         def deliver(running: Coroutine[Any, Any, mcp.CallToolResult]) -> Awaitable[mcp.CallToolResult]:
             asks = partial(self._calls.asks_about, target.id)
-            return self._later.run(principal, relay, running, asks, typed=tool.output_schema is not None)
+            admitted = partial(self._views.admits, principal, target.app)
+            return self._later.run(
+                principal, relay, running, asks, typed=tool.output_schema is not None, admitted=admitted
+            )
 
         return await self._calls.call(call, tell, deliver=deliver)
 
@@ -336,6 +339,7 @@ class _Kept:
     relay: Relay
     task: asyncio.Task[mcp.CallToolResult]
     asks: Callable[[], bool]
+    admitted: Callable[[], bool]
 
 
 class BackgroundCalls:
@@ -346,15 +350,23 @@ class BackgroundCalls:
         self._kept: dict[str, _Kept] = {}
 
     async def run(
-        self, principal: Principal, relay: Relay, work: Work, asks: Callable[[], bool], *, typed: bool = False
+        self,
+        principal: Principal,
+        relay: Relay,
+        work: Work,
+        asks: Callable[[], bool],
+        *,
+        typed: bool = False,
+        admitted: Callable[[], bool] = lambda: True,
     ) -> mcp.CallToolResult:
         """Return the result of `work`, or, if the view is quiet or slow, how to collect it. Cancelling this cancels it.
 
         `asks` tells whether a person is asked about a request of the view. For a `typed` tool, which has an output
-        schema, the collect message is an error: clients accept no other result that does not fit the schema.
+        schema, the collect message is an error: clients accept no other result that does not fit the schema. `admitted`
+        tells whether the principal may still use the app.
         """
         task = self._spawn(work)
-        kept = _Kept(principal, relay, task, asks)
+        kept = _Kept(principal, relay, task, asks, admitted)
         try:
             if await _wait_finished(kept):
                 return task.result()
@@ -370,7 +382,7 @@ class BackgroundCalls:
         Cancelling this does not cancel the call.
         """
         kept = self._kept.get(id)
-        if kept is None or kept.principal != principal:
+        if kept is None or kept.principal != principal or not kept.admitted():
             raise Refusal(
                 Reason.BAD_REQUEST, f"No call {id[:64]!r} waits: it was collected, or is older than ten minutes."
             )

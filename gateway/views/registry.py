@@ -381,6 +381,10 @@ class Views:
         mine = self._of.get(principal.id, {}).values()
         return [view for view in mine if app in (None, view.app) and self._admits(principal, view.app)]
 
+    def admits(self, principal: Principal, app: str) -> bool:
+        """Whether the principal may use the app."""
+        return self._admits(principal, app)
+
     def is_open(self, view: View) -> bool:
         """Whether the view is live."""
         return self._views.get(view.id) is view

@@ -26,11 +26,14 @@ from tests.world import Server, local_client, served
 
 PAY = """
 version: 1
-backends: {main: {url: "http://127.0.0.1:%d", network: private}}
+backends:
+  main: {url: "http://127.0.0.1:%d", network: private}
+  bank: {url: "http://127.0.0.1:9", network: private, credential: bank}
 routes:
-  - {path: /api/pay, methods: [GET]}
-  - {path: /api/feed, methods: [GET], stream: true}
-  - {path: /api/pay, methods: [POST], confirm: {when: [person, page, model], grant: 10m}}
+  - {path: /api/pay, methods: [GET], backend: main}
+  - {path: /api/feed, methods: [GET], backend: main, stream: true}
+  - {path: /api/pay, methods: [POST], backend: main, confirm: {when: [person, page, model], grant: 10m}}
+  - {path: /api/bank, methods: [GET], backend: bank}
 tools: {raise_pay: {}}
 mode: {report: {until: %s}}
 """
@@ -46,7 +49,9 @@ tools:
 
 CONFIG = """
 server: {{listen: "127.0.0.1:{port}"}}
-auth: [{{type: proxy, name: front, header: X-User, roles_header: X-Groups, proxies: [127.0.0.1]}}]
+auth: [{auth}{{type: proxy, name: front, header: X-User, roles_header: X-Groups, proxies: [127.0.0.1]}}]
+credentials:
+  bank: {{type: authorization_code, issuer: "http://127.0.0.1:9", client_id: us, network: private}}
 roles: {{approver: [boss], auditor: [audit], admin: [root]}}
 apps:
   pay: {{source: pay, policy: pay.yaml, access: {pay}}}
@@ -72,6 +77,8 @@ class Building:
     client: aiohttp.ClientSession
     arrived: list[str]
     reread: Callable[[], None]
+    auth: str = ""
+    """Further ways to authenticate, before the proxy."""
 
     @property
     def console(self) -> str:
@@ -80,7 +87,7 @@ class Building:
 
     def configure(self, pay: str = "{roles: [hr]}", books_access: str = "{when: '\"hr\" in principal.roles'}") -> None:
         """Write the configuration with these access rules."""
-        text = CONFIG.format(port=self.port, books=self.books, pay=pay, books_access=books_access)
+        text = CONFIG.format(port=self.port, books=self.books, pay=pay, books_access=books_access, auth=self.auth)
         (self.folder / "gateway.yaml").write_text(text.replace(", access: none", ""), "utf-8")
 
     async def mcp(
@@ -240,7 +247,7 @@ class Bridge:
 
 
 @asynccontextmanager
-async def building(folder: Path, until: str) -> AsyncIterator[Building]:
+async def building(folder: Path, until: str, auth: str = "") -> AsyncIterator[Building]:
     """Run the gateway with its backend and its upstream."""
     arrived: list[str] = []
 
@@ -266,7 +273,7 @@ async def building(folder: Path, until: str) -> AsyncIterator[Building]:
     door = Server()
     async with served(backend) as port, over_http(shop()) as books, local_client() as client:
         (folder / "pay.yaml").write_text(PAY % (port, until), "utf-8")
-        found = Building(folder, door.port, books, client, arrived, lambda: None)
+        found = Building(folder, door.port, books, client, arrived, lambda: None, auth)
         found.configure()
         path = folder / "gateway.yaml"
         app = build_app(load_config(path, {}), lambda: read_config(path, {}))

@@ -15,6 +15,7 @@ import pytest
 
 from gateway import mux
 from gateway.assembly.apps import in_one_task
+from tests.callers.issuer import issuer
 from tests.doors.access_world import HR, OTHER, Building, building
 
 UNTIL = (datetime.now(UTC) + timedelta(days=3)).date().isoformat()
@@ -181,6 +182,14 @@ async def test_for_whom_it_is_not_it_does_not_exist(place: Building, name: str, 
         assert admitted != excluded
 
 
+async def test_an_account_that_only_it_needs_is_not_offered(place: Building) -> None:
+    """The list of accounts, and beginning to connect one, are as without that credential."""
+    listed = [json.loads((await place.get(who, "/api/connections"))[1])["connections"] for who in (HR, OTHER)]
+    assert [[one["credential"] for one in found] for found in listed] == [["bank"], []]
+    refused = [await place.post(OTHER, f"/api/connections/{name}", {}) for name in ("bank", "nothing")]
+    assert refused[0] == refused[1]
+
+
 @pytest.mark.parametrize("path", ["/", "/api/pay", "/index.html"])
 async def test_its_site_refuses_in_words(place: Building, path: str) -> None:
     """The host of a site is public, so its refusal hides nothing; pages and requests are refused alike."""
@@ -311,3 +320,29 @@ async def test_the_organisation_and_the_parts_are_watched(tmp_path: Path) -> Non
 
         await place.until(broken, True)
         assert await offered()
+
+
+OAUTH = (
+    '{{type: oauth, issuer: "{url}", network: private, introspection: true, client_id: us, client_secret: s3cret-k4na, '
+    "audience: here}}, "
+)
+
+
+async def test_an_approval_comes_too_late_for_claims_that_have_changed(tmp_path: Path) -> None:
+    """The role is taken away at the issuer while a person is asked: nobody calls again, and nothing is sent."""
+    lead = {"x-user": "lead", "x-groups": "boss, hr"}
+    async with issuer() as there, building(tmp_path, UNTIL, OAUTH.format(url=there.url)) as place:
+        token = {"active": True, "token_type": "Bearer", **there.claims("here", roles=["hr"])}
+        there.introspected["opaque-ann"] = token
+        ann = {"authorization": "Bearer opaque-ann"}
+        arguments = {"url": "/api/pay", "method": "POST"}
+        calling = asyncio.ensure_future(place.call(ann, "http_request", arguments, "/mcp/pay"))
+        async with asyncio.timeout(10):
+            while not (asked := json.loads((await place.get(lead, "/api/approvals"))[1])["approvals"]):
+                await asyncio.sleep(0.05)
+        there.introspected["opaque-ann"] = {**token, "roles": ["sales"]}
+        status, _ = await place.post(lead, f"/api/approvals/{asked[0]['id']}", {"answer": "approve"})
+        assert status == 200
+        with pytest.raises(aiohttp.ServerDisconnectedError):  # as when a token is revoked
+            await calling
+        assert "POST /api/pay" not in place.arrived

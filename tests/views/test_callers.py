@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp_types import CallToolResult
 
 from gateway.callers.entitlements import Entitlements
 from gateway.callers.methods import PERSON_VIEWS
 from gateway.errors import Refusal
 from gateway.model import Initiator, Principal
 from gateway.policy import parse_policy
+from gateway.views.forward import BackgroundCalls
 from gateway.views.view import View
 from tests.views.pages import JsonObject, Page, connect, text, until
 from tests.views.rooms import Rooms, rooms
@@ -129,3 +133,30 @@ def test_watchers_hear_of_claims_that_change_a_list() -> None:
     rules.arrived(poorer)
     rules.arrived(ANN)  # an older token that is still valid brings nothing back
     assert heard == [poorer]
+
+
+class Quiet:
+    """A relay whose view shows no activity."""
+
+    def patience(self) -> float:
+        """Return how long to wait."""
+        return 0.0
+
+
+async def test_a_result_that_waits_is_gone_with_the_access() -> None:
+    """The result of a call that ran before is not collected any more."""
+    calls, admitted, go = BackgroundCalls(asyncio.ensure_future), [True], asyncio.Event()  # type: ignore[arg-type]  # tasks
+
+    async def work() -> CallToolResult:
+        await go.wait()
+        return CallToolResult(content=[])
+
+    relay: Any = Quiet()
+    later = await calls.run(ANN, relay, work(), lambda: False, admitted=lambda: admitted[0])
+    assert later.structured_content is not None
+    go.set()
+    admitted[0] = False
+    with pytest.raises(Refusal, match="No call"):
+        await calls.collect(ANN, str(later.structured_content["call"]))
+    admitted[0] = True
+    assert await calls.collect(ANN, str(later.structured_content["call"])) == CallToolResult(content=[])
