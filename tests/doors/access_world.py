@@ -79,6 +79,8 @@ class Building:
     reread: Callable[[], None]
     auth: str = ""
     """Further ways to authenticate, before the proxy."""
+    more: str = ""
+    """Further sections of the configuration."""
 
     @property
     def console(self) -> str:
@@ -88,7 +90,7 @@ class Building:
     def configure(self, pay: str = "{roles: [hr]}", books_access: str = "{when: '\"hr\" in principal.roles'}") -> None:
         """Write the configuration with these access rules."""
         text = CONFIG.format(port=self.port, books=self.books, pay=pay, books_access=books_access, auth=self.auth)
-        (self.folder / "gateway.yaml").write_text(text.replace(", access: none", ""), "utf-8")
+        (self.folder / "gateway.yaml").write_text(text.replace(", access: none", "") + self.more, "utf-8")
 
     async def mcp(
         self, who: dict[str, str], path: str, method: str, params: dict[str, Any], name: str = ""
@@ -247,7 +249,7 @@ class Bridge:
 
 
 @asynccontextmanager
-async def building(folder: Path, until: str, auth: str = "") -> AsyncIterator[Building]:
+async def building(folder: Path, until: str, auth: str = "", more: str = "") -> AsyncIterator[Building]:
     """Run the gateway with its backend and its upstream."""
     arrived: list[str] = []
 
@@ -273,7 +275,7 @@ async def building(folder: Path, until: str, auth: str = "") -> AsyncIterator[Bu
     door = Server()
     async with served(backend) as port, over_http(shop()) as books, local_client() as client:
         (folder / "pay.yaml").write_text(PAY % (port, until), "utf-8")
-        found = Building(folder, door.port, books, client, arrived, lambda: None, auth)
+        found = Building(folder, door.port, books, client, arrived, lambda: None, auth, more)
         found.configure()
         path = folder / "gateway.yaml"
         app = build_app(load_config(path, {}), lambda: read_config(path, {}))

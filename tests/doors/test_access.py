@@ -346,3 +346,23 @@ async def test_an_approval_comes_too_late_for_claims_that_have_changed(tmp_path:
         with pytest.raises(aiohttp.ServerDisconnectedError):  # as when a token is revoked
             await calling
         assert "POST /api/pay" not in place.arrived
+
+
+async def test_with_presence_an_app_is_not_opened_to_more_without_a_person(tmp_path: Path) -> None:
+    """Wider access waits, and the console says so; narrower access holds at once."""
+    root = {"x-user": "root", "x-groups": "root"}
+    async with building(tmp_path, UNTIL, more="approvals: {presence: webauthn}\n") as place:
+
+        async def told() -> bool:
+            return "waits for a person" in json.dumps((await place.state(root))["problems"])
+
+        place.configure(pay="{roles: [hr, sales]}")
+        await place.until(told, True)
+        assert (await place.mcp(OTHER, "/mcp/pay", "tools/list", {}))[0] == 404
+        place.configure(pay="{roles: [hr], when: '\"boss\" in principal.roles'}")
+
+        async def mount() -> int:
+            return (await place.mcp(HR, "/mcp/pay", "tools/list", {}))[0]
+
+        await place.until(mount, 404)
+        assert not await told()

@@ -145,7 +145,7 @@ class Quiet:
 
 async def test_a_result_that_waits_is_gone_with_the_access() -> None:
     """The result of a call that ran before is not collected any more."""
-    calls, admitted, go = BackgroundCalls(asyncio.ensure_future), [True], asyncio.Event()  # type: ignore[arg-type]  # tasks
+    calls, admitted, go = BackgroundCalls(asyncio.ensure_future), [True], asyncio.Event()
 
     async def work() -> CallToolResult:
         await go.wait()

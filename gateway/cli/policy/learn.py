@@ -33,6 +33,7 @@ from gateway.errors import DocumentError
 from gateway.model import Json
 from gateway.policy import Policy, load_policy, parse_policy
 from gateway.policy.diff import Turn, diff
+from gateway.policy.includes import PolicyFiles
 
 SHOWN: Final = 40
 """Omissions that are printed; JSON lists all."""
@@ -180,16 +181,25 @@ def _place(policy: Policy, backend: str | None, learned: Iterable[Learned]) -> l
     return placed
 
 
+class _LearnedFiles(PolicyFiles):
+    """The files around a policy, with those that are not written yet."""
+
+    def __init__(self, policy: Path, files: Mapping[Path, str]) -> None:
+        super().__init__(policy)
+        self._folder = policy.parent
+        self._files = files
+
+    def beside(self, file: str, name: str) -> str:
+        """Return the text of a file in or below the folder of `file`. Raises ValueError."""
+        new = self._files.get(self._folder / name) if Path(file).parent == self._folder else None
+        return new if new is not None else super().beside(file, name)
+
+
 def _check(present: Policy, text: str, into: Path | None, files: Mapping[Path, str]) -> None:
     """Check that the new text is a valid policy which only opens more. Raises `Unusable`."""
-    parent = into.parent if into is not None else Path()
-
-    def beside(name: str) -> str:
-        path = parent / name
-        return files[path] if path in files else path.read_text("utf-8")
-
+    found = _LearnedFiles(into, files) if into is not None else None
     try:
-        new = parse_policy(text, present.file, beside)
+        new = parse_policy(text, present.file if into is None else str(into), files=found)
     except DocumentError as error:
         raise Unusable(f"what was learned makes no policy, and nothing is written: {error}") from error
     others = [change for change in diff(present, new) if change.turn is not Turn.OPENED]
