@@ -237,7 +237,7 @@ async def test_access_that_is_taken_away_ends_what_is_open(tmp_path: Path) -> No
             closed = await bridge.until(mux.Close)
             assert closed.view == bridge.first.view
             with pytest.raises(aiohttp.ClientError):
-                await feed.content.read()
+                await asyncio.wait_for(feed.content.read(), 10)
         assert (await place.post(both, f"/api/approvals/{id}", {"answer": "approve"}))[0] == 410
         assert "POST /api/pay" not in place.arrived
         assert (await place.get(HR, "/api/pay", "pay"))[0] == 403
@@ -259,7 +259,7 @@ async def test_newer_claims_end_what_older_ones_opened(tmp_path: Path) -> None:
             assert (await place.state({**HR, "x-groups": "sales"}))["apps"] != []
             assert isinstance(await bridge.until(mux.Close), mux.Close)
             with pytest.raises(aiohttp.ClientError):
-                await feed.content.read()
+                await asyncio.wait_for(feed.content.read(), 10)
 
 
 BOSS = {"x-user": "ann", "x-groups": "hr, boss"}
