@@ -349,7 +349,7 @@ def _server(section: Section, folder: Path) -> ServerSettings:
     if header and not trusted:
         section.problem("no proxy is trusted: name their addresses in `trusted_proxies`", "client_header")
     admin = None
-    if "admin_listen" in section:
+    if section.get("admin_listen") is not None:
         admin = addresses.read_listen(section, "admin_listen", DEFAULTS["server.listen"])
     if admin is not None and admin[1] == port:
         section.problem("needs a port of its own, other than that of listen", "admin_listen")

@@ -45,7 +45,7 @@ MISTAKES = [
     ("{a: {server: nothing}}", 'server: write "module:object", an object of the MCP SDK, or a function that'),
     ("{a: {server: 'no_such_module:x'}}", "server: there is no module no_such_module: install it beside the gateway"),
     ("{a: {url: 'https://x.example/mcp', cwd: .}}", "cwd: is for a command alone"),
-    ("{a: {url: 'https://x.example/mcp', credential: nope}}", 'the credential "nope" is not under credentials (there'),
+    ("{a: {url: 'https://x.example/mcp', credential: nope}}", 'the credential "nope" is not under credentials (none'),
     (f"{{a: {{{ONE}, network: private}}}}", "network: is for an upstream at a URL"),
     ("{a: {url: 'https://x.example/mcp', network: all}}", 'network: "all" is not public, private, or a block such as'),
     (f"{{a: {{{ONE}, prefix: a b}}}}", "prefix: must be a letter, then up to 23 letters, digits, - and _; or null for"),

@@ -9,8 +9,10 @@ from typing import Final
 
 from tests.leaks.watch import Watch
 
-INPUTS: Final = re.compile(r"gateway.*\.ya?ml|.*\.(key|pem|keys)|shop\.(db|log|yaml).*|key|.*secret.*|issuer.*|html")
-"""Files that the tests and their other servers write, or that contain a key and nothing else."""
+INPUTS: Final = re.compile(
+    r"gateway.*\.ya?ml|.*\.(key|pem|keys|tar)|shop\.(db|log|yaml).*|key|.*secret.*|issuer.*|html"
+)
+"""Files that the tests and their other servers write, or that contain a key and nothing else; backups have the keys."""
 
 SECRETS: Final = "secrets"
 """A folder of files that the tests write for `${file:…}`: each contains a secret and nothing else."""

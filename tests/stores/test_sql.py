@@ -309,11 +309,11 @@ async def test_another_one_in_the_same_process_takes_no_locks_away(url: str) -> 
 
 
 async def test_database_of_a_newer_gateway(url: str) -> None:
-    """A database of a newer version is refused, and left unchanged."""
+    """A database that only a newer version can use is refused, and left unchanged."""
     async with Database(url):
         pass
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    connection.execute("UPDATE schema_version SET version = 99")
+    connection.execute("UPDATE schema_version SET version = 99, oldest = 99")
     connection.commit()
     connection.close()
     with pytest.raises(StartError, match="version 99"):
