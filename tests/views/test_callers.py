@@ -138,7 +138,7 @@ def test_watchers_hear_of_claims_that_change_a_list() -> None:
 class Quiet:
     """A relay whose view shows no activity."""
 
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Return how long to wait."""
         return 0.0
 
