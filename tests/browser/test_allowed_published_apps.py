@@ -72,7 +72,7 @@ async def test_a_published_app_works_with_the_word_that_allows_it(
 ) -> None:
     """It shows the content that the model requested, and there is no notice."""
     async with opened(page, tmp_path, name, f"{runtime}, allow: [{word}]") as app:
-        await expect(app.locator(DONE[name])).to_be_attached(timeout=20_000)
+        await expect(app.locator(DONE[name])).to_be_attached(timeout=60_000)
         await expect(page.get_by_test_id("blocked")).to_have_count(0)
 
 
@@ -81,7 +81,7 @@ async def test_the_word_that_a_published_app_needs_is_named(page: Page, tmp_path
     """The notice names only that keyword, and the app shows nothing without it."""
     async with opened(page, tmp_path, name, "") as app:
         needed = f"write allow: [{word}] at upstreams.{name} in gateway.yaml"
-        await expect(page.get_by_test_id("blocked")).to_contain_text(needed, timeout=20_000)
+        await expect(page.get_by_test_id("blocked")).to_contain_text(needed, timeout=60_000)
         await expect(app.locator(DONE[name])).to_have_count(0)
 
 

@@ -108,6 +108,7 @@ async def test_sessions_and_their_secret_outlive_a_restart(make: Make, url: str)
 async def test_processes_that_start_together_have_one_secret(sessions: Sessions, elsewhere: Sessions) -> None:
     """A login that began at one ends at the other."""
     one, other = await asyncio.gather(sessions.secret(), elsewhere.secret())
+    assert len(one) == 32
     assert one == other
 
 
