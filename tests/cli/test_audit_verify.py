@@ -94,7 +94,7 @@ async def test_a_column_by_which_records_are_found(folder: Path, phase: str, col
     await changed(folder, f"UPDATE audit SET {column} = {value} WHERE id = 'r4' AND phase = '{phase}'")
     result = await asyncio.to_thread(run, folder, "verify")
     assert result.exit_code == 1, result.stdout
-    assert f"was altered: its column {column} does not say" in result.stdout.partition("database")[2]
+    assert f"was altered: its column {column} differs from the line" in result.stdout.partition("database")[2]
 
 
 async def test_a_database_that_is_gone(folder: Path) -> None:

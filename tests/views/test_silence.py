@@ -26,7 +26,7 @@ async def test_a_call_that_is_not_asked_for_has_not_run(house: House, monkeypatc
     """In a suspended tab: the model learns that, and the tab does not run the call when it wakes."""
     monkeypatch.setattr(relay, "UNTAKEN", 0.05)
     result = await house.call()
-    assert "has not run: its view did not ask" in said(result)
+    assert "has not run: its view has not polled" in said(result)
     assert (await house.view.poll(0)).events == ()
 
 

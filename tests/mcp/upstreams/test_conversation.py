@@ -161,7 +161,7 @@ async def test_nobody_is_asked_on_account_of_another_client() -> None:
         )
         calls = [(await upstream.sent.get())["id"] for _ in range(2)]
         upstream.say(id="x", method="roots/list")
-        assert "cannot be told which client" in (await upstream.sent.get())["error"]["message"]
+        assert "No client is known" in (await upstream.sent.get())["error"]["message"]
         upstream.say(id=calls[0], result={})
         await first
         upstream.say(id="y", method="roots/list")
