@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -28,6 +30,8 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self.handshakes = Counter[str]()
+        """Requests `initialize` so far, by the query of their URL."""
         self._work: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,7 +43,10 @@ class Proxy:
             async with asyncio.timeout(60):
                 back = await self._connect()
             try:
-                pumps = [asyncio.ensure_future(pump(reader, back[1])), asyncio.ensure_future(pump(back[0], writer))]
+                pumps = [
+                    asyncio.ensure_future(pump(reader, back[1], self._counting())),
+                    asyncio.ensure_future(pump(back[0], writer)),
+                ]
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 for one in pumps:
                     one.cancel()
@@ -49,6 +56,18 @@ class Proxy:
         finally:
             writer.transport.abort()
             self._work.discard(task)
+
+    def _counting(self) -> Callable[[bytes], None]:
+        """Count the handshakes on one connection."""
+        client = ""
+
+        def look(data: bytes) -> None:
+            nonlocal client
+            if (query := re.search(rb"/mcp\?(\w+)", data)) is not None:
+                client = query[1].decode()
+            self.handshakes[client] += data.count(b'"initialize"')
+
+        return look
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while True:
@@ -64,10 +83,13 @@ class Proxy:
         await asyncio.gather(*self._work, return_exceptions=True)
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction of a connection until it ends."""
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Callable[[bytes], None] = lambda _: None
+) -> None:
+    """Copy one direction of a connection until it ends; `look` sees the bytes."""
     with suppress(ConnectionError):
         while data := await reader.read(65536):
+            look(data)
             writer.write(data)
             await writer.drain()
 
@@ -81,6 +103,7 @@ class Restartable:
         self._folder = folder
         self._stack = stack
         self._running: asyncio.subprocess.Process | None = None
+        self.proxy: Proxy | None = None
 
     @property
     def url(self) -> str:
@@ -120,14 +143,15 @@ async def _ready(http: aiohttp.ClientSession, url: str) -> bool:
 async def restartable(folder: Path, more: str, *, waiting: bool = False) -> AsyncIterator[Restartable]:
     """Start a gateway with the lines `more` in its configuration; `waiting`: behind a `Proxy`."""
     port, address = free_port(), ADDRESS if waiting else "127.0.0.1"
-    (folder / "gateway.yaml").write_text(f"server: {{listen: {address}:{port}}}\n{more}\n")
+    (folder / "gateway.yaml").write_text(f"server: {{listen: '{address}:{port}', drain: {{announce: 0s}}}}\n{more}\n")
     async with AsyncExitStack() as stack:
-        if waiting:
-            proxy = Proxy(port)
+        proxy = Proxy(port) if waiting else None
+        if proxy is not None:
             stack.push_async_callback(proxy.close)
             server = await asyncio.start_server(proxy.serve, "127.0.0.1", port)
             stack.callback(server.close)
         gateway = Restartable(folder, port, address, stack)
+        gateway.proxy = proxy
         await gateway.start()
         yield gateway
 
