@@ -146,7 +146,7 @@ def programs(folder: Path) -> list[Program]:
         node("TypeScript SDK 2", SDK % second),
         node("TypeScript SDK 1", SDK % first),
         python("FastMCP", "v", FASTMCP),
-        Program("mcp-remote", (str(binaries / "mcp-remote"), "--allow-http"), stdio=True),
+        Program("mcp-remote", (str(binaries / "mcp-remote"), "URL", "--allow-http"), stdio=True),
         Program("supergateway", (str(binaries / "supergateway"), "--logLevel", "none", "--streamableHttp"), stdio=True),
         Program("mcp-proxy", (str(folder / "mcpproxy/bin/mcp-proxy"), "--transport", "streamablehttp"), stdio=True),
         python("LangChain MCP adapters", "langchainmcpadapters", LANGCHAIN),
@@ -219,13 +219,18 @@ class Running:
         return (await self._process.stderr.read()).decode()[-400:]
 
 
+def _with(command: tuple[str, ...], url: str) -> list[str]:
+    """Return a command with the URL at its place, which is at the end by default."""
+    return [url if one == "URL" else one for one in (command if "URL" in command else (*command, "URL"))]
+
+
 @asynccontextmanager
 async def running(program: Program, url: str, folder: Path) -> AsyncIterator[Running]:
     """Start a client at the gateway of `url`."""
     pipe = asyncio.subprocess.PIPE
     errors = asyncio.subprocess.DEVNULL if program.stdio else pipe
     process = await asyncio.create_subprocess_exec(
-        *program.command, url, cwd=folder, stdin=pipe, stdout=pipe, stderr=errors, limit=2**24
+        *_with(program.command, url), cwd=folder, stdin=pipe, stdout=pipe, stderr=errors, limit=2**24
     )
     try:
         yield Running(process, program)
