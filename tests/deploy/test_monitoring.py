@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gateway.telemetry import Metrics
+from tests.deploy.proxies import DEPLOY
 
-DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 METRIC = re.compile(r"webmcp_gateway_\w+")
 DURATION = re.compile(r"\d+[smh]")
 
