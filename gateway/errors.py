@@ -102,7 +102,7 @@ WORDS: dict[Reason, str] = {
     Reason.POLICY_DENIED: "The app is not allowed to do this.",
     Reason.PLUGIN_REFUSED: "The app is not allowed to do this.",
     Reason.VIEW_UNPROVEN: "This view of the app is not known any more. Open the app again.",
-    Reason.VIEW_MOVED: "The gateway was restarted. The view attaches again by itself; nothing was sent.",
+    Reason.VIEW_MOVED: "The app lost its connection, and is connecting again. Nothing was sent.",
     Reason.APPROVAL_DECLINED: "This was declined.",
     Reason.APPROVAL_EXPIRED: "This was not approved in time, or has changed since. Try again.",
     Reason.APPROVAL_UNAVAILABLE: "This needs an approval, and nobody can be asked for it now.",
@@ -128,7 +128,7 @@ WORDS: dict[Reason, str] = {
     Reason.INTERNAL: "Something went wrong here. Try again later.",
     Reason.CANCELLED: "This was given up.",
     Reason.NOT_AN_APP: "This can only be done in the app.",
-    Reason.STOPPING: "The gateway was restarted meanwhile. See whether this was done before you try again.",
+    Reason.STOPPING: "The service was restarted meanwhile. See whether this was done before you try again.",
 }
 """The message for people for each reason, as apps show it; developers read the `detail` of the refusal."""
 

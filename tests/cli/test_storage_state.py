@@ -65,12 +65,21 @@ async def test_a_backup_under_load_is_restored_as_a_whole(tmp_path: Path) -> Non
         (tmp_path / "b.tar").unlink()  # it has the keys, which the tests look for in all other files
 
 
+def audit_lines(folder: Path) -> int:
+    """The lines of the record that the database has."""
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        return int(database.execute("SELECT count(*) FROM audit").fetchone()[0])
+
+
 async def test_sqlite_moves_to_postgresql_and_back(tmp_path: Path) -> None:
     """Every table arrives with all its rows."""
     async with serving(tmp_path) as gateway, local_client() as http:
         site = {"host": gateway.hosts["app"], "webmcp-gateway-client": "1"}
         async with http.post(f"http://127.0.0.1:{gateway.port}/api/x", headers=site, data=b"{}") as answer:
             assert answer.status == 200
+        async with asyncio.timeout(20):
+            while not audit_lines(tmp_path):
+                await asyncio.sleep(0.05)
         gateway.process.terminate()
         await ended(gateway.process)
     with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:

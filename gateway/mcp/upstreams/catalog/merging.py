@@ -267,7 +267,7 @@ class Naming:
         known, proxies = self._lists.known(method, principal), self._proxies(principal)
         made_of: list[tuple[object, list[Message]]] = [(proxies[name].upstream.spec, known[name]) for name in known]
         personal = any(proxy.upstream.spec.personal for proxy in proxies.values())
-        key = (method, principal.id if principal is not None and personal else "", *known)
+        key = (method, principal.id if principal is not None and personal else "", *proxies)
         made = self._made.get(key)
         if made is not None and len(made.made_of) == len(made_of):
             pairs = zip(made.made_of, made_of, strict=True)
