@@ -94,6 +94,9 @@ async def _of_url(config: Config, url: str) -> Found:
 
 def _proof(config: Config) -> Callable[[], str]:
     """Return a maker of proofs that this process has the gateway's key. Raises `StartError` if it has none."""
+    file = config.encryption_key.file
+    if file is not None and not file.exists():  # reading it would create it, as the user of this command
+        raise StartError(f"there is no key {file} yet: start the gateway first, and call doctor with its configuration")
     try:
         keys = KeyRing(key_source(config.encryption_key)).derive(PURPOSE)
     except OSError as error:

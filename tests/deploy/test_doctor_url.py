@@ -12,13 +12,15 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli.deployment import deployment_problems
 from gateway.config import Config
+from gateway.errors import StartError
+from gateway.stores.sealing import new_key
 from tests.callers.people import AUTH
 from tests.deploy.proxies import PROXIES, Deployed, deployed
 from tests.oidc.provider import oidc_provider
 
 
 async def problems(place: Deployed, config: Config | None = None, url: str = "") -> list[str]:
-    """What the command finds."""
+    """The problems that the command reports."""
     return await deployment_problems(config or place.world.config, url or place.mcp, place.ca)
 
 
@@ -68,10 +70,16 @@ async def test_settings_that_do_not_fit_are_found(tmp_path: Path) -> None:
         assert any("trusted_proxies: [127.0.0.1]" in one for one in await problems(place, unnamed))
         await place.restart(AUTH.format(issuer="http://127.0.0.1:1"))
         assert any("the issuer http://127.0.0.1:1 cannot be used" in one for one in await problems(place))
+        (tmp_path / "other.key").write_text(new_key())
+        (tmp_path / "other.key").chmod(0o600)
         other = dataclasses.replace(config.encryption_key, file=tmp_path / "other.key")
         assert any(
             "another key" in one for one in await problems(place, dataclasses.replace(config, encryption_key=other))
         )
+        missing = dataclasses.replace(config.encryption_key, file=tmp_path / "missing.key")
+        with pytest.raises(StartError, match="start the gateway first"):
+            await problems(place, dataclasses.replace(place.world.config, encryption_key=missing))
+        assert not (tmp_path / "missing.key").exists()
 
 
 async def test_the_command(tmp_path: Path) -> None:
