@@ -51,7 +51,7 @@ class BackupUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is backed up: the database's URL, the journal, and the file of the encryption key, if it is one."""
+    """The state of a gateway: the database's URL, the journal, and the file of the encryption key, if it is one."""
 
     database: str
     journal: Path
@@ -124,15 +124,16 @@ def restore(backup: Path, state: State) -> dict[str, Json]:
             raise BackupUnusable(f"{', '.join(there)} exist already: a backup is restored into an empty state")
         lite = state.database.startswith("sqlite:")
         copy = Path(state.database.partition(":///")[2]) if lite else Path(scratch) / DATABASE
+        written: list[Path] = []
         try:
-            _extract(tar, DATABASE, copy)
-            for name, place in places.items():
+            for name, place in ((DATABASE, copy), *places.items()):
                 _extract(tar, name, place)
+                written.append(place)
             if not lite:
                 _fill_postgresql(copy, state.database)
-        except BaseException:  # nothing was there before
-            for place in (copy, *places.values()):
-                place.unlink(missing_ok=True)
+        except BaseException:
+            for place in written:
+                place.unlink()
             raise
     return manifest
 
@@ -247,11 +248,15 @@ def _extract(tar: tarfile.TarFile, name: str, place: Path) -> None:
     if source is None:
         raise BackupUnusable(f"{name} in the backup is no file")
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        while block := source.read(_BLOCK):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            while block := source.read(_BLOCK):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        place.unlink()
+        raise
 
 
 def _copy_database(url: str, to: Path) -> int:
