@@ -19,7 +19,7 @@ log: Final = logging.getLogger("gateway.access")
 """The logger; the log's limit of lines does not apply to it."""
 
 ACCESS: Final = web.RequestKey("access", RequestFacts)
-"""What is known of a request that is logged."""
+"""The known facts about a request that is logged."""
 
 LONGEST_PATH: Final = 2048
 

@@ -208,7 +208,7 @@ class GatewayRunner(web.AppRunner):
 
 
 _TOO_MANY_FIELDS: Final = "Too many headers received"
-"""What aiohttp's parser says of a head with more fields than it reads."""
+"""The message of aiohttp's parser for a head with more fields than it reads."""
 
 
 class _Handler(NamelessHandler):

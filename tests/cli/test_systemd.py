@@ -23,7 +23,7 @@ for place, given in enumerate(map(int, sys.argv[1].split(","))):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(sys.argv[1].split(",")))}
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""What systemd does before it starts a service."""
+"""Passes sockets as systemd does, then becomes the service."""
 
 
 async def started(folder: Path, *sockets: socket.socket) -> asyncio.subprocess.Process:
@@ -75,7 +75,7 @@ async def answer(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) 
 
 
 async def test_a_socket_of_another_address_is_reported(tmp_path: Path) -> None:
-    """The gateway listens where its configuration says, and names the socket that nobody serves."""
+    """The gateway listens where its configuration says, and names the passed socket that it does not use."""
     port = free_port()
     write(tmp_path, port)
     with socket.create_server(("127.0.0.1", 0)) as other:
