@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import httpx2
 import yaml
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -92,12 +93,49 @@ class Deployed:
             connector=aiohttp.TCPConnector(resolver=Loopback(), ssl=trusted, local_addr=(CLIENT, 0))
         )
 
-    def http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+    def http(self, headers: dict[str, str] | None = None, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
         """The same for the MCP SDK."""
         trusted = ssl.create_default_context(cafile=str(self.ca))
         return httpx2.AsyncClient(
-            transport=_ThisMachine(verify=trusted, local_address=CLIENT), headers=headers, timeout=60
+            transport=_ThisMachine(verify=trusted, local_address=CLIENT), headers=headers, auth=auth, timeout=60
         )
+
+
+class Backend:
+    """An API that reports what reaches it, and can keep a stream open."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self.more = asyncio.Event()
+
+    def build(self) -> web.Application:
+        """The application."""
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/api/size", self._size)
+        app.router.add_route("*", "/api/slow", self._slow)
+        app.router.add_get("/api/events", self._events)
+        app.router.add_get("/api/file", self._file)
+        return app
+
+    async def _size(self, request: web.Request) -> web.Response:
+        self.seen.append((request.method, request.path_qs))
+        return web.json_response({"size": len(await request.read())})
+
+    async def _slow(self, request: web.Request) -> web.Response:
+        self.seen.append((request.method, request.path_qs))
+        await self.more.wait()
+        return web.json_response({})
+
+    async def _file(self, request: web.Request) -> web.Response:
+        return web.Response(body=b"x" * int(request.query["size"]))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await answer.prepare(request)
+        await answer.write(b"data: first\n\n")
+        await self.more.wait()
+        await answer.write(b"data: second\n\n")
+        return answer
 
 
 class _ThisMachine(httpx2.AsyncHTTPTransport):

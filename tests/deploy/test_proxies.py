@@ -10,49 +10,15 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from aiohttp import web
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.callers.tokens import token
-from tests.deploy.proxies import CLIENT, DEPLOY, PROXIES, Deployed, deployed
+from tests.deploy.proxies import CLIENT, DEPLOY, PROXIES, Backend, Deployed, deployed
 from tests.world import served
 
 OWN = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 VISIT = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-
-
-class Backend:
-    """An API that reports what reaches it, and can keep a stream open."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str]] = []
-        self.more = asyncio.Event()
-
-    def build(self) -> web.Application:
-        """The application."""
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/api/size", self._size)
-        app.router.add_route("*", "/api/slow", self._slow)
-        app.router.add_get("/api/events", self._events)
-        return app
-
-    async def _size(self, request: web.Request) -> web.Response:
-        self.seen.append((request.method, request.path_qs))
-        return web.json_response({"size": len(await request.read())})
-
-    async def _slow(self, request: web.Request) -> web.Response:
-        self.seen.append((request.method, request.path_qs))
-        await self.more.wait()
-        return web.json_response({})
-
-    async def _events(self, request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await answer.prepare(request)
-        await answer.write(b"data: first\n\n")
-        await self.more.wait()
-        await answer.write(b"data: second\n\n")
-        return answer
 
 
 POLICY = """
