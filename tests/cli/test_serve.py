@@ -30,7 +30,7 @@ def write(folder: Path, port: int, backend: int = 9) -> None:
     (folder / "index.html").write_text("<!doctype html><title>one page</title>")
     (folder / "policy.yaml").write_text(
         f"version: 1\nbackends: {{api: {{url: 'http://127.0.0.1:{backend}', network: private}}}}\n"
-        "routes: [{path: /api/slow, methods: [GET]}]\n"
+        "limits: {timeout: 60s}\nroutes: [{path: /api/slow, methods: [GET]}]\n"
     )
     (folder / "gateway.yaml").write_text(
         f"server: {{listen: 127.0.0.1:{port}, drain: {{announce: 0s}}}}\n"

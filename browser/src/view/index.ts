@@ -99,6 +99,7 @@ function connect(wire: Wire, natives: Natives, config: Config, registry: Registr
     send: wire.toHost,
     // Only our own host forwards to the gateway, which enforces the tool rules and sees the calls.
     offered: (tool) => host?.ours || proof.offered(tool),
+    settled: proof.settled,
     began: () => (host?.ours ? calling : activity).begin(),
     first: () => relay.changed(),
   });

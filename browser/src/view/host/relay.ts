@@ -72,7 +72,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
   let resting = 0;
   let wake = (): void => undefined;
   let polling = new AbortController();
-  const tools = createToolChannel(registry, { send: deliver, offered, began: () => () => undefined });
+  const tools = createToolChannel(registry, { send: deliver, offered, settled: () => undefined, began: () => () => undefined });
   const listed = (): string => JSON.stringify(tools.definitions());
 
   const pause = (milliseconds: number): Promise<void> =>
@@ -99,7 +99,7 @@ export function createRelay(registry: Registry, { ask, offered, flying, later, n
     after = number;
     lively = now();
     if (typeof tool !== "string") tools.cancel(call);
-    else tools.call(request(call, "tools/call", { name: tool, arguments: args }));
+    else tools.receive(request(call, "tools/call", { name: tool, arguments: args }));
   }
 
   async function poll(wait: number): Promise<void> {

@@ -1,6 +1,6 @@
 /** App tools: the page's tools for a host that calls them over ui itself, past the gateway. */
 
-import { answer, type Message, type Request } from "../host/json-rpc";
+import type { Message, Request } from "../host/json-rpc";
 import type { Registry } from "./registry";
 import { createToolChannel } from "./tool-channel";
 
@@ -29,9 +29,7 @@ interface Ends {
 export function createAppTools(registry: Registry, { send, offered, settled, first, began }: Ends): AppTools {
   let told = 0;
   let taken = false;
-  /** Ids of requests that wait for `settled`. */
-  const waiting = new Set<unknown>();
-  const tools = createToolChannel(registry, { send, offered, began });
+  const tools = createToolChannel(registry, { send, offered, settled, began });
 
   return {
     taken: () => taken,
@@ -40,14 +38,9 @@ export function createAppTools(registry: Registry, { send, offered, settled, fir
         taken = true;
         first();
       }
-      waiting.add(message.id);
-      void settled().then(() => {
-        if (!waiting.delete(message.id)) return;
-        if (message.method === "tools/call") tools.call(message);
-        else send(answer(message.id, { tools: tools.definitions() }));
-      });
+      tools.receive(message);
     },
-    cancel: (id, reason) => waiting.delete(id) || tools.cancel(id, reason),
+    cancel: tools.cancel,
     left: tools.left,
     changed() {
       const count = tools.definitions().length;

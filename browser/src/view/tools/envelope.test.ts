@@ -7,6 +7,7 @@ let registry: Registry;
 let sent: unknown[];
 let envelope: Envelope;
 let held: string[];
+let settled: Promise<void>;
 
 const tool = (name: string, execute: Tool["execute"] = () => name): Tool => ({
   definition: { name, description: "d", inputSchema: { type: "object" } },
@@ -20,10 +21,12 @@ beforeEach(() => {
   registry = createRegistry();
   sent = [];
   held = [];
+  settled = Promise.resolve();
   envelope = createEnvelope(registry, {
     app: "cart",
     send: ({ payload }) => sent.push(payload),
     offered: (name) => !held.includes(name),
+    settled: () => settled,
     began: () => () => undefined,
     first: () => undefined,
   });
@@ -78,40 +81,68 @@ test("beyond that it never begins by itself", async () => {
   expect(sent).toEqual(["mcp-server-ready"]);
 });
 
+test("a host that lists and calls at once waits until the offered tools are known", async () => {
+  let settle = (): void => {};
+  settled = new Promise((go) => (settle = go));
+  open();
+  registry.add(tool("a"));
+  held.push("a");
+  await moment();
+  sent.length = 0;
+  ask(1, "tools/list");
+  ask(2, "tools/call", { name: "a" });
+  ask(3, "tools/call", { name: "a" });
+  receive({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 3 } });
+  await moment();
+  expect(sent).toEqual([]);
+  held.length = 0;
+  settle();
+  await moment();
+  expect(sent).toMatchObject([{ id: 1, result: { tools: [{ name: "a" }] } }, { id: 2, result: { content: [{ text: "a" }] } }]);
+});
+
 test("initialize, list and call", async () => {
   envelope.ready();
   registry.add(tool("a", ({ x }) => ({ got: x })));
   ask(1, "initialize", { protocolVersion: "2025-11-25" });
   expect(sent.pop()).toMatchObject({ id: 1, result: { protocolVersion: "2025-11-25", capabilities: { tools: { listChanged: true } } } });
   ask(2, "tools/list");
+  await moment();
   expect(sent.pop()).toMatchObject({ id: 2, result: { tools: [{ name: "a", description: "d" }] } });
   ask(3, "tools/call", { name: "a", arguments: { x: 1 } });
   await moment();
   expect(sent.pop()).toMatchObject({ id: 3, result: { structuredContent: { got: 1 } } });
 });
 
-test("of very many tools the first are listed: no host would carry all", () => {
+test("of very many tools the first are listed: no host would carry all", async () => {
   open();
   held.push("t0");
   for (let count = 0; count < 20_000; count++) registry.add(tool(`t${count}`));
   sent.length = 0;
   ask(1, "tools/list");
+  await moment();
   const { tools } = (sent.pop() as { result: { tools: { name: string }[] } }).result;
   expect([tools.length, tools[0]!.name, tools.at(-1)!.name]).toEqual([200, "t1", "t200"]);
 });
 
-test("what is unknown, held, or comes before initialize is refused", () => {
+test("what is unknown, held, or comes before initialize is refused", async () => {
   envelope.ready();
   ask(1, "tools/list");
   expect(sent.pop()).toMatchObject({ id: 1, error: { code: -32600 } });
   open();
   registry.add(tool("secret"));
   held.push("secret");
+  await moment();
   sent.length = 0;
   ask(2, "tools/call", { name: "secret" });
   ask(3, "tools/call", { name: "none" });
   ask(4, "resources/list");
-  expect(sent).toMatchObject([{ error: { code: -32602, message: expect.stringContaining("through the gateway") } }, { error: { code: -32602 } }, { error: { code: -32601 } }]);
+  await moment();
+  expect(sent).toMatchObject([
+    { id: 4, error: { code: -32601 } },
+    { id: 2, error: { code: -32602, message: expect.stringContaining("through the gateway") } },
+    { id: 3, error: { code: -32602 } },
+  ]);
 });
 
 test("a thrown error is an isError result with its message", async () => {
@@ -134,6 +165,7 @@ test("a cancelled call aborts the page's signal and is not answered", async () =
   await moment();
   sent.length = 0;
   ask(7, "tools/call", { name: "slow" });
+  await moment();
   receive({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 7, reason: "no more" } });
   await new Promise((resolve) => setTimeout(resolve, 40));
   expect(signal?.reason).toMatchObject({ name: "AbortError", message: "no more" });

@@ -32,11 +32,13 @@ interface Ends {
   first(): void;
   app: string;
   send(envelope: { channel: string; type: "mcp"; direction: Direction; payload: unknown }): void;
+  /** Valid only after `settled`. */
   offered(tool: string): boolean;
+  settled(): Promise<void>;
   began(): () => void;
 }
 
-export function createEnvelope(registry: Registry, { app, send, offered, began, first }: Ends): Envelope {
+export function createEnvelope(registry: Registry, { app, send, offered, settled, began, first }: Ends): Envelope {
   let ready = false;
   let session: "none" | "begun" | "open" = "none";
   let way: MessagePort | undefined;
@@ -45,7 +47,7 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
     if (way) way.postMessage(message);
     else send(message);
   }
-  const tools = createToolChannel(registry, { send: post, offered, began });
+  const tools = createToolChannel(registry, { send: post, offered, settled, began });
   registry.onChange(() => session === "open" && tools.changed());
 
   function begin({ id, params }: Request): void {
@@ -66,8 +68,7 @@ export function createEnvelope(registry: Registry, { app, send, offered, began, 
     if (request.method === "initialize") return begin(request);
     if (request.method === "ping") return post(answer(request.id, {}));
     if (session === "none") return post(failure(request.id, INVALID_REQUEST, "initialize comes first"));
-    if (request.method === "tools/list") return post(answer(request.id, { tools: tools.definitions() }));
-    if (request.method === "tools/call") return tools.call(request);
+    if (request.method === "tools/list" || request.method === "tools/call") return tools.receive(request);
     post(failure(request.id, METHOD_NOT_FOUND, `Method not found: ${request.method}`));
   }
 

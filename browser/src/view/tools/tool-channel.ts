@@ -2,17 +2,18 @@
 
 import { coalesced } from "../coalesced";
 import { answer, failure, INVALID_PARAMS, notification, type Id, type Message, type Request } from "../host/json-rpc";
-import { call, type Definition, type Registry, type Tool } from "./registry";
+import { call, type Definition, type Registry } from "./registry";
 import { toolFailure } from "./results";
 
 export interface ToolChannel {
   definitions(): Definition[];
-  call(message: Request): void;
-  /** Cancels the call `id`; false if there is none. */
+  /** Answers `tools/list` or `tools/call`, once the offered tools are known. */
+  receive(message: Request): void;
+  /** Cancels the request `id`; false if there is none. */
   cancel(id: unknown, reason?: unknown): boolean;
   /** Notifies the peer of a changed list, once for all changes of a moment. */
   changed(): void;
-  /** Cancels all calls; the peer has gone, or restarts. */
+  /** Cancels all requests; the peer has gone, or restarts. */
   reset(): void;
   /** The page is being unloaded: all calls are answered now. */
   left(): void;
@@ -24,30 +25,29 @@ const LEFT = "The page went to another page, or was loaded again. The tool may h
 
 interface Ends {
   send(message: Message): void;
-  /** By its name. */
+  /** By its name; valid only after `settled`. */
   offered(tool: string): boolean;
+  /** A promise, if something must come before the tools are known. */
+  settled(): unknown;
   /** Called when a call starts; the returned function, when it ends. */
   began(): () => void;
 }
 
-export function createToolChannel(registry: Registry, { send, offered, began }: Ends): ToolChannel {
+export function createToolChannel(registry: Registry, { send, offered, settled, began }: Ends): ToolChannel {
   const running = new Map<Id, AbortController>();
+  const definitions = (): Definition[] =>
+    registry.all().map((tool) => tool.definition).filter(({ name }) => offered(name)).slice(0, MOST);
 
-  async function run(id: Id, tool: Tool, input: unknown): Promise<void> {
-    const controller = new AbortController();
-    running.set(id, controller);
+  async function respond({ id, method, params }: Request, signal: AbortSignal): Promise<Message> {
+    if (method === "tools/list") return answer(id, { tools: definitions() });
+    const name = params?.["name"];
+    const tool = registry.get(name as string);
+    if (!tool) return failure(id, INVALID_PARAMS, `Unknown tool: ${name}`);
+    if (!offered(tool.definition.name)) return failure(id, INVALID_PARAMS, `${name} is called through the gateway only`);
     const ended = began();
-    const result = await call(tool, input, controller.signal);
+    const result = await call(tool, params?.["arguments"], signal);
     ended();
-    // A cancelled call is not answered (MCP 2025-11-25, Cancellation).
-    if (running.get(id) !== controller) return;
-    running.delete(id);
-    try {
-      send(answer(id, result));
-    } catch (error) {
-      // It is nested deeper than messages may be.
-      send(answer(id, toolFailure(error)));
-    }
+    return answer(id, result);
   }
 
   function cancel(id: unknown, reason?: unknown): boolean {
@@ -58,14 +58,25 @@ export function createToolChannel(registry: Registry, { send, offered, began }: 
   }
 
   return {
-    definitions: () => registry.all().map((tool) => tool.definition).filter(({ name }) => offered(name)).slice(0, MOST),
-    call({ id, params }) {
-      const name = params?.["name"];
-      const tool = registry.get(name as string);
-      if (!tool) return send(failure(id, INVALID_PARAMS, `Unknown tool: ${name}`));
-      if (!offered(tool.definition.name)) return send(failure(id, INVALID_PARAMS, `${name} is called through the gateway alone, if at all`));
+    definitions,
+    async receive(message) {
+      const { id } = message;
       if (running.has(id)) return send(failure(id, INVALID_PARAMS, `Call ${id} is running`));
-      void run(id, tool, params?.["arguments"]);
+      const controller = new AbortController();
+      running.set(id, controller);
+      // A cancelled request is not answered (MCP 2025-11-25, Cancellation).
+      const cancelled = (): boolean => running.get(id) !== controller;
+      await settled();
+      if (cancelled()) return;
+      const response = await respond(message, controller.signal);
+      if (cancelled()) return;
+      running.delete(id);
+      try {
+        send(response);
+      } catch (error) {
+        // It is nested deeper than messages may be.
+        send(answer(id, toolFailure(error)));
+      }
     },
     cancel,
     changed: coalesced(() => send(notification("notifications/tools/list_changed"))),
