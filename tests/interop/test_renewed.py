@@ -15,7 +15,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from aiohttp import web
-from mcp import Client
+from mcp import Client, MCPError
 
 from tests.interop.probe import text
 from tests.interop.serving import gateway
@@ -121,13 +121,15 @@ class Sessions:
         if method != "tools/call":
             return _result(message, {})
         self.ran[params["name"]] += 1
+        if params["name"] == "full":
+            return _error(message, -32000, "This session may hold at most 5 items")
         if params["name"] == "slow":
             self.begun.set()
             await self.held.wait()
         return _result(message, {"content": [{"type": "text", "text": f"ran {params['name']}"}]})
 
 
-TOOLS = ("quick", "slow")
+TOOLS = ("quick", "slow", "full")
 
 
 def _result(message: dict[str, Any], result: Any, headers: dict[str, str] | None = None) -> web.Response:
@@ -189,6 +191,15 @@ async def test_a_call_that_runs_already_keeps_its_answer(tmp_path: Path) -> None
         server.held.set()
         assert text(await slow) == "ran slow"
         assert server.ran == {"slow": 1, "quick": 1}
+
+
+async def test_a_refused_call_that_names_a_session_is_not_repeated(tmp_path: Path) -> None:
+    """Only an error which reports that the session is unknown begins another one."""
+    server = Sessions()
+    async with standing(server) as spec, gateway(tmp_path, spec) as mcp, Client(f"{mcp}/up", mode="legacy") as client:
+        with pytest.raises(MCPError, match="at most 5 items"):
+            await client.call_tool("full")
+        assert server.ran["full"] == 1
 
 
 async def test_a_server_that_knows_no_session_is_not_asked_without_end(tmp_path: Path) -> None:

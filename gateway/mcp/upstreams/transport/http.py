@@ -36,7 +36,12 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 5.0
 OPENING: Final = frozenset({"initialize", "server/discover"})
 """Requests that begin a conversation."""
 
-_NO_SESSION: Final = re.compile(r"\bsession\b|not initialized", re.IGNORECASE)
+_NO_SESSION: Final = re.compile(
+    r"\b(?:no|not|invalid|unknown|missing|bad|expired|without)\b[^.]{0,30}\bsession"
+    r"|\bsession[^.]{0,30}\b(?:not found|exist|invalid|missing|unknown|expired|required|ended|terminated|closed)"
+    r"|\bnot initialized",
+    re.IGNORECASE,
+)
 
 _ACCEPT: Final = {
     "accept": "application/json, text/event-stream",
@@ -144,7 +149,7 @@ class StreamableHttp:
                 message = await answer.message()
         error = message.get("error") if isinstance(message, dict) else None
         gone = answer.status in (404, 410) and self._session is not None
-        if gone or (method not in OPENING and answer.status == 400 and knows_no_session(error)):
+        if gone or (method not in OPENING and answer.status == 400 and knows_no_session(_message_of(error))):
             self._lose(SessionEnded())
             raise SessionEnded
         if related is None:
@@ -257,12 +262,17 @@ class StreamableHttp:
             self._requests.close()
 
 
-def knows_no_session(error: object) -> bool:
-    """Whether the JSON-RPC error of a 400 answer reports an unknown or missing session.
-    A server must report that with 404; those made after widely copied examples of the SDKs use this error.
+def knows_no_session(message: str) -> bool:
+    """Whether the text of a 400 answer reports an unknown or missing session.
+    A server must report that with 404; those made after widely copied examples of the SDKs use this status.
     """
+    return _NO_SESSION.search(message) is not None
+
+
+def _message_of(error: object) -> str:
+    """Return the message of a JSON-RPC error; empty if it has none."""
     message = error.get("message") if isinstance(error, dict) else None
-    return isinstance(message, str) and _NO_SESSION.search(message) is not None
+    return message if isinstance(message, str) else ""
 
 
 def _unreachable(lost: UpstreamLost) -> bool:
@@ -313,7 +323,8 @@ class OlderSse:
             return False
 
         answer = await self._ask("POST", await encoded(message), _SAYS, nothing, endpoint)
-        if answer.status in (404, 410) or (answer.status == 400 and b"session" in answer.reading.body().lower()):
+        text = answer.reading.body().decode("utf-8", "replace")
+        if answer.status in (404, 410) or (answer.status == 400 and knows_no_session(text)):
             raise SessionEnded
         if answer.status >= 300:
             raise UpstreamLost(f"the upstream answered with HTTP status {answer.status}")
