@@ -27,9 +27,9 @@ from gateway.assembly.apps import (
 from gateway.assembly.audit import AuditParts
 from gateway.assembly.authentication import AuthenticationParts, build_authentication, issuers_of, proxies_of
 from gateway.assembly.credentials import Accounts, audience
-from gateway.assembly.metrics import gauge_callback
 from gateway.assembly.reload import Reloader
 from gateway.assembly.sites import app_sites, entrances, listener, netloc
+from gateway.assembly.telemetry import gauge_callback
 from gateway.backends.connect import Connections
 from gateway.bounds import report_exceeded
 from gateway.callers.entitlements import Entitlements
@@ -78,18 +78,16 @@ from gateway.mcp.upstreams.merged import Merged
 from gateway.mcp.upstreams.registry import Upstreams
 from gateway.model import Json, Principal
 from gateway.stores.keys import IdempotencyKeys
-from gateway.stores.launches import DatabaseLaunches
 from gateway.stores.mcp_sessions import DatabaseMcpSessions
 from gateway.stores.quotas import DatabaseQuotas
 from gateway.stores.records import Records
 from gateway.stores.sessions import DatabaseSessions, IssuedTokens
 from gateway.stores.sql import Database
-from gateway.stores.taints import DatabaseTaints
 from gateway.stores.upstream_tools import UpstreamTools
+from gateway.stores.view_state import DatabaseLaunches, DatabaseTaints
 from gateway.telemetry import Metrics
-from gateway.views.directory import MemoryDirectory
 from gateway.views.forward import Forwarder
-from gateway.views.launches import Launches
+from gateway.views.memory import Launches, MemoryDirectory
 from gateway.views.registry import Views
 from gateway.views.shown import Shown
 

@@ -18,7 +18,7 @@ from gateway.backends.asgi import Application, AsgiBackend
 from gateway.backends.connect import Connections
 from gateway.backends.http import HttpBackend
 from gateway.backends.plugged import wrap_plugin
-from gateway.callers.entitlements import Admits, Entitlements
+from gateway.callers.entitlements import AccessRule, Admits, Entitlements
 from gateway.config import App, Config, StorageKind, UpstreamApp, UpstreamSettings
 from gateway.doors.assets import Built
 from gateway.doors.console import AppCard
@@ -38,7 +38,6 @@ from gateway.mcp.upstreams.registry import Upstreams
 from gateway.mcp.view_server import GatewayAnswers, ViewServer
 from gateway.model import Backend, Resource
 from gateway.policy import BackendSpec
-from gateway.policy.access import AccessRule
 from gateway.shares import Shares
 from gateway.views.registry import Views
 from gateway.views.view import AppRules

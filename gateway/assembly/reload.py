@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from gateway.callers.entitlements import widens
 from gateway.config import (
     App,
     Config,
@@ -28,7 +29,6 @@ from gateway.exchange.approval_answers import Loosening
 from gateway.exchange.record import Record, Recorder
 from gateway.model import Caller, Initiator, Json, Principal
 from gateway.policy import Policy, parse_policy
-from gateway.policy.access import widens
 from gateway.policy.diff import Change, ChangeKind, Turn, diff
 from gateway.ports.approvals import Approvals
 

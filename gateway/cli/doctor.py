@@ -19,7 +19,7 @@ from gateway.cli import lock
 from gateway.cli.deployment import deployment_problems
 from gateway.cli.group import config_option
 from gateway.cli.loopback import gateway_address
-from gateway.cli.policy.output import FAILED
+from gateway.cli.output import FAILED
 from gateway.cli.stdio.command import LOG
 from gateway.config import Config, UpstreamSettings, read_config
 from gateway.config.upstreams import REMOTE

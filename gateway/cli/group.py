@@ -1,8 +1,9 @@
-"""A command group that imports each command on use, and exits with 2 for unusable files or a failed start."""
+"""The parts that commands share: groups that import each command on use, errors, `--config`, private files."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -93,3 +94,25 @@ def config_option(purpose: str = "The configuration.", name: str = "path") -> Ca
         show_default=True,
         help=purpose,
     )
+
+
+def opener(path: str, flags: int) -> int:
+    """Open a file that only the gateway's user can read from its creation on, as the `opener` of `open`.
+
+    An existing file keeps its mode.
+    """
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+@contextmanager
+def output(place: str) -> Iterator[IO[str]]:
+    """Yield the output of a command with content of the record: such a file, or standard output for `-`."""
+    if place == "-":
+        yield sys.stdout
+        return
+    try:
+        file = open(place, "w", encoding="utf-8", opener=opener)  # noqa: SIM115  # closed below
+    except OSError as error:
+        raise Unusable(f"{place} cannot be written: {error.strerror}") from error
+    with file:
+        yield file

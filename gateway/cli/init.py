@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from gateway.cli.group import Unusable
-from gateway.cli.private import opener
+from gateway.cli.group import Unusable, opener
 from gateway.config import app_id_problem
 from gateway.errors import DocumentError
 from gateway.policy import parse_policy

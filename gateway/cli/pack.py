@@ -10,9 +10,8 @@ import click
 
 from gateway.apps import PARTS
 from gateway.apps import pack as packed
-from gateway.cli.group import Unusable
-from gateway.cli.policy.output import json_option, problems_as_json, write_json
-from gateway.cli.private import opener
+from gateway.cli.group import Unusable, opener
+from gateway.cli.output import json_option, problems_as_json, write_json
 from gateway.config import app_id_problem
 from gateway.errors import StartError
 from gateway.model import Json

@@ -8,8 +8,9 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,9 @@ from aiohttp import web
 import gateway
 from gateway.app import ADMIN, RELOAD, build_app
 from gateway.callers.methods import TokenAuth
-from gateway.cli import lock, logs, systemd
+from gateway.cli import lock, logs
 from gateway.cli.group import config_option
-from gateway.cli.token.commands import login_link
+from gateway.cli.token import login_link
 from gateway.config import Config, Reading, ServerSettings, load_config, read_config
 from gateway.doors.client_connection import ConnectionLimits
 from gateway.doors.client_limits import Peers, Unread
@@ -177,7 +178,7 @@ async def _serve(
     try:
         await runner.setup()
         loop.add_signal_handler(signal.SIGHUP, app[RELOAD])
-        passed = systemd.inherited_sockets(os.environ)
+        passed = inherited_sockets(os.environ)
         if admin is not None and server.admin is not None:
             await admin.setup()
             await _listen(admin, *server.admin, "server.admin_listen", passed)
@@ -186,11 +187,11 @@ async def _serve(
             log.warning("systemd passed a socket at %s:%d, which is neither server.listen nor admin_listen", name, port)
         _tune()
         tell(f"http://{_reachable(config.server.host)}:{config.server.port}/mcp")
-        systemd.notify("READY=1")
+        notify("READY=1")
         say(_ready(config))
         await _offer_login(config, say)
         announced = await signals.wait()
-        systemd.notify("STOPPING=1")
+        notify("STOPPING=1")
         say(_stopping(server, announced=announced))
         if announced:
             await signals.announce(app[DRAIN], server.announce)
@@ -237,7 +238,7 @@ async def _offer_login(config: Config, say: Callable[[str], None]) -> None:
     say(f"Log in to the console, once, within ten minutes:\n  {address}")
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, key: str, passed: systemd.Sockets) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, key: str, passed: Sockets) -> None:
     """Listen at an address; on the socket of a supervisor, if it passed one for this address."""
     own = passed.pop((host, port), None)
     try:
@@ -280,3 +281,40 @@ def dev(path: Path) -> None:
     Example: webmcp-gateway dev
     """
     run(path, verbose=True, live=True)
+
+
+FIRST_DESCRIPTOR: Final = 3
+"""The first inherited descriptor (sd_listen_fds(3))."""
+
+Sockets = dict[tuple[str, int], socket.socket]
+"""Listening sockets by address and port."""
+
+
+def notify(state: str) -> None:
+    """Report a state, such as `READY=1`, to the supervisor that started this process, if it wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
+        sender.sendall(state.encode())
+
+
+def inherited_sockets(environ: MutableMapping[str, str]) -> Sockets:
+    """Return the TCP sockets that the supervisor listens on for this process, and unset the variables for children.
+
+    Connections that are made while the gateway restarts wait in them.
+    """
+    count, process = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+    environ.pop("LISTEN_FDNAMES", None)
+    if not count.isdecimal() or process != str(os.getpid()):
+        return {}
+    found = {}
+    for descriptor in range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)):
+        os.set_inheritable(descriptor, False)
+        sock = socket.socket(fileno=descriptor)
+        if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
+            found[sock.getsockname()[:2]] = sock
+        else:
+            sock.close()
+    return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+from gateway.callers.entitlements import read_access
 from gateway.callers.methods import ClientHeader, Method, OAuthIssuer, ProxyAuth
 from gateway.config import addresses
 from gateway.config import audit as record
@@ -37,7 +38,6 @@ from gateway.documents import Section, read_document, suggestion
 from gateway.errors import DocumentError, Problem
 from gateway.model import Json
 from gateway.policy import Organisation, Policy, any_tool, load_organisation, load_policy
-from gateway.policy.access import read_access
 
 SECRETS = (
     "authorization",

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from gateway.callers.entitlements import AccessRule
 from gateway.config import addresses
 from gateway.config.addresses import network
 from gateway.config.secrets import secret
@@ -20,7 +21,6 @@ from gateway.documents import Node, Section, parse_duration
 from gateway.documents.nodes import parse_size
 from gateway.model import Secret
 from gateway.policy import Network, Policy
-from gateway.policy.access import AccessRule
 
 TIMEOUT = "60s"
 START = "30s"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gateway.callers.entitlements import AccessRule
 from gateway.callers.methods import Blocks, ClientHeader, Method, Roles
 from gateway.config.approvals import ApprovalSettings
 from gateway.config.audit import Audit, Telemetry
@@ -15,7 +16,6 @@ from gateway.credentials import Spec
 from gateway.documents import Section
 from gateway.model import LARGEST_BODY, Json, Secret
 from gateway.policy import Policy
-from gateway.policy.access import AccessRule
 
 
 @dataclass(frozen=True, slots=True)

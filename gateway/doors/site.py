@@ -19,8 +19,8 @@ from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.doors.access import VISIT
 from gateway.doors.authorization import refuse_without
+from gateway.doors.client_connection import received_headers
 from gateway.doors.guard import PRINCIPAL
-from gateway.doors.raw_requests import received_headers
 from gateway.doors.responses import SECURE, refusal_response
 from gateway.errors import Reason, Refusal
 from gateway.event_stream import unbuffered

@@ -16,9 +16,8 @@ from typing import Any, Final, TypeAlias
 from gateway.bounds import Area, Bound, size
 from gateway.client_address import CLIENT
 from gateway.doors import access_log
-from gateway.doors.client_connection import HttpConnection, ServerState
+from gateway.doors.client_connection import HEAD_END, HttpConnection, ServerState
 from gateway.doors.guard import GuardedRequest
-from gateway.doors.raw_requests import HEAD_END
 from gateway.eventloop.immediate_future import ImmediateFuture
 from gateway.eventloop.shared_timeouts import SharedTimeouts
 from gateway.fastpath.request_head import LONGEST_HEAD, RequestHead, read_head

@@ -10,10 +10,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from gateway.callers.entitlements import Admits, admit_all
+from gateway.doors.client_connection import received_headers
 from gateway.doors.client_limits import InFlight
 from gateway.doors.guard import Guard, GuardedRequest
 from gateway.doors.mcp import Mounts
-from gateway.doors.raw_requests import received_headers
 from gateway.doors.revocation import Revocations
 from gateway.doors.site import SiteDoor, streamed_head
 from gateway.errors import Refusal

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gateway.arriving import NoRoom, reserve_room, whole
 from gateway.bounds import Area, Bound
 from gateway.callers.entitlements import Admits, admit_all
-from gateway.mcp import standard_answers
+from gateway.mcp import results
 from gateway.mcp.asgi import Ending, User, current_principal, ending_of, principal_of, serve
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.changes import Changes
@@ -34,9 +34,8 @@ from gateway.mcp.middleware import BODY_LIMIT, MESSAGES, OneInFlight, Readable, 
 from gateway.mcp.mount_interfaces import Exchange, Forwarder, MountClient, PackedApp, Views
 from gateway.mcp.out_of_band import detached_body, lighten_result, splice_result
 from gateway.mcp.own_tools import StorageTool
-from gateway.mcp.results import of_refusal
+from gateway.mcp.results import NAME, of_refusal
 from gateway.mcp.sessions import ResumableSessions
-from gateway.mcp.standard_answers import NAME
 from gateway.mcp.tools import UI_EXTENSION, shows_apps
 from gateway.model import LOCAL, Principal, Tell
 from gateway.ports.sessions import McpSessions
@@ -413,27 +412,27 @@ def _unread(status: int, code: int, message: str) -> web.Response:
 
 
 def _only_page(params: types.PaginatedRequestParams | None) -> None:
-    standard_answers.no_further_page(params.cursor if params is not None else None)
+    results.no_further_page(params.cursor if params is not None else None)
 
 
 async def _list_resource_templates(
     _: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     _only_page(params)
-    return standard_answers.templates()
+    return results.templates()
 
 
 async def _list_prompts(_: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
     _only_page(params)
-    return standard_answers.prompts()
+    return results.prompts()
 
 
 async def _get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-    raise standard_answers.no_prompt(params.name)
+    raise results.no_prompt(params.name)
 
 
 async def _complete(_: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-    raise standard_answers.nothing_to_complete(params.ref.model_dump())
+    raise results.nothing_to_complete(params.ref.model_dump())
 
 
 def _trace_carrier(context: Context, params: types.CallToolRequestParams) -> Mapping[str, Any]:

@@ -18,11 +18,10 @@ from pydantic import BaseModel
 from gateway.bounds import Area, Bound
 from gateway.contract import Handed
 from gateway.errors import Refusal
-from gateway.mcp import standard_answers
+from gateway.mcp import results
 from gateway.mcp.catalog import Catalog
 from gateway.mcp.mount_interfaces import MountClient, Push
-from gateway.mcp.results import Aside
-from gateway.mcp.standard_answers import GREETINGS, greet, version_of
+from gateway.mcp.results import GREETINGS, Aside, greet, version_of
 from gateway.model import Caller, Door, Json, Principal
 from gateway.traces import continue_trace
 
@@ -99,7 +98,7 @@ class GatewayAnswers:
         """Return the result. Raises `MCPError`."""
         principal = speaker.now().principal
         if method.endswith("/list"):
-            standard_answers.no_further_page(params.get("cursor"))
+            results.no_further_page(params.get("cursor"))
         match method:
             case "initialize" | "server/discover":
                 return greet(method, params, CAPABILITIES)
@@ -112,14 +111,14 @@ class GatewayAnswers:
             case "resources/read":
                 return await self._read_resource(params, principal)
             case "resources/templates/list":
-                return standard_answers.templates()
+                return results.templates()
             case "prompts/list":
-                return standard_answers.prompts()
+                return results.prompts()
             case "prompts/get":
-                raise standard_answers.no_prompt(params.get("name"))
+                raise results.no_prompt(params.get("name"))
             case "completion/complete":
                 ref = params.get("ref")
-                raise standard_answers.nothing_to_complete(ref if isinstance(ref, dict) else {})
+                raise results.nothing_to_complete(ref if isinstance(ref, dict) else {})
             case _:
                 return types.EmptyResult()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from gateway.cli.token.commands import login_link
+from gateway.cli.token import login_link
 from gateway.stores.sessions import IssuedTokens
 from gateway.stores.sql import Database
 from tests.world import World

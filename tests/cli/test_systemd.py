@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.systemd import inherited_sockets
+from gateway.cli.serve import inherited_sockets
 from tests.cli.test_serve import COMMAND, write
 from tests.leaks.watch import environment
 from tests.world import free_port

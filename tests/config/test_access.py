@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.callers.entitlements import Entitlements
+from gateway.callers.entitlements import AccessRule, Entitlements, widens
 from gateway.callers.methods import OAuthIssuer, TokenAuth
 from gateway.config import Config, load_config
 from gateway.errors import DocumentError
 from gateway.model import LOCAL, Json, Principal
-from gateway.policy.access import AccessRule, widens
 
 OAUTH = "auth: [{type: oauth, issuer: https://login.example.com}]\n"
 

@@ -8,9 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.doors.client_connection import HEAD_BYTES
+from gateway.doors.client_connection import HEAD_BYTES, is_one_request
 from gateway.doors.client_limits import Unread
-from gateway.doors.raw_requests import is_one_request
 from gateway.doors.runner import ClientConnections
 from gateway.fastpath import connection as fast
 from gateway.fastpath.connection import AHEAD, HEADS, HEADS_SIZE, FastConnection, FastRequest

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.model import LOCAL, Principal, ViewTool
 from gateway.ports.views import LiveView, ViewDirectory
-from gateway.views.directory import MemoryDirectory
+from gateway.views.memory import MemoryDirectory
 
 EVE = replace(LOCAL, subject="eve")
 ADD = ViewTool("cart_add", "add", "Add", "Adds.", {})

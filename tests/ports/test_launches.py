@@ -10,12 +10,12 @@ from sqlalchemy import select, update
 from gateway.errors import DatabaseUnavailable, Reason, Refusal
 from gateway.model import LOCAL, Principal
 from gateway.ports.views import LaunchStore, LaunchValues
-from gateway.stores.launches import DatabaseLaunches
 from gateway.stores.schema import LAUNCHES
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
-from gateway.views import launches as memory
-from gateway.views.launches import LIFE, Launches
+from gateway.stores.view_state import DatabaseLaunches
+from gateway.views import memory as memory
+from gateway.views.memory import LIFE, Launches
 from tests.clock import Clock
 
 EVE = replace(LOCAL, subject="eve")

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.ports.views import StoredTaint, TaintStore
 from gateway.stores.sql import Database
-from gateway.stores.taints import DatabaseTaints
+from gateway.stores.view_state import DatabaseTaints
 
 CART, NOTES = ("gateway|local|ann", "cart"), ("gateway|local|ann", "notes")
 CALLED, REPORTED = StoredTaint("model-call", "call-1"), StoredTaint("model-call-reported", None)

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from gateway.ports.views import TaintStore
-from gateway.views.directory import MemoryDirectory
-from gateway.views.launches import Launches
+from gateway.views.memory import Launches, MemoryDirectory
 from gateway.views.registry import LIVE, Views
 from gateway.views.view import AppRules
 

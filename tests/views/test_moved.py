@@ -11,11 +11,10 @@ import pytest
 from gateway.digests import SigningKeys
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Initiator
-from gateway.stores.launches import DatabaseLaunches
 from gateway.stores.sealing import KeyFile, KeyRing
 from gateway.stores.sql import Database
-from gateway.views.directory import MemoryDirectory
-from gateway.views.launches import Launches
+from gateway.stores.view_state import DatabaseLaunches
+from gateway.views.memory import Launches, MemoryDirectory
 from gateway.views.registry import Views
 from gateway.views.view import AppRules
 from tests.views.rules import EVE, POLICY, proof

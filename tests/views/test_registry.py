@@ -7,9 +7,9 @@ import pytest
 
 from gateway.errors import Reason, Refusal
 from gateway.model import LOCAL, Door, Initiator
-from gateway.views import launches
+from gateway.views import memory
 from gateway.views.initiator import GRACE
-from gateway.views.launches import LIFE, Launches
+from gateway.views.memory import LIFE, Launches
 from gateway.views.registry import IDLE, LIVE, QUIET, Views
 from gateway.views.relay import LONGEST_POLL, PollAnswer
 from gateway.views.view import OPENING, AppRules, Attached, View
@@ -171,7 +171,7 @@ async def test_a_launch_value_is_bound(views: Views, clock: Clock) -> None:
 @pytest.mark.bound("unused launch values")
 async def test_launch_values_of_one_principal_are_bounded(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them is evicted; another principal's stays."""
-    monkeypatch.setattr(launches, "EACH", 2)
+    monkeypatch.setattr(memory, "EACH", 2)
     other = (await views.open(EVE, "cart")).launch.reveal()
     mine = [(await views.open(LOCAL, "cart")).launch.reveal() for _ in range(3)]
     with pytest.raises(Refusal):

@@ -13,10 +13,10 @@ from mcp import Client
 from gateway.errors import Refusal
 from gateway.model import LOCAL, Door, Initiator
 from gateway.stores.sql import Database
-from gateway.stores.taints import DatabaseTaints
-from gateway.views import initiator, launches
+from gateway.stores.view_state import DatabaseTaints
+from gateway.views import initiator, memory
 from gateway.views.initiator import GRACE
-from gateway.views.launches import LIFE
+from gateway.views.memory import LIFE
 from gateway.views.registry import IDLE, QUIET, Views
 from gateway.views.view import AppRules, Attached, View
 from tests.approvals.page import shown
@@ -300,7 +300,7 @@ async def test_launch_values_that_are_forgotten_open_nothing(
     views: Views, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are refused, and the next one is as tainted."""
-    monkeypatch.setattr(launches, "EACH", 2)
+    monkeypatch.setattr(memory, "EACH", 2)
     tab = await tab_of(views)
     tab.run()
     for _ in range(3):

@@ -26,9 +26,8 @@ from gateway.cli.audit.source import (
     trusted_keys,
     visible,
 )
-from gateway.cli.group import Unusable
-from gateway.cli.policy.output import write_json
-from gateway.cli.private import output
+from gateway.cli.group import Unusable, output
+from gateway.cli.output import write_json
 from gateway.jsontext.writing import plain_json
 from gateway.model import Json
 from gateway.stores.lines import NOTE, read_line

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from gateway.cli.audit.source import every, filter_of, filter_options, source, source_options, visible, what, when
-from gateway.cli.private import output
+from gateway.cli.group import output
 from gateway.exchange.refusals import CALLER
 from gateway.model import Json
 from gateway.stores.records import StoredRecord

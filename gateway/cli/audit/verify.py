@@ -21,7 +21,7 @@ from gateway.cli.audit.source import (
     trusted_keys,
 )
 from gateway.cli.group import Unusable
-from gateway.cli.policy.output import FAILED, console, json_option, write_json
+from gateway.cli.output import FAILED, console, json_option, write_json
 from gateway.model import Json
 from gateway.stores.heads import is_head
 from gateway.stores.journal import copies_of

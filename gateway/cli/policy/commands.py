@@ -9,7 +9,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from gateway.cli.policy.output import FAILED, console, json_option, problem_json, problems_as_json, write_json
+from gateway.cli.output import FAILED, console, json_option, problem_json, problems_as_json, write_json
 from gateway.cli.policy.sources import Suite, load, others, policies_option, suites
 from gateway.model import Json
 from gateway.policy import warnings

@@ -12,13 +12,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
+from gateway.callers.entitlements import AccessRule, Exclusion
+from gateway.cli.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.sources import access_rules, one_policy, policies_option
 from gateway.jsontext.reading import parse_json
 from gateway.model import BodyType, Caller, Door, Initiator, Json, Principal, Request
 from gateway.policy import Explanation, Obligations, Policy, explain_tool
 from gateway.policy import explain as explain_request
-from gateway.policy.access import AccessRule, Exclusion
 
 STYLES: Final = {"allow": "bold green", "confirm": "bold yellow", "deny": "bold red"}
 

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from gateway.cli.group import Unusable
+from gateway.cli.group import Unusable, opener
 from gateway.cli.learn.openapi import learn_openapi
 from gateway.cli.learn.proposals import (
     Findings,
@@ -26,8 +26,7 @@ from gateway.cli.learn.proposals import (
     undecided_routes,
 )
 from gateway.cli.learn.traffic import Traffic
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
-from gateway.cli.private import opener
+from gateway.cli.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.cli.records import PostgresRecord, RecordPlace, RecordType, is_record
 from gateway.errors import DocumentError
 from gateway.model import Json

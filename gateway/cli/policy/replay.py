@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from gateway.cli.group import Unusable
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
+from gateway.cli.output import FAILED, console, json_option, problems_as_json, shown_outcomes, write_json
 from gateway.cli.policy.sources import load
 from gateway.cli.records import RecordPlace, RecordType
 from gateway.model import Json

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from gateway.callers.entitlements import AccessRule
 from gateway.cli.group import Command, Unusable, config_option
 from gateway.config import UpstreamApp, load_config
 from gateway.config.secrets import Unneeded
@@ -24,7 +25,6 @@ from gateway.policy import (
     load_policy,
     load_tests,
 )
-from gateway.policy.access import AccessRule
 from gateway.policy.testing import SUFFIX
 
 T = TypeVar("T")

@@ -11,10 +11,9 @@ from xml.etree import ElementTree
 import click
 from rich.text import Text
 
-from gateway.cli.group import Unusable
-from gateway.cli.policy.output import FAILED, console, json_option, problems_as_json, write_json
+from gateway.cli.group import Unusable, opener
+from gateway.cli.output import FAILED, console, json_option, problems_as_json, write_json
 from gateway.cli.policy.sources import Suite, policies_option, suites
-from gateway.cli.private import opener
 from gateway.model import Json
 from gateway.policy import Coverage, Route, TestResult, coverage, run_tests
 

@@ -17,8 +17,7 @@ import click
 
 from gateway.backends.connect import Connections
 from gateway.cli import lock
-from gateway.cli.group import config_option
-from gateway.cli.private import opener
+from gateway.cli.group import config_option, opener
 from gateway.cli.stdio.pipe import LONGEST, Pipe
 from gateway.config import state_folder
 from gateway.errors import StartError

@@ -16,7 +16,7 @@ from mcp_types.methods import validate_client_request
 from gateway.callers.entitlements import Admits, admit_all
 from gateway.errors import Refusal
 from gateway.eventloop.fair_share import by_turns
-from gateway.mcp import standard_answers
+from gateway.mcp import results
 from gateway.mcp.asgi import current_principal, ending_of
 from gateway.mcp.server import McpMount as Mount
 from gateway.mcp.upstreams.calls.client import Context, UpstreamClient, client_of
@@ -176,7 +176,7 @@ class Merged:
     async def _own(self, ctx: Context, call_next: CallNext) -> Message:
         """Return the gateway's own list; it has no prompts."""
         if ctx.method == "prompts/list":
-            standard_answers.no_further_page((ctx.params or {}).get("cursor"))
+            results.no_further_page((ctx.params or {}).get("cursor"))
             made: Message = {"prompts": []}
             modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             return made | modern if client_of(ctx, {}).modern else made

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from joserfc import jws
 
-from gateway.cli.credential.commands import rotate_key
+from gateway.cli.credential import rotate_key
 from gateway.doors import token_lookup_limits
 from gateway.policy import Rate
 from tests.callers.doors import Knock, answer, knocks, mcp_call

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.config import UpstreamApp
 from gateway.errors import Refusal
-from gateway.mcp.standard_answers import GREETINGS, greet, version_of
+from gateway.mcp.results import GREETINGS, greet, version_of
 from gateway.mcp.tools import APP_MIME_TYPE, UI_EXTENSION
 from gateway.mcp.upstreams.calls.client import UpstreamClient, modern_result
 from gateway.mcp.upstreams.catalog.listing import ui_of, visibility

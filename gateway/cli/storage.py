@@ -1,4 +1,4 @@
-"""`storage backup`, `storage restore`, `storage check`: the gateway's state as a whole."""
+"""`storage`: lists and deletes page storage; backs up, restores and checks the gateway's state."""
 
 from __future__ import annotations
 
@@ -7,18 +7,67 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.table import Table
 
 from gateway.assembly.audit import key_of_journal
+from gateway.assembly.credentials import Accounts
 from gateway.cli import lock
+from gateway.cli.credential import run
 from gateway.cli.group import Unusable, config_option
-from gateway.cli.policy.output import FAILED, json_option, write_json
+from gateway.cli.output import FAILED, console, json_option, minute, write_json
 from gateway.config import Config, load_config
 from gateway.config.secrets import Unneeded
 from gateway.errors import StartError
 from gateway.model import Json
 from gateway.stores.backup import BackupUnusable, State, back_up, check_database, restore
 from gateway.stores.heads import keys_beside, known_keys
+from gateway.stores.page_storage import StoredPage
 from gateway.stores.verify import verify
+
+
+@click.command("list")
+@config_option()
+@json_option
+def list_storage(path: Path, as_json: bool) -> None:
+    """List the owners and sizes of page storage by app, without its content.
+
+    Example: webmcp-gateway storage list --json
+    """
+
+    async def load(accounts: Accounts) -> list[StoredPage]:
+        return await accounts.storage.list()
+
+    found = run(path, load)
+    if as_json:
+        write_json([{"app": o.app, "person": o.person, "characters": o.size, "changed": o.changed} for o in found])
+        return
+    table = Table("app", "person", "characters", "changed", box=None, pad_edge=False)
+    for one in found:
+        changed = minute(one.changed)
+        table.add_row(one.app, one.person, f"{one.size:,}", changed)
+    console().print(table if found else "No stored page data.")
+
+
+@click.command("delete")
+@click.option("--app", help="Only of this app.")
+@click.option("--person", help="Only of this person, as in `storage list`.")
+@click.option("--all", "everything", is_flag=True, help="Of all apps and persons.")
+@config_option()
+@json_option
+def delete_storage(app: str | None, person: str | None, everything: bool, path: Path, as_json: bool) -> None:
+    """Delete page storage. An open page keeps its copy until it is closed.
+
+    Example: webmcp-gateway storage delete --app cart --person "https://login.example.com|alice"
+    """
+    if everything == bool(app or person):
+        raise Unusable("name --app, --person or both; or --all")
+
+    async def delete(accounts: Accounts) -> int:
+        return await accounts.storage.delete(person, app)
+
+    count = run(path, delete)
+    write_json({"deleted": count}) if as_json else click.echo(f"Deleted: {count} entries of `storage list`.")
+
 
 LITTLE = 256 * 1024 * 1024
 """Free bytes below which `check` says so."""

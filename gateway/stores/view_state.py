@@ -1,22 +1,22 @@
-"""Launch values in the database, by their hashes, so that views survive a restart."""
+"""The state of views that outlives a process: launch values and taints, in the database."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, delete, select, tuple_, update
 
 from gateway.digests import digest
 from gateway.jsontext.reading import parse_json
 from gateway.jsontext.writing import plain_json
-from gateway.ports.views import StoredLaunch
-from gateway.stores.schema import LAUNCHES
+from gateway.ports.views import StoredLaunch, StoredTaint, TaintKey
+from gateway.stores.schema import LAUNCHES, TAINTS
 from gateway.stores.sealing import KeyRing, SealBroken
-from gateway.stores.sql import Database, whole
+from gateway.stores.sql import Database, insert, whole
 
 log = logging.getLogger(__name__)
 
@@ -113,3 +113,40 @@ def _key(value: str) -> str:
 
 def _place(key: str, view: str, principal: str, app: str) -> str:
     return plain_json(["launch", key, view, principal, app])
+
+
+class DatabaseTaints:
+    """The port `TaintStore` in `database`, which several processes may share."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self, most: int) -> dict[TaintKey, StoredTaint]:
+        """Return up to `most` taints."""
+        table = TAINTS.c
+        query = select(table.principal, table.app, table.evidence, table.call).limit(most)
+        async with self._database.connect() as connection:
+            rows = await connection.execute(query)
+            return {(row.principal, row.app): StoredTaint(row.evidence, row.call) for row in rows}
+
+    async def put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
+        """Store these."""
+        await whole(self._put(taints))
+
+    async def remove(self, keys: Collection[TaintKey]) -> None:
+        """Delete these, after a person acted."""
+        await whole(self._remove(keys))
+
+    async def _put(self, taints: Mapping[TaintKey, StoredTaint]) -> None:
+        rows = [
+            {"principal": principal, "app": app, "evidence": taint.evidence, "call": taint.call}
+            for (principal, app), taint in taints.items()
+        ]
+        async with self._database.connect() as connection:
+            await connection.execute(insert(connection, TAINTS).on_conflict_do_nothing(), rows)
+            await connection.commit()
+
+    async def _remove(self, keys: Collection[TaintKey]) -> None:
+        async with self._database.connect() as connection:
+            await connection.execute(delete(TAINTS).where(tuple_(TAINTS.c.principal, TAINTS.c.app).in_(list(keys))))
+            await connection.commit()

@@ -1,4 +1,4 @@
-"""Output of the policy commands: JSON or a console, with problems and their places in both."""
+"""Output of commands: JSON or a console, with problems and their places in both."""
 
 from __future__ import annotations
 

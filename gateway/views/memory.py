@@ -1,4 +1,4 @@
-"""Launch values: issued to a host for each view that it will show, to prove that a page is that view."""
+"""The state of views in memory: their launch values, and the directory of live views."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from gateway.bounds import Area, Bound
 from gateway.errors import Reason, Refusal
 from gateway.model import Principal, Secret
-from gateway.ports.views import Launch, LaunchStore, OpenedView, StoredLaunch, TaintKey
+from gateway.ports.views import Launch, LaunchStore, LiveView, OpenedView, StoredLaunch, TaintKey
 
 T = TypeVar("T")
 
@@ -207,3 +207,49 @@ class Launches:
             self._turn.append(principal)
         else:
             del self._of[principal]
+
+
+class MemoryDirectory:
+    """The port `ViewDirectory` of one process."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, tuple[Principal, LiveView]] = {}
+        self._of: dict[str, dict[str, LiveView]] = {}
+        self._watchers: set[Callable[[Principal], None]] = set()
+
+    def put(self, principal: Principal, view: LiveView) -> None:
+        """Add a view, or replace it at its place."""
+        mine = self._of.setdefault(principal.id, {})
+        if mine.get(view.id) != view:
+            mine[view.id] = view
+            self._all[view.id] = (principal, view)
+            self._changed(principal)
+
+    def remove(self, principal: Principal, id: str) -> None:
+        """Remove a view."""
+        mine = self._of.get(principal.id, {})
+        if mine.pop(id, None) is not None:
+            del self._all[id]
+            if not mine:
+                del self._of[principal.id]
+            self._changed(principal)
+
+    def of(self, principal: Principal, app: str | None = None) -> tuple[LiveView, ...]:
+        """Return the live views of `principal`, oldest first."""
+        mine = self._of.get(principal.id)
+        if mine is None:
+            return ()
+        return tuple([view for view in mine.values() if app is None or view.app == app])
+
+    def all(self) -> Iterable[tuple[Principal, LiveView]]:
+        """Return the live views of all principals, oldest first."""
+        return tuple(self._all.values())
+
+    def watch(self, callback: Callable[[Principal], None]) -> Callable[[], None]:
+        """Call `callback` after each change of a principal's views or tools."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
+
+    def _changed(self, principal: Principal) -> None:
+        for watcher in list(self._watchers):
+            watcher(principal)

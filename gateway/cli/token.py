@@ -14,7 +14,7 @@ from rich.table import Table
 from gateway.callers.methods import TokenAuth
 from gateway.callers.tokens import ISSUER, TokenGrant, capability_problem, name_problem
 from gateway.cli.group import Unusable, config_option
-from gateway.cli.policy.output import console, json_option, minute, write_json
+from gateway.cli.output import console, json_option, minute, write_json
 from gateway.config import Config, load_config
 from gateway.config.secrets import Unneeded
 from gateway.documents import parse_duration, suggestion

@@ -17,7 +17,7 @@ from rich.table import Table
 from gateway.assembly.credentials import Accounts
 from gateway.backends.connect import Connections
 from gateway.cli.group import Unusable, config_option
-from gateway.cli.policy.output import FAILED, console, json_option, minute, write_json
+from gateway.cli.output import FAILED, console, json_option, minute, write_json
 from gateway.config import load_config
 from gateway.credentials import AuthorizationCode, Basic, Fixed, OAuth, Plugged, Spec, Token
 from gateway.credentials import revoke as revocation
